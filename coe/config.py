@@ -1,0 +1,83 @@
+"""The only home of defaults. Every one can be set by an option, a rule or an argument; none is changed at run time."""
+
+from __future__ import annotations
+
+import re
+
+from coe.errors import ConfigError
+
+# Images
+MAX_IMAGE_PIXELS = 100_000_000
+"""Pictures with more pixels are refused before they are decoded (decompression bombs)."""
+MIN_IMAGE_SIDE = 8
+"""Pictures smaller than this on either side, in pixels, cannot be judged."""
+
+# Places
+RULES_VARIABLE = "COE_RULES"
+RULES_FOLDER = "routing_rules"
+STORE_VARIABLE = "COE_STORE"
+STORE_FOLDER = "store"
+DATA_VARIABLE = "COE_DATA"
+DATA_FOLDER = "../shared/data"
+RUNS_FOLDER = "runs"
+
+# Board files
+MAX_RULES_BYTES = 4 << 20
+MAX_RULES_DEPTH = 64
+
+# Engine
+STRATEGY = "coserve"
+EXECUTORS = "cpu=1"
+MEMORY = "2GiB"
+INBOX_IMAGES = 256
+"""How many images may be under way before `submit` blocks or raises."""
+INBOX_BYTES = 512 << 20
+"""How many bytes of encoded or raw images may be under way; a single larger image is still taken."""
+GROUP_HOLD_S = 30.0
+"""How long a group that has begun to run takes in new stages; after that they queue behind the others."""
+LOAD_ATTEMPTS = 2
+"""How often a load is tried before its stages are answered with an error."""
+RETRY_BROKEN_S = 60.0
+"""How long an expert that could not be loaded is not tried again."""
+WORKSPACE_SHARE = 0.25
+"""The most of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
+
+_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+
+
+def parse_bytes(text: str) -> int:
+    """Read an amount of memory such as "1.5GiB", "800MB" or "123456"; raises ConfigError.
+
+    Units are B, KB, MB, GB (powers of 1000) and KiB, MiB, GiB (powers of 1024), in any case.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].lower() not in _UNITS:
+        raise ConfigError(f"'{text}' is not an amount of memory; write it like 1.5GiB, 800MB or 2000000000")
+    amount = int(float(match[1]) * _UNITS[match[2].lower()])
+    if amount <= 0:
+        raise ConfigError(f"'{text}' is no memory at all; write it like 1.5GiB")
+    return amount
+
+
+def format_bytes(amount: float) -> str:
+    """Write an amount of memory for people: "1.50 GiB"."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(amount) < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.2f} GiB"
+
+
+def parse_executors(text: str) -> dict[str, int]:
+    """Read executors by device such as "cpu=2"; raises ConfigError."""
+    executors: dict[str, int] = {}
+    for part in text.split(","):
+        device, equals, count = part.strip().partition("=")
+        if not device or (equals and not count.isdigit()):
+            raise ConfigError(f"'{text}' does not name executors; write it like cpu=2")
+        if device in executors:
+            raise ConfigError(f"'{text}' names the device '{device}' twice")
+        executors[device] = int(count) if equals else 1
+        if not 1 <= executors[device] <= 64:
+            raise ConfigError(f"'{text}': the number of executors of '{device}' must lie between 1 and 64")
+    return executors

@@ -1,0 +1,105 @@
+"""The words of the framework as data: frozen, slotted, free of torch, clocks and files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """What is said of a component or a board; the order is the order of severity."""
+
+    OK = "OK"
+    REVIEW = "REVIEW"
+    NG = "NG"
+
+    @property
+    def severity(self) -> int:
+        """0 for OK, 1 for REVIEW, 2 for NG."""
+        return list(Verdict).index(self)
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """Return the most severe verdict; OK if there is none."""
+    return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
+
+
+NOTHING = "none"
+"""The label of a detector's finding when it sees nothing above its threshold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """One trained model with its own weights, as the rules name it.
+
+    `weights` is the expert's place in the store, `input_size` the side of its square input in pixels, `reject`
+    the labels that make a verdict NG by themselves.
+    """
+
+    id: str
+    kind: str
+    labels: tuple[str, ...]
+    input_size: int
+    weights: str
+    reject: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One thing that a detector saw: `xyxy` are pixels of the original image, origin top left."""
+
+    label: str
+    score: float
+    xyxy: tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one expert says of one image; `boxes` is empty for a classifier."""
+
+    expert: str
+    variant: str
+    label: str
+    score: float
+    boxes: tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One image to be judged. The pixels stay with the engine; decisions never need them."""
+
+    id: int
+    component: str
+    image: str = ""
+    serial: str = ""
+    refdes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One expert's turn on one request."""
+
+    request_id: int
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Stages of one expert that run together on one executor."""
+
+    expert: str
+    stages: tuple[Stage, ...]
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The one reply that every request gets. `verdict` is None exactly when `error` says why."""
+
+    request: Request
+    verdict: Verdict | None
+    findings: tuple[Finding, ...]
+    latency_s: float
+    error: str | None = None

@@ -1,0 +1,120 @@
+"""What happens (in) and what is to be done (out): the whole language between the controller and the two worlds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coe.core import Batch, Finding, Request, Result
+
+
+class Why(StrEnum):
+    """Why an expert is loaded, the most urgent first; lanes serve in this order."""
+
+    DEMAND = "demand"
+    PREFETCH = "prefetch"
+    INITIAL = "initial"
+
+    @property
+    def urgency(self) -> int:
+        """0 for the most urgent."""
+        return list(Why).index(self)
+
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bring an expert into a pool. Its bytes are reserved already."""
+
+    pool: str
+    expert: str
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Drop an expert from a pool. Its bytes count until `Evicted`."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a batch on an executor; its expert is resident and pinned."""
+
+    executor: str
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request; each gets exactly one."""
+
+    result: Result
+
+
+Command = Load | Evict | Run | Reply
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request whose image was decoded."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A request whose image could not be decoded, or that names no known component."""
+
+    request: Request
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An expert is in the pool and can run."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """An expert is gone from the pool and its memory is free."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A batch ran: one finding a stage, in order."""
+
+    executor: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """An expert could not be brought into the pool."""
+
+    pool: str
+    expert: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """A batch could not be run on an executor."""
+
+    executor: str
+    reason: str
+
+
+Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed

@@ -1,0 +1,52 @@
+"""The DAG of experts: who follows whom, and how likely each is to be used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+import networkx as nx
+
+from coe.core import Expert
+
+
+class ExpertGraph:
+    """Experts and the edges predecessor -> successor over a `networkx.DiGraph`; fixed once built.
+
+    `probability` maps each expert to the probability that an image needs it (paper section 4.5).
+    """
+
+    def __init__(
+        self, experts: Iterable[Expert], edges: Iterable[tuple[str, str]], probability: Mapping[str, float]
+    ) -> None:
+        self.experts = {expert.id: expert for expert in experts}
+        self.digraph: nx.DiGraph[str] = nx.DiGraph()
+        self.digraph.add_nodes_from(self.experts)
+        self.digraph.add_edges_from(edges)
+        if unknown := set(self.digraph) - set(self.experts):
+            raise ValueError(f"edges name unknown experts: {sorted(unknown)}")
+        if not nx.is_directed_acyclic_graph(self.digraph):
+            raise ValueError(f"experts follow each other in a circle: {nx.find_cycle(self.digraph)}")
+        self._probability = {expert: float(probability.get(expert, 0.0)) for expert in self.experts}
+        self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
+        self.by_probability: tuple[str, ...] = tuple(sorted(self.experts, key=lambda e: (-self._probability[e], e)))
+        """All experts, the likeliest first; ties by name."""
+
+    def __repr__(self) -> str:
+        return f"<ExpertGraph {len(self.experts)} experts, {self.digraph.number_of_edges()} edges>"
+
+    def probability(self, expert: str) -> float:
+        """Return the probability that an image needs this expert."""
+        return self._probability[expert]
+
+    def predecessors(self, expert: str) -> frozenset[str]:
+        """Return the experts whose findings can lead to this one."""
+        return self._predecessors[expert]
+
+    def successors(self, expert: str) -> list[str]:
+        """Return the experts that this one's findings can lead to."""
+        return list(self.digraph.successors(expert))
+
+    def is_orphan(self, expert: str, resident: Collection[str]) -> bool:
+        """Return whether this is a successor none of whose predecessors is resident (paper section 4.3, stage 1)."""
+        predecessors = self._predecessors[expert]
+        return bool(predecessors) and not any(predecessor in resident for predecessor in predecessors)

@@ -1,0 +1,161 @@
+"""What a kind of expert must offer. The framework knows no architecture by name; kinds are found by `resolve`."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError, did_you_mean
+
+GROUP = "coe.kinds"
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An image ready for one expert.
+
+    pixels: (3, S, S) uint8, RGB. `scale` and `left`, `top` (pixels) lead from the original image of
+    `height` x `width` pixels to the input: x_input = x * scale + left.
+    """
+
+    pixels: Image
+    height: int
+    width: int
+    scale: float = 1.0
+    left: float = 0.0
+    top: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How to train one expert.
+
+    `data` is a labelled folder (a classifier: `data/<label>/*`, or `data/train/...` and `data/val/...`) or the YAML of
+    a YOLO data set; `work` a folder for what the trainer writes; `threads` 0 means all cores. `init` is a safetensors
+    file to start from; tensors whose shape differs (another number of labels) start afresh. `held_out` is the share
+    kept apart where the data has no split of its own.
+    """
+
+    data: Path
+    work: Path
+    epochs: int
+    batch: int
+    learning_rate: float
+    seed: int = 0
+    threads: int = 0
+    init: Path | None = None
+    held_out: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures."""
+
+    state: dict[str, torch.Tensor]
+    labels: tuple[str, ...]
+    metrics: dict[str, float]
+
+
+Progress = Callable[[int, int, dict[str, float]], None]
+"""Called with (epochs done, epochs in all, measures so far)."""
+
+
+class Kind(ABC):
+    """What experts of one architecture share.
+
+    Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
+    of this kind holds; `max_batch` bounds a batch whatever memory allows.
+    """
+
+    name: str
+    task: Literal["classify", "detect"]
+    max_batch: int = 32
+
+    @abstractmethod
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Bring an image (H, W, 3) uint8 RGB to the expert's input. Runs on decode workers."""
+
+    @abstractmethod
+    def postprocess(self, outputs: Any, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn one batch's outputs into one finding an image, in order."""
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Train an expert of this kind; raises ConfigError where a kind cannot be trained here."""
+        raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
+
+
+class ModuleKind(Kind):
+    """A kind that runs as a torch module whose weights are views of a blob."""
+
+    @abstractmethod
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network of this kind for `len(expert.labels)` labels; called once a slot, never per expert."""
+
+    @abstractmethod
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
+        """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode."""
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""
+        return state
+
+
+class Session(Protocol):
+    """A loaded expert of a `FileKind`."""
+
+    def run(self, images: Image) -> Any:
+        """Run a batch, (n, 3, S, S) uint8 RGB, and return what `postprocess` takes."""
+        ...
+
+
+class FileKind(Kind):
+    """A kind whose runtime opens the weights file itself, such as ONNX."""
+
+    suffix: str
+
+    @abstractmethod
+    def open(self, path: Path, expert: Expert, threads: int) -> Session:
+        """Open the file for `threads` threads of computation."""
+
+
+def names() -> list[str]:
+    """Return the names of the kinds that are installed."""
+    return sorted(point.name for point in entry_points(group=GROUP))
+
+
+def resolve(name: str) -> Kind:
+    """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
+
+    Raises ConfigError if there is none, or if what is there is not a `Kind`.
+    """
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            found = point.load()
+            break
+    else:
+        found = _import(name)
+    kind = found() if isinstance(found, type) else found
+    if not isinstance(kind, Kind):
+        raise ConfigError(f"kind '{name}' is a {type(kind).__name__}, not a coe.kinds.Kind")
+    return kind
+
+
+def _import(name: str) -> Any:
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ConfigError(f"'{name}' is not a kind{did_you_mean(name, names())} (or give package.module:Class)")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"kind '{name}' cannot be imported: {error}") from error

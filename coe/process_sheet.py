@@ -1,0 +1,106 @@
+"""YAML read as plain words with line numbers: no tags, no aliases, no duplicate keys, bounded size and depth.
+
+Every scalar stays the text that was written, so that a label `no` is not a boolean and `1e3` is what it says; the
+models that check the data turn text into numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coe import config
+from coe.errors import RulesError
+
+Place = tuple[str | int, ...]
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A file as dicts, lists, strings and None, and the line on which each place in it begins."""
+
+    path: Path
+    data: Any
+    lines: dict[Place, int]
+
+    def error(self, place: Place, message: str) -> RulesError:
+        """Return an error that names file and line; a place that is not in the file is found through its parents.
+
+        Parts of `place` that the file does not hold are skipped (checkers add words of their own to it).
+        """
+        at: Place = ()
+        for part in place:
+            if (*at, part) in self.lines:
+                at = (*at, part)
+        return RulesError(f"{self.path.name}:{self.lines.get(at, 1)}: {message}")
+
+
+def read(path: Path) -> Sheet:
+    """Read a file; raises RulesError with file and line for whatever is wrong with it as YAML."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(config.MAX_RULES_BYTES + 1)
+    except OSError as error:
+        raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(raw) > config.MAX_RULES_BYTES:
+        raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a board file")
+    try:
+        text = raw.decode("utf-8-sig")
+        _refuse_aliases(path, text)
+        root = yaml.compose(text, Loader=_Loader)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise RulesError(f"{path.name}:{line}: not UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = mark.line + 1 if mark else 1
+        raise RulesError(f"{path.name}:{line}: not valid YAML: {error.problem or error.context}") from None
+    except yaml.YAMLError as error:
+        raise RulesError(f"{path.name}:1: not valid YAML: {str(error).splitlines()[0]}") from None
+    if root is None:
+        raise RulesError(f"{path.name}:1: the file is empty; it needs board, experts and components")
+    lines: dict[Place, int] = {}
+    return Sheet(path, _plain(path, root, (), lines), lines)
+
+
+def _refuse_aliases(path: Path, text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.AliasEvent):
+            line = _line(event)
+            raise RulesError(f"{path.name}:{line}: '*{event.anchor}' is an alias; write the entry out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > config.MAX_RULES_DEPTH:
+                line = _line(event)
+                raise RulesError(f"{path.name}:{line}: nested deeper than {config.MAX_RULES_DEPTH} levels")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _line(marked: yaml.Event | yaml.Node) -> int:
+    return marked.start_mark.line + 1 if marked.start_mark else 1
+
+
+def _plain(path: Path, node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+    lines[place] = _line(node)
+    if isinstance(node, yaml.MappingNode):
+        data: dict[str, Any] = {}
+        for key, value in node.value:
+            line = _line(key)
+            if not isinstance(key, yaml.ScalarNode):
+                raise RulesError(f"{path.name}:{line}: a key must be a single word")
+            if key.value in data:
+                first = lines[(*place, key.value)]
+                raise RulesError(f"{path.name}:{line}: '{key.value}' stands here twice; the first is on line {first}")
+            data[key.value] = _plain(path, value, (*place, key.value), lines)
+            lines[(*place, key.value)] = line
+        return data
+    if isinstance(node, yaml.SequenceNode):
+        return [_plain(path, value, (*place, index), lines) for index, value in enumerate(node.value)]
+    return None if node.tag == _NULL else node.value

@@ -1,0 +1,107 @@
+"""From an expert's finding to the next steps or the verdict, and from counts and shares to usage probability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from coe.core import Finding, Verdict
+from coe.errors import RulesError, did_you_mean
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Step:
+    """A place in the rules: an expert, the least score it is believed at, and what follows each label.
+
+    A finding scored under `min_score` goes to REVIEW. `shares` is the expected share of each label.
+    """
+
+    expert: str
+    min_score: float
+    outcomes: Mapping[str, Outcome]
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def next_steps(self) -> list[Step]:
+        """Return the steps that may follow directly, each once."""
+        found = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
+        return list(dict.fromkeys(found))
+
+    def walk(self) -> Iterator[Step]:
+        """Yield this step and all that may follow, each once, predecessors before successors."""
+        order: list[Step] = []
+        seen: set[Step] = set()
+
+        def visit(step: Step) -> None:
+            if step not in seen:
+                seen.add(step)
+                for following in step.next_steps():
+                    visit(following)
+                order.append(step)
+
+        visit(self)
+        return reversed(order)
+
+    def edges(self) -> Iterator[tuple[str, str]]:
+        """Yield the edges expert -> expert that this step and its followers imply."""
+        for step in self.walk():
+            for following in step.next_steps():
+                yield step.expert, following.expert
+
+
+Outcome = Verdict | tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A component type: how many of them a board has, and the step with which its inspection begins."""
+
+    name: str
+    count: float
+    root: Step
+
+
+class Router:
+    """The function from findings to what comes next; it holds no state."""
+
+    def __init__(self, components: Mapping[str, Component]) -> None:
+        self.components = dict(components)
+
+    def first(self, component: str) -> Step:
+        """Return a component's first step; raises RulesError if the board has no such component."""
+        try:
+            return self.components[component].root
+        except KeyError:
+            hint = did_you_mean(component, self.components)
+            raise RulesError(f"the board has no component '{component}'{hint}") from None
+
+    def next(self, step: Step, finding: Finding) -> Outcome:
+        """Return the verdict, or the steps that must all pass; raises RulesError for a label of no rule."""
+        if finding.label not in step.outcomes:
+            raise RulesError(f"expert '{step.expert}' said '{finding.label}', which no rule covers")
+        # Written so that a score that is not a number is not believed either.
+        if not finding.score >= step.min_score:
+            return Verdict.REVIEW
+        return step.outcomes[finding.label]
+
+
+def usage(components: Iterable[Component]) -> dict[str, float]:
+    """Return for each expert the probability that an image needs it (paper section 4.5).
+
+    The component of an image is drawn by count, the label of each finding by its share.
+    """
+    components = list(components)
+    total = sum(component.count for component in components) or 1.0
+    probability: dict[str, float] = {}
+    for component in components:
+        reached = {component.root: component.count / total}
+        needed: dict[str, float] = {}
+        for step in component.root.walk():
+            mass = reached.get(step, 0.0)
+            needed[step.expert] = needed.get(step.expert, 0.0) + mass
+            for label, outcome in step.outcomes.items():
+                for following in outcome if isinstance(outcome, tuple) else ():
+                    reached[following] = reached.get(following, 0.0) + mass * step.shares.get(label, 0.0)
+        for expert, mass in needed.items():
+            # An expert that two branches need runs once for an image.
+            probability[expert] = probability.get(expert, 0.0) + min(mass, component.count / total)
+    return probability

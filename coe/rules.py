@@ -1,0 +1,269 @@
+"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import networkx as nx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coe import config, process_sheet
+from coe.core import NOTHING, Expert, Verdict
+from coe.errors import RulesError, did_you_mean
+from coe.graph import ExpertGraph
+from coe.process_sheet import Place, Sheet
+from coe.router import Component, Outcome, Router, Step, usage
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Judging(_Model):
+    """What a step may say of its expert's findings; an expert's own entry gives the defaults."""
+
+    min_score: Share | None = None
+    shares: dict[str, Share] | None = None
+    then: dict[str, Any] | None = None
+
+
+class _StepSpec(_Judging):
+    inspect: str
+
+
+class _ComponentSpec(_StepSpec):
+    count: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+
+
+class _ExpertSpec(_Judging):
+    kind: str
+    labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
+    input: Annotated[int, Field(ge=8, le=4096)]
+    reject: list[str] = []
+    weights: str | None = None
+
+
+class _BoardSpec(_Model):
+    board: Name
+    experts: Annotated[dict[Name, _ExpertSpec], Field(min_length=1)]
+    components: Annotated[dict[Name, _ComponentSpec], Field(min_length=1)]
+
+
+_M = TypeVar("_M", bound=_Model)
+_MODELS: dict[str, type[_Model]] = {"experts": _ExpertSpec, "components": _ComponentSpec}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A board file, checked and resolved. `digest` is the SHA-256 of the file."""
+
+    board: str
+    path: Path
+    digest: str
+    experts: Mapping[str, Expert]
+    router: Router
+    graph: ExpertGraph
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        """The component types by name."""
+        return self.router.components
+
+
+def load(board: str | Path) -> Rules:
+    """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
+    path = find(board)
+    sheet = process_sheet.read(path)
+    try:
+        return _Reader(sheet).rules()
+    except RecursionError:
+        raise sheet.error((), "experts follow each other through hundreds of steps; no board needs that") from None
+
+
+def find(board: str | Path) -> Path:
+    """Return the path of a board file.
+
+    A name is looked for as `<name>.yaml` and `board_<name>.yaml` in `routing_rules` of the working directory, in the
+    folder that $COE_RULES names, and in the installed package, in this order. Raises RulesError.
+    """
+    path = Path(board)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise RulesError(f"{path}: no such board file")
+        return path
+    known: list[str] = []
+    for folder in _folders():
+        for name in (f"{board}.yaml", f"board_{board}.yaml"):
+            for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+                if path.name.lower() == name.lower():
+                    return path
+        known += [path.stem.removeprefix("board_") for path in folder.glob("*.yaml")]
+    where = ", ".join(str(folder) for folder in _folders())
+    raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
+
+
+def _folders() -> list[Path]:
+    folders = [Path(config.RULES_FOLDER)]
+    if variable := os.environ.get(config.RULES_VARIABLE):
+        folders.append(Path(variable))
+    return [*folders, Path(str(resources.files("routing_rules")))]
+
+
+class _Reader:
+    """Turns one sheet into rules; keeps the place in the file beside everything that it resolves."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        if not isinstance(sheet.data, dict):
+            raise sheet.error((), "a board file starts with `board:`, `experts:` and `components:`")
+        self.spec = self._checked(_BoardSpec, sheet.data, ())
+        self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
+        self.shared: dict[str, Step] = {}
+
+    def rules(self) -> Rules:
+        components = {
+            name: Component(name, spec.count, self._step(spec, ("components", name), ()))
+            for name, spec in self.spec.components.items()
+        }
+        if not any(component.count > 0 for component in components.values()):
+            raise self.sheet.error(("components",), "every count is 0; at least one component must occur")
+        edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
+        self._refuse_circles(edges)
+        used = {step.expert for component in components.values() for step in component.root.walk()}
+        for name in self.experts:
+            if name not in used:
+                raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
+        graph = ExpertGraph(self.experts.values(), edges, usage(components.values()))
+        digest = hashlib.sha256(self.sheet.path.read_bytes()).hexdigest()
+        return Rules(self.spec.board, self.sheet.path, digest, self.experts, Router(components), graph)
+
+    def _expert(self, name: str, spec: _ExpertSpec) -> Expert:
+        place: Place = ("experts", name)
+        for index, label in enumerate(spec.labels):
+            if label == NOTHING:
+                raise self.sheet.error((*place, "labels"), f"'{NOTHING}' is kept for a detector that sees nothing")
+            if label in spec.labels[:index]:
+                raise self.sheet.error((*place, "labels"), f"label '{label}' of '{name}' stands twice")
+        for label in spec.reject:
+            if label not in spec.labels:
+                hint = did_you_mean(label, spec.labels)
+                raise self.sheet.error((*place, "reject"), f"'{label}' is not a label of '{name}'{hint}")
+        weights = spec.weights or f"{self.spec.board}/{name}"
+        return Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
+
+    def _step(self, spec: _StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
+        """Resolve a step; `trail` holds the experts that lead to it."""
+        if spec.inspect not in self.experts:
+            hint = did_you_mean(spec.inspect, self.experts)
+            raise self.sheet.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
+        expert, defaults = self.experts[spec.inspect], self.spec.experts[spec.inspect]
+        home: Place = ("experts", expert.id)
+        own_then, own_shares = spec.then is not None, spec.shares is not None
+        then = spec.then if own_then else defaults.then
+        shares = spec.shares if own_shares else defaults.shares
+        min_score = spec.min_score if spec.min_score is not None else defaults.min_score
+        trail = (*trail, expert.id)
+        outcomes = self._outcomes(expert, then or {}, (*(place if own_then else home), "then"), place, trail)
+        shares = self._shares(expert, shares or {}, (*(place if own_shares else home), "shares"))
+        return Step(expert.id, min_score or 0.0, outcomes, shares)
+
+    def _outcomes(
+        self, expert: Expert, then: Mapping[str, Any], place: Place, step: Place, trail: tuple[str, ...]
+    ) -> dict[str, Outcome]:
+        labels = [*expert.labels, NOTHING]
+        for label in then:
+            if label not in labels:
+                hint = did_you_mean(label, labels)
+                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
+        outcomes: dict[str, Outcome] = {}
+        for label in labels:
+            if label in then:
+                outcomes[label] = self._outcome(then[label], (*place, label), trail)
+            elif label in expert.reject:
+                outcomes[label] = Verdict.NG
+            elif expert.reject or label == NOTHING:
+                outcomes[label] = Verdict.OK
+            else:
+                raise self.sheet.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
+        return outcomes
+
+    def _outcome(self, value: Any, place: Place, trail: tuple[str, ...]) -> Outcome:
+        if isinstance(value, str) and value in Verdict.__members__:
+            return Verdict[value]
+        if isinstance(value, list):
+            if not value:
+                raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
+            return tuple(self._next(one, (*place, index), trail) for index, one in enumerate(value))
+        return (self._next(value, place, trail),)
+
+    def _next(self, value: Any, place: Place, trail: tuple[str, ...]) -> Step:
+        if isinstance(value, dict):
+            spec = self._checked(_StepSpec, value, place)
+            if spec.inspect in trail:
+                raise self._circle(spec.inspect, (*place, "inspect"), trail)
+            return self._step(spec, place, trail)
+        if not isinstance(value, str):
+            raise self.sheet.error(place, "write OK, NG, REVIEW, an expert, a list of experts or a nested step here")
+        if value not in self.experts:
+            hint = did_you_mean(value, [*self.experts, *Verdict.__members__])
+            raise self.sheet.error(place, f"'{value}' is not an expert{hint}")
+        if value in trail:
+            raise self._circle(value, place, trail)
+        # A step that takes all from its expert's own entry is the same wherever it stands: one object, however many
+        # paths lead to it, keeps long fan-outs from growing into a tree.
+        if value not in self.shared:
+            self.shared[value] = self._step(_StepSpec(inspect=value), place, trail)
+        return self.shared[value]
+
+    def _shares(self, expert: Expert, stated: Mapping[str, float], place: Place) -> dict[str, float]:
+        labels = [*expert.labels, NOTHING]
+        for label in stated:
+            if label not in labels:
+                hint = did_you_mean(label, labels)
+                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
+        total = sum(stated.values())
+        silent = [label for label in expert.labels if label not in stated]
+        if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):
+            raise self.sheet.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")
+        return {**dict.fromkeys(silent, max(0.0, 1 - total) / max(1, len(silent))), **stated}
+
+    def _circle(self, expert: str, place: Place, trail: tuple[str, ...]) -> RulesError:
+        path = " -> ".join([*trail[trail.index(expert) :], expert])
+        return self.sheet.error(place, f"experts follow each other in a circle: {path}")
+
+    def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
+        """Refuse circles that no single component closes (one board says a then b, another b then a)."""
+        digraph: nx.DiGraph[str] = nx.DiGraph(edges)
+        if not nx.is_directed_acyclic_graph(digraph):
+            circle = [edge[0] for edge in nx.find_cycle(digraph)]
+            raise self._circle(circle[0], ("experts", circle[0]), tuple(circle))
+
+    def _checked(self, model: type[_M], data: Mapping[str, Any], place: Place) -> _M:
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            # A key that nobody knows explains the one that is missing, so it is said first.
+            first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+            at: Place = (*place, *first["loc"])
+            raise self.sheet.error(at, _sentence(model, first, at)) from None
+
+
+def _sentence(model: type[_Model], error: Any, at: Place) -> str:
+    """Say a checker's complaint in the words of a board file."""
+    word = str(at[-1])
+    if error["type"] == "extra_forbidden":
+        inner = model if len(error["loc"]) == 1 else _MODELS.get(str(at[0]), model)
+        return f"'{word}' is not a key here{did_you_mean(word, inner.model_fields)}"
+    if error["type"] == "missing":
+        owner = f" of '{at[-2]}'" if len(at) > 1 else ""
+        return f"'{word}'{owner} is missing"
+    return f"{'.'.join(str(part) for part in at)}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"

@@ -1,0 +1,204 @@
+"""The expert store on disk: a folder an expert, with a manifest and one weights file. Nothing from a file is executed.
+
+Writing is atomic (a new folder is renamed into place), so a reader sees an expert whole or not at all, and a file that
+is mapped by a running engine is never changed under it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import safetensors
+import safetensors.torch
+import torch
+import xxhash
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coe import config
+from coe.errors import StoreError, did_you_mean
+
+MANIFEST = "manifest.json"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
+_CHUNK = 1 << 22
+
+
+class Manifest(BaseModel):
+    """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    id: str
+    kind: str
+    labels: tuple[str, ...]
+    input_size: int
+    variant: Literal["fp32"] = "fp32"
+    file: str
+    bytes: int
+    checksum: str
+    metrics: dict[str, float] = {}
+    source: str = ""
+    created: str = ""
+
+
+def checksum(path: Path) -> str:
+    """Return the xxh3-128 of a file, in hexadecimal; it guards against damage, not against an attacker."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+class Store:
+    """Experts by id, `<board>/<expert>`, under one root folder."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        """Open the store at `root`; None means $COE_STORE, else `store` in the working directory."""
+        self.root = Path(root or os.environ.get(config.STORE_VARIABLE) or config.STORE_FOLDER)
+
+    def __repr__(self) -> str:
+        return f"<Store {self.root}, {len(self.ids())} experts>"
+
+    def ids(self) -> list[str]:
+        """Return the ids of all experts, sorted."""
+        found = [*self.root.glob(f"*/{MANIFEST}"), *self.root.glob(f"*/*/{MANIFEST}")]
+        folders = (path.parent.relative_to(self.root) for path in found)
+        return sorted(folder.as_posix() for folder in folders if not any(p.startswith(".") for p in folder.parts))
+
+    def folder(self, weights: str) -> Path:
+        """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
+        if not _ID.fullmatch(weights) or ".." in weights:
+            raise StoreError(f"'{weights}' is not an expert id: letters, digits and . _ + - with at most one '/'")
+        return self.root / weights
+
+    def manifest(self, weights: str) -> Manifest:
+        """Read an expert's manifest; raises StoreError where it is missing, damaged or of another version."""
+        path = self.folder(weights) / MANIFEST
+        try:
+            manifest = Manifest.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
+            raise StoreError(f"no expert '{weights}' in the store {self.root}{hint}") from None
+        except (OSError, ValueError, ValidationError) as error:
+            raise StoreError(f"{path}: the manifest cannot be read ({_first_line(error)}); import it again") from error
+        if Path(manifest.file).name != manifest.file:
+            raise StoreError(f"{path}: the weights file '{manifest.file}' lies outside the expert's folder; refused")
+        return manifest
+
+    def path(self, weights: str) -> Path:
+        """Return the path of an expert's weights file; raises StoreError if the expert is not known."""
+        return self.folder(weights) / self.manifest(weights).file
+
+    def put(
+        self,
+        weights: str,
+        *,
+        kind: str,
+        labels: Sequence[str],
+        input_size: int,
+        state: Mapping[str, torch.Tensor] | None = None,
+        file: Path | None = None,
+        metrics: Mapping[str, float] | None = None,
+        source: str = "",
+        link: bool = False,
+    ) -> Manifest:
+        """Put an expert into the store, replacing one of the same id as a whole.
+
+        Give `state`, tensors by name, which is written as safetensors, or `file`, which is copied as it is (hard-linked
+        with `link`, so that many synthetic experts can share one file). Raises StoreError if the disk refuses.
+        """
+        target = self.folder(weights)
+        if (state is None) == (file is None):
+            raise StoreError(f"{weights}: give either tensors or a file")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made = Path(tempfile.mkdtemp(prefix=".put-", dir=target.parent))
+            try:
+                path = _write(made, state, file, link)
+                manifest = Manifest(
+                    id=weights,
+                    kind=kind,
+                    labels=tuple(labels),
+                    input_size=input_size,
+                    file=path.name,
+                    bytes=path.stat().st_size,
+                    checksum=checksum(path),
+                    metrics=dict(metrics or {}),
+                    source=source,
+                    created=datetime.now(UTC).isoformat(timespec="seconds"),
+                )
+                (made / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+                made.chmod(0o755)
+                _swap(made, target)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
+        return manifest
+
+    def check(self, weights: str) -> Manifest:
+        """Compare an expert's weights file with its manifest (size, checksum); raises StoreError where they differ."""
+        manifest = self.manifest(weights)
+        path = self.folder(weights) / manifest.file
+        try:
+            size = path.stat().st_size
+            if size != manifest.bytes:
+                raise StoreError(
+                    f"{weights}: {path.name} has {size:,} bytes, not {manifest.bytes:,} (truncated?); import it again"
+                )
+            if checksum(path) != manifest.checksum:
+                raise StoreError(f"{weights}: {path.name} is damaged (its checksum differs); import it again")
+        except OSError as error:
+            raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
+        return manifest
+
+    def load(self, weights: str) -> dict[str, torch.Tensor]:
+        """Read an expert's tensors into memory of their own (for training and tools, not for the engine)."""
+        return load_tensors(self.path(weights))
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises StoreError if it is none, a pickle with that name included."""
+    try:
+        return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a safetensors file ({_first_line(error)})") from error
+
+
+def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | None, link: bool) -> Path:
+    if state is not None:
+        path = folder / "weights.safetensors"
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+        safetensors.torch.save_file(tensors, path)
+        return path
+    assert file is not None
+    path = folder / f"weights{file.suffix}"
+    if link:
+        os.link(file, path)
+    else:
+        shutil.copyfile(file, path)
+    return path
+
+
+def _swap(made: Path, target: Path) -> None:
+    """Rename `made` to `target`; an expert that is there already steps aside first (folders cannot be overwritten)."""
+    if target.exists():
+        old = Path(tempfile.mkdtemp(prefix=".old-", dir=target.parent))
+        target.rename(old / "expert")
+        made.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        made.rename(target)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
