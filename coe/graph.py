@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import networkx as nx
 
@@ -46,7 +46,7 @@ class ExpertGraph:
         """Return the experts that this one's findings can lead to."""
         return list(self.digraph.successors(expert))
 
-    def is_orphan(self, expert: str, resident: Collection[str]) -> bool:
+    def is_orphan(self, expert: str, resident: Container[str]) -> bool:
         """Return whether this is a successor none of whose predecessors is resident (paper section 4.3, stage 1)."""
         predecessors = self._predecessors[expert]
         return bool(predecessors) and not any(predecessor in resident for predecessor in predecessors)

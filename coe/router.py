@@ -65,6 +65,14 @@ class Router:
 
     def __init__(self, components: Mapping[str, Component]) -> None:
         self.components = dict(components)
+        self._order = {
+            name: {step.expert: rank for rank, step in enumerate(component.root.walk())}
+            for name, component in components.items()
+        }
+
+    def order(self, component: str) -> Mapping[str, int]:
+        """Return the rank of each expert on a component's way, predecessors first; empty if it is not known."""
+        return self._order.get(component, {})
 
     def first(self, component: str) -> Step:
         """Return a component's first step; raises RulesError if the board has no such component."""

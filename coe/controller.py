@@ -1,0 +1,344 @@
+"""The decision core: `handle(event, now) -> commands`. No I/O, no threads, no clock, no torch.
+
+Whoever drives it, the engine on real hardware or a simulator in virtual time, carries out the commands in order and
+feeds back what happened. The same events at the same times give the same commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from coe import config, policies
+from coe.backlog import Backlog, Group
+from coe.core import Batch, Finding, Request, Result, Stage, Verdict, worst
+from coe.costs import Cost, CostTable
+from coe.errors import RulesError
+from coe.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    Finished,
+    Load,
+    Loaded,
+    LoadFailed,
+    Rejected,
+    Reply,
+    Run,
+    RunFailed,
+    Why,
+)
+from coe.graph import ExpertGraph
+from coe.plan import ExecutorSpec, Plan
+from coe.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split, World
+from coe.policies.strategies import Strategy
+from coe.pool import ModelPool, State
+from coe.router import Router, Step
+
+
+class Executor:
+    """One worker: its backlog, its pool, and the batch that it runs now."""
+
+    def __init__(self, spec: ExecutorSpec, pool: ModelPool) -> None:
+        self.id, self.device = spec.id, spec.device
+        self.pool = pool
+        self.backlog = Backlog()
+        self.batch: Batch | None = None
+        self.held_bytes = 0
+        self.busy_until_s = 0.0
+
+    def __repr__(self) -> str:
+        doing = f"running {self.batch.expert} x{len(self.batch)}" if self.batch else "idle"
+        return f"<Executor {self.id} {doing}, {len(self.backlog)} waiting>"
+
+    def remaining_s(self, now: float) -> float:
+        """Return the predicted time until everything assigned here is done, in seconds."""
+        return self.backlog.pending_s + (max(0.0, self.busy_until_s - now) if self.batch else 0.0)
+
+
+@dataclass(slots=True)
+class _Case:
+    """A request under way: what was found, which steps wait for which expert, what was concluded."""
+
+    request: Request
+    arrived_s: float
+    findings: dict[str, Finding] = field(default_factory=dict)
+    awaiting: dict[str, list[Step]] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class _Broken:
+    """An expert that could not be loaded: how often, why, and until when it is not tried again."""
+
+    attempts: int
+    reason: str
+    until_s: float
+
+
+class Controller:
+    """Assigns, arranges, splits, loads and evicts by the policies of one strategy."""
+
+    def __init__(self, *, router: Router, graph: ExpertGraph, costs: CostTable, plan: Plan, strategy: Strategy) -> None:
+        self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
+        self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
+        self.executors = {spec.id: Executor(spec, self.pools[spec.pool]) for spec in plan.executors}
+        self.world = World(graph, costs, self.executors)
+        self._assign: Assign = policies.make("assign", strategy.assign)
+        self._arrange: Arrange = policies.make("arrange", strategy.arrange)
+        self._select: Select = policies.make("select", strategy.select)
+        self._split: Split = policies.make("split", strategy.split)
+        self._eviction: Eviction = policies.make("eviction", strategy.eviction)
+        self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
+        self._cases: dict[int, _Case] = {}
+        self._broken: dict[str, _Broken] = {}
+        self._commands: list[Command] = []
+
+    def __repr__(self) -> str:
+        return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
+
+    def start(self, now: float) -> list[Command]:
+        """Fill the pools: experts in turn by falling usage probability until nothing fits (paper section 4.1)."""
+        turn = list(self.pools.values())
+        for expert in self.graph.by_probability:
+            for pool in turn:
+                size = self._cost(pool.device, expert).weights_bytes
+                if not pool.missing_bytes(size):
+                    pool.plan(expert, size, Why.INITIAL)
+                    turn.remove(pool)
+                    turn.append(pool)
+                    break
+        self._start_loads()
+        return self._flush()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event and return what is to be done, in order. `now` is in seconds and never goes back."""
+        match event:
+            case Arrived():
+                self._arrived(event.request, now)
+            case Rejected():
+                self._reply(_Case(event.request, now, error=event.reason), now)
+            case Finished():
+                self._finished(event, now)
+            case RunFailed():
+                self._run_failed(event, now)
+            case Loaded():
+                self.pools[event.pool].commit(event.expert)
+                self._broken.pop(event.expert, None)
+            case Evicted():
+                self.pools[event.pool].release(event.expert)
+            case LoadFailed():
+                self._load_failed(event, now)
+        self._start_loads()
+        self._dispatch(now)
+        return self._flush()
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests that have arrived and have no reply yet."""
+        return len(self._cases)
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
+        for pool in self.pools.values():
+            pool.check(idle=idle)
+        for executor in self.executors.values():
+            executor.backlog.check()
+            if idle:
+                assert executor.batch is None, f"{executor!r} at idle"
+                assert not len(executor.backlog), f"{executor!r} at idle"
+        assert not idle or not self._cases, f"{len(self._cases)} requests have no reply at idle"
+
+    # Requests
+
+    def _arrived(self, request: Request, now: float) -> None:
+        case = _Case(request, now)
+        try:
+            first = self.router.first(request.component)
+        except RulesError as error:
+            case.error = str(error)
+            self._reply(case, now)
+            return
+        self._cases[request.id] = case
+        self._proceed(case, [first], now)
+
+    def _proceed(self, case: _Case, steps: list[Step], now: float) -> None:
+        """Take a request through steps whose findings are known, queue those that are not, reply when none is left."""
+        while steps:
+            step = steps.pop()
+            if (finding := case.findings.get(step.expert)) is not None:
+                try:
+                    outcome = self.router.next(step, finding)
+                except RulesError as error:
+                    case.error = str(error)
+                    continue
+                if isinstance(outcome, Verdict):
+                    case.verdicts.append(outcome)
+                else:
+                    steps.extend(outcome)
+            elif step.expert in case.awaiting:
+                case.awaiting[step.expert].append(step)
+            else:
+                case.awaiting[step.expert] = [step]
+                self._queue(case, Stage(case.request.id, step.expert), now)
+        if not case.awaiting:
+            del self._cases[case.request.id]
+            self._reply(case, now)
+
+    def _reply(self, case: _Case, now: float) -> None:
+        verdict = None if case.error else worst(case.verdicts)
+        # The order of the rules, not that of the clock: results do not depend on scheduling.
+        order = self.router.order(case.request.component)
+        findings = tuple(sorted(case.findings.values(), key=lambda finding: order[finding.expert]))
+        result = Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error)
+        self._commands.append(Reply(result))
+
+    def _queue(self, case: _Case, stage: Stage, now: float) -> None:
+        broken = self._broken.get(stage.expert)
+        if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
+            # The caller replies once nothing is awaited, so that other branches still count.
+            del case.awaiting[stage.expert]
+            case.error = broken.reason
+            return
+        executor = self.executors[self._assign.choose(stage.expert, self.world, now)]
+        cost = self._cost(executor.device, stage.expert)
+        alone = not executor.backlog.waiting(stage.expert)
+        charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
+        charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
+        executor.backlog.add(stage, charge_s, join=self._arrange.joins(stage.expert, executor.backlog, now))
+
+    def _finished(self, event: Finished, now: float) -> None:
+        executor = self.executors[event.executor]
+        batch = self._let_go(executor)
+        for stage, finding in zip(batch.stages, event.findings, strict=True):
+            case = self._cases[stage.request_id]
+            case.findings[stage.expert] = finding
+            self._proceed(case, case.awaiting.pop(stage.expert), now)
+
+    # Failures
+
+    def _run_failed(self, event: RunFailed, now: float) -> None:
+        """Run the stages of a failed batch one by one, so that the culprit fails alone."""
+        executor = self.executors[event.executor]
+        batch = self._let_go(executor)
+        if len(batch) == 1:
+            self._fail(batch.stages[0], f"expert '{batch.expert}' failed: {event.reason}", now)
+        else:
+            cost = self._cost(executor.device, batch.expert)
+            executor.backlog.put_back(batch.stages, cost.batch_s(1))
+
+    def _load_failed(self, event: LoadFailed, now: float) -> None:
+        self.pools[event.pool].abandon(event.expert)
+        known = self._broken.get(event.expert)
+        attempts = known.attempts + 1 if known and known.attempts < config.LOAD_ATTEMPTS else 1
+        reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
+        self._broken[event.expert] = _Broken(attempts, reason, now + config.RETRY_BROKEN_S)
+        if attempts >= config.LOAD_ATTEMPTS:
+            for executor in self.executors.values():
+                for stage in executor.backlog.drop(event.expert):
+                    self._fail(stage, reason, now)
+
+    def _fail(self, stage: Stage, reason: str, now: float) -> None:
+        case = self._cases[stage.request_id]
+        case.error = reason
+        del case.awaiting[stage.expert]
+        self._proceed(case, [], now)
+
+    # Executors and pools
+
+    def _dispatch(self, now: float) -> None:
+        for executor in self.executors.values():
+            if executor.batch is None:
+                self._feed(executor, now)
+        for executor in self.executors.values():
+            if executor.batch is not None and not executor.pool.is_moving():
+                self._prefetch_for(executor, now)
+
+    def _feed(self, executor: Executor, now: float) -> None:
+        """Give an idle executor the first group that can run, or see to the expert of one that cannot."""
+        for group in self._select.rank(executor, self.world, now):
+            state = executor.pool.state(group.expert)
+            if state is State.READY and self._run(executor, group, now):  # type: ignore[arg-type]
+                return
+            if state is None and self._make_room(executor.pool, group.expert, Why.DEMAND, (), now):
+                return
+
+    def _run(self, executor: Executor, group: Group, now: float) -> bool:
+        cost = self._cost(executor.device, group.expert)
+        size = self._split.size(group, cost, executor.pool.batch_room_bytes())
+        if size < 1:
+            return False
+        batch = Batch(group.expert, executor.backlog.take(group, size, now))
+        executor.batch, executor.held_bytes = batch, cost.batch_bytes(size)
+        executor.busy_until_s = now + cost.batch_s(size)
+        executor.pool.pin(batch.expert, executor.held_bytes)
+        self._commands.append(Run(executor.id, batch))
+        return True
+
+    def _let_go(self, executor: Executor) -> Batch:
+        batch = executor.batch
+        assert batch is not None, f"{executor!r} has nothing to finish"
+        executor.pool.unpin(batch.expert, executor.held_bytes)
+        executor.batch, executor.held_bytes = None, 0
+        return batch
+
+    def _prefetch_for(self, executor: Executor, now: float) -> None:
+        ahead: set[str] = set()
+        for expert in self._prefetch.rank(executor, self.world, now):
+            if expert not in executor.pool:
+                if executor.pool.state(expert) is None:
+                    self._make_room(executor.pool, expert, Why.PREFETCH, ahead, now)
+                return
+            ahead.add(expert)
+
+    def _make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
+        """Evict until an expert fits and plan its load; evict nothing and return False if it cannot be made to fit.
+
+        What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
+        """
+        size = self._cost(pool.device, expert).weights_bytes
+        missing, victims, spared = pool.missing_bytes(size), [], []
+        if missing:
+            for victim in self._eviction.rank(pool, self.world, now):
+                if victim in keep or not pool.evictable(victim):
+                    continue
+                if pool.unused(victim) and self._is_wanted(pool, victim):
+                    spared.append(victim)
+                    continue
+                victims.append(victim)
+                missing -= pool.size(victim)
+                if missing <= 0:
+                    break
+        if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
+            while spared and missing > 0:
+                victims.append(spared.pop(0))
+                missing -= pool.size(victims[-1])
+        if missing > 0:
+            return False
+        for victim in victims:
+            pool.leave(victim)
+            self._commands.append(Evict(pool.id, victim))
+        pool.plan(expert, size, why)
+        self._start_loads()
+        return True
+
+    def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
+        return any(e.pool is pool and e.backlog.waiting(expert) for e in self.executors.values())
+
+    def _start_loads(self) -> None:
+        """Issue the loads of planned experts whose bytes have become free, first come first."""
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                if not pool.reserve(expert):
+                    break
+                self._commands.append(Load(pool.id, expert, pool.why(expert)))
+
+    def _cost(self, device: str, expert: str) -> Cost:
+        return self.costs(device, expert)
+
+    def _flush(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands

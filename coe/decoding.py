@@ -1,0 +1,276 @@
+"""Bytes to pixels. Law: whatever the bytes are, either the whole picture comes out or an `ImageError`.
+
+Pillow decodes; this file adds what Pillow leaves open (found by cutting and flipping real files): a PNG that lacks its
+end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. The plugins are called directly,
+because `Image.open` guesses among some forty formats and warns of large pictures through global state.
+"""
+
+from __future__ import annotations
+
+import io
+import stat
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, TiffTags
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+
+from coe import config
+from coe.errors import ImageError
+
+Pixels = NDArray[np.uint8]
+Order = Literal["RGB", "BGR"]
+
+TRUNCATED = "is truncated: the file ends before the picture does; copy it again from the camera"
+DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from the camera"
+
+
+def decode(
+    image: bytes | Path | NDArray[np.generic],
+    *,
+    order: Order = "BGR",
+    limit_pixels: int = config.MAX_IMAGE_PIXELS,
+    min_side: int = config.MIN_IMAGE_SIDE,
+) -> Pixels:
+    """Return the picture as (H, W, 3) uint8 RGB, contiguous.
+
+    `image` is an encoded JPEG, PNG, BMP or TIFF (its content counts, not its extension), the path of one, or an array
+    (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 whose colours are in `order`; an RGB array may be returned as it
+    is, without a copy. Grey becomes RGB, 16 bits become 8 (the high byte), alpha is laid over white, an EXIF
+    orientation is applied. Of several pages the first counts. Safe to call from many threads; the interpreter lock is
+    free while pixels are decoded.
+
+    Raises ImageError, one sentence without the image's name, if that is no whole picture of at least `min_side` pixels
+    a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
+    """
+    if isinstance(image, np.ndarray):
+        _check_size(
+            image.shape[1] if image.ndim > 1 else 0, image.shape[0] if image.ndim else 0, limit_pixels, min_side
+        )
+        return _from_array(image, order)
+    data = _read(image, limit_pixels) if isinstance(image, Path) else bytes(image)
+    if not data:
+        raise ImageError("is empty (0 bytes); copy it again from the camera")
+    try:
+        return _from_bytes(data, limit_pixels, min_side)
+    except ImageError:
+        raise
+    except EOFError as error:
+        raise ImageError(TRUNCATED) from error
+    except MemoryError as error:
+        raise ImageError("does not fit into memory when decoded") from error
+    except Exception as error:  # of hostile bytes, Pillow's plugins raise nearly anything
+        raise ImageError(TRUNCATED if "truncated" in str(error).lower() else DAMAGED) from error
+
+
+def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
+    open_ = next((open_ for magics, open_ in _FORMATS if data.startswith(magics)), None)
+    if open_ is None:
+        raise ImageError("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says")
+    with open_(data) as picture:
+        if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger ones while it decodes
+            limit_pixels = min(limit_pixels, Image.MAX_IMAGE_PIXELS)
+        _check_size(*picture.size, limit_pixels, min_side)
+        turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
+        picture.load()
+        return _to_rgb(picture if turn is None else picture.transpose(turn), picture)
+
+
+def _to_rgb(picture: Image.Image, source: ImageFile) -> Pixels:
+    mode = picture.mode
+    if mode.startswith("I;16"):
+        return _grey(_high_bits(picture, source))
+    if mode in ("I", "F"):
+        raise ImageError("has 32-bit pixels, which say nothing of what is black and white; save it with 8 or 16 bits")
+    if mode in ("La", "RGBa"):  # alpha already multiplied in; only the short way back is known to Pillow
+        picture = picture.convert(mode[:-1] + "A")
+    if picture.has_transparency_data:
+        layers = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+    return np.array(picture if picture.mode == "RGB" else picture.convert("RGB"))
+
+
+def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
+    tags = source.tag_v2 if isinstance(source, TiffImageFile) else {}
+    bits = 12 if tags.get(258) in (12, (12,)) else 16
+    grey = (np.asarray(picture) >> (bits - 8)).astype(np.uint8)
+    return 255 - grey if tags.get(262) == 0 else grey  # white is zero: Pillow inverts only 8 bits
+
+
+def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
+    if array.dtype != np.uint8:
+        raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255")
+    if order not in ("RGB", "BGR"):
+        raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
+    pixels = array.astype(np.uint8, copy=False)
+    if pixels.ndim == 2:
+        return _grey(pixels)
+    if pixels.ndim == 3 and pixels.shape[2] == 1:
+        return _grey(pixels[..., 0])
+    if pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
+        raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
+    if pixels.shape[2] == 4:
+        alpha = pixels[..., 3:].astype(np.uint16)
+        over_white = (pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255
+        pixels = over_white.astype(np.uint8)
+    return np.ascontiguousarray(pixels[..., ::-1] if order == "BGR" else pixels)
+
+
+def _grey(grey: Pixels) -> Pixels:
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def _check_size(width: int, height: int, limit_pixels: int, min_side: int) -> None:
+    if width * height > limit_pixels:
+        raise ImageError(
+            f"says that it has {width} x {height} pixels, over the limit of {limit_pixels / 1e6:g} megapixels"
+        )
+    if min(width, height) < min_side:
+        raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
+
+
+def _read(path: Path, limit_pixels: int) -> bytes:
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would wait for ever
+            raise ImageError("is not a file")
+        if found.st_size > 8 * limit_pixels + 2**24:  # the largest pixel has 8 bytes
+            raise ImageError(f"has {found.st_size / 2**20:.0f} MiB, more than a picture within the limit can have")
+        return path.read_bytes()
+    except OSError as error:
+        raise ImageError(f"cannot be read: {error.strerror or error}") from error
+    except ValueError as error:  # a NUL in the name
+        raise ImageError(f"cannot be read: {error}") from error
+
+
+class _Jpeg(JpegImageFile):
+    def _read_dpi_from_exif(self) -> None:
+        """Do not look for a resolution that nobody asks for: damaged EXIF would warn."""
+
+
+def _open_jpeg(data: bytes) -> ImageFile:
+    return _Jpeg(io.BytesIO(data))
+
+
+def _open_bmp(data: bytes) -> ImageFile:
+    picture = BmpImageFile(io.BytesIO(data))
+    for tile in picture.tile:
+        if tile.codec_name == "raw" and isinstance(tile.args, tuple):
+            stride = tile.args[1]  # Pillow takes a last row without its padding
+            if tile.offset + stride * picture.height > len(data):
+                raise ImageError(TRUNCATED)
+    return picture
+
+
+def _open_png(data: bytes) -> ImageFile:
+    at, name = 8, b""
+    while name != b"IEND":  # Pillow stops at the last row: it checks no sum of the pixels and misses a missing end
+        if at + 12 > len(data):
+            raise ImageError(TRUNCATED)
+        length, name = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            raise ImageError(TRUNCATED)
+        if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            raise ImageError(DAMAGED)
+        if name == b"acTL":
+            raise ImageError("is an animation; save the one picture to be inspected")
+        at = end
+    return PngImageFile(io.BytesIO(data))
+
+
+def _open_tiff(data: bytes) -> ImageFile:
+    tags = Directory(data)
+    for offsets, sizes in ((273, 279), (324, 325)):
+        for offset, size in zip(tags.numbers(offsets), tags.numbers(sizes), strict=False):
+            if offset + size > len(data):
+                raise ImageError(TRUNCATED)
+    return TiffImageFile(io.BytesIO(data))
+
+
+_FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (
+    (b"\xff\xd8\xff", _open_jpeg),
+    (b"\x89PNG\r\n\x1a\n", _open_png),
+    (b"BM", _open_bmp),
+    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
+)
+
+
+class Directory:
+    """The first directory of a TIFF file or EXIF block, found sound: Pillow will read it without a warning.
+
+    Raises ImageError where Pillow would warn and go on.
+    """
+
+    _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
+    _NUMBERS: ClassVar = {3: "H", 4: "I", 13: "I", 16: "Q"}
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._order = "<" if data[:1] == b"I" else ">"
+        self._big = 43 in data[2:4]
+        self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
+        self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
+
+    def numbers(self, tag: int) -> tuple[int, ...]:
+        """Return the values of a tag of whole numbers; none if it is not there or of another type."""
+        kind, count, at = self._tags.get(tag, (0, 0, 0))
+        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
+
+    def _walk(self, start: int, depth: int) -> None:
+        inline, entry_bytes = (8, 20) if self._big else (4, 12)
+        entries = self._unpack("Q" if self._big else "H", start)
+        first = start + (8 if self._big else 2)
+        if first + entries * entry_bytes + inline > len(self._data):
+            raise ImageError(TRUNCATED)
+        outside = 0
+        for at in range(first, first + entries * entry_bytes, entry_bytes):
+            tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
+            count = self._unpack("Q" if self._big else "I", at + 4)
+            size = count * self._SIZES.get(kind, 0)
+            value = at + entry_bytes - inline
+            if size > inline:
+                value = self._unpack("Q" if self._big else "I", value)
+                outside += size
+                if value + size > len(self._data):
+                    raise ImageError(TRUNCATED)
+            if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
+                raise ImageError(DAMAGED)
+            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
+                self._tags[tag] = (kind, count, value)
+            if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
+                self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)
+
+    def _unpack(self, code: str, at: int) -> int:
+        try:
+            return int(struct.unpack_from(self._order + code, self._data, at)[0])
+        except struct.error as error:
+            raise ImageError(TRUNCATED) from error
+
+
+def _orientation(exif: object) -> Image.Transpose | None:
+    if not isinstance(exif, bytes):
+        return None
+    try:
+        numbers = Directory(exif.removeprefix(b"Exif\0\0")).numbers(274)
+    except ImageError:  # the picture is whole; only the note about it is not
+        return None
+    turns = Image.Transpose
+    return {
+        2: turns.FLIP_LEFT_RIGHT,
+        3: turns.ROTATE_180,
+        4: turns.FLIP_TOP_BOTTOM,
+        5: turns.TRANSPOSE,
+        6: turns.ROTATE_270,
+        7: turns.TRANSVERSE,
+        8: turns.ROTATE_90,
+    }.get(numbers[0] if numbers else 1)

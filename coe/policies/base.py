@@ -1,0 +1,117 @@
+"""What a policy is: one file, one class, a ranking. Policies see read-only views and change nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from coe.costs import Cost, CostTable
+from coe.graph import ExpertGraph
+
+
+class GroupView(Protocol):
+    """Stages of one expert that stand together in a backlog."""
+
+    @property
+    def expert(self) -> str: ...  # noqa: D102
+    @property
+    def started_s(self) -> float | None: ...  # noqa: D102
+    def __len__(self) -> int: ...
+
+
+class BacklogView(Protocol):
+    """See `coe.backlog.Backlog`."""
+
+    @property
+    def pending_s(self) -> float: ...  # noqa: D102
+    def __len__(self) -> int: ...
+    def waiting(self, expert: str) -> int: ...  # noqa: D102
+    def groups(self) -> Iterator[GroupView]: ...  # noqa: D102
+    def latest(self, expert: str) -> GroupView | None: ...  # noqa: D102
+
+
+class PoolView(Protocol):
+    """See `coe.pool.ModelPool`."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    def __len__(self) -> int: ...
+    def __contains__(self, expert: object) -> bool: ...
+    def size(self, expert: str) -> int: ...  # noqa: D102
+    def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
+    def by_recency(self) -> Iterator[str]: ...  # noqa: D102
+
+
+class ExecutorView(Protocol):
+    """One executor with its backlog and its pool."""
+
+    @property
+    def id(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
+    @property
+    def backlog(self) -> BacklogView: ...  # noqa: D102
+    @property
+    def pool(self) -> PoolView: ...  # noqa: D102
+    def remaining_s(self, now: float) -> float:
+        """Return the predicted time until everything that was assigned here is done, in seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Everything that a policy may look at."""
+
+    graph: ExpertGraph
+    costs: CostTable
+    executors: Mapping[str, ExecutorView]
+
+
+class Assign(ABC):
+    """Which executor's backlog takes a stage?"""
+
+    @abstractmethod
+    def choose(self, expert: str, world: World, now: float) -> str:
+        """Return the id of an executor."""
+
+
+class Arrange(ABC):
+    """Where in the backlog does a stage go?"""
+
+    @abstractmethod
+    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+        """Return whether it goes behind the last stage of its expert (else to the end)."""
+
+
+class Select(ABC):
+    """Which group does an idle executor take?"""
+
+    @abstractmethod
+    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
+        """Yield groups in order of preference; the first that can run or be loaded is taken."""
+
+
+class Split(ABC):
+    """How many stages of a group run now?"""
+
+    @abstractmethod
+    def size(self, group: GroupView, cost: Cost, room_bytes: int) -> int:
+        """Return the size of the batch, 0 if none fits; never more than memory or the group allow."""
+
+
+class Eviction(ABC):
+    """Who leaves first?"""
+
+    @abstractmethod
+    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+        """Yield ready experts of a pool, the first to leave first; what may not leave is passed over later."""
+
+
+class Prefetch(ABC):
+    """What is loaded while the executor runs and the lane idles?"""
+
+    @abstractmethod
+    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+        """Yield experts in order of preference; only the first that is absent is tried."""

@@ -1,0 +1,15 @@
+"""CoServe's splitting (paper section 4.2): what free memory allows, at most the profiled maximum."""
+
+from __future__ import annotations
+
+from coe.costs import Cost
+from coe.policies.base import GroupView, Split
+
+
+class Profiled(Split):
+    """The smaller of the largest batch that fits and the batch at which the average latency plateaus."""
+
+    def size(self, group: GroupView, cost: Cost, room_bytes: int) -> int:
+        room = room_bytes - cost.workspace_bytes
+        fitting = room // cost.activation_bytes if cost.activation_bytes else len(group)
+        return max(0, min(len(group), cost.max_batch, fitting))
