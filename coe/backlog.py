@@ -61,7 +61,7 @@ class Backlog:
     @property
     def pending_s(self) -> float:
         """The predicted time of everything that waits, in seconds."""
-        return self._pending_s if self._groups else 0.0
+        return self._pending_s
 
     def waiting(self, expert: str) -> int:
         """Return how many stages wait for an expert."""
@@ -97,7 +97,8 @@ class Backlog:
     def take(self, group: Group, count: int, now: float) -> tuple[Stage, ...]:
         """Take the first `count` stages of a group out of the backlog."""
         stages, charged_s = group.take(count)
-        self._pending_s -= charged_s
+        # Rounding must not pile up over weeks of stages.
+        self._pending_s = self._pending_s - charged_s if self._size > count else 0.0
         self._size -= count
         self._waiting[group.expert] -= count
         if not self._waiting[group.expert]:

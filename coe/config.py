@@ -12,6 +12,12 @@ MAX_IMAGE_PIXELS = 100_000_000
 MIN_IMAGE_SIDE = 8
 """Pictures smaller than this on either side, in pixels, cannot be judged."""
 
+# Report
+REPORT_PICTURES = 200
+"""How many NG and REVIEW images report.html shows; the worst first."""
+REPORT_PICTURE_SIDE = 480
+"""The longest side of such a picture in pixels."""
+
 # Places
 RULES_VARIABLE = "COE_RULES"
 RULES_FOLDER = "routing_rules"
@@ -32,7 +38,7 @@ MEMORY = "2GiB"
 INBOX_IMAGES = 256
 """How many images may be under way before `submit` blocks or raises."""
 INBOX_BYTES = 512 << 20
-"""How many bytes of encoded or raw images may be under way; a single larger image is still taken."""
+"""How many bytes of images and prepared inputs may be under way; a single larger image is still taken."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 LOAD_ATTEMPTS = 2
@@ -41,6 +47,9 @@ RETRY_BROKEN_S = 60.0
 """How long an expert that could not be loaded is not tried again."""
 WORKSPACE_SHARE = 0.25
 """The most of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
+
+STOPPED = "the run was stopped before this image was inspected"
+"""The error of images that were under way when a run was stopped."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
@@ -53,6 +62,8 @@ def parse_bytes(text: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS:
         raise ConfigError(f"'{text}' is not an amount of memory; write it like 1.5GiB, 800MB or 2000000000")
+    if len(match[1]) > 30:
+        raise ConfigError(f"'{text[:30]}...' is more memory than there is; write it like 1.5GiB")
     amount = int(float(match[1]) * _UNITS[match[2].lower()])
     if amount <= 0:
         raise ConfigError(f"'{text}' is no memory at all; write it like 1.5GiB")
@@ -73,7 +84,7 @@ def parse_executors(text: str) -> dict[str, int]:
     executors: dict[str, int] = {}
     for part in text.split(","):
         device, equals, count = part.strip().partition("=")
-        if not device or (equals and not count.isdigit()):
+        if not device or (equals and not (count.isdecimal() and len(count) <= 9)):
             raise ConfigError(f"'{text}' does not name executors; write it like cpu=2")
         if device in executors:
             raise ConfigError(f"'{text}' names the device '{device}' twice")

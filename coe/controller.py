@@ -28,6 +28,7 @@ from coe.events import (
     Reply,
     Run,
     RunFailed,
+    Stopped,
     Why,
 )
 from coe.graph import ExpertGraph
@@ -60,12 +61,16 @@ class Executor:
 
 @dataclass(slots=True)
 class _Case:
-    """A request under way: what was found, which steps wait for which expert, what was concluded."""
+    """A request under way: what was found, which steps wait for which expert, what was concluded.
+
+    `seen` holds the steps that were reached: one that several branches lead to is taken once.
+    """
 
     request: Request
     arrived_s: float
     findings: dict[str, Finding] = field(default_factory=dict)
     awaiting: dict[str, list[Step]] = field(default_factory=dict)
+    seen: set[Step] = field(default_factory=set)
     verdicts: list[Verdict] = field(default_factory=list)
     error: str | None = None
 
@@ -95,6 +100,7 @@ class Controller:
         self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
         self._cases: dict[int, _Case] = {}
         self._broken: dict[str, _Broken] = {}
+        self._stopped = False
         self._commands: list[Command] = []
 
     def __repr__(self) -> str:
@@ -132,8 +138,11 @@ class Controller:
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
                 self._load_failed(event, now)
-        self._start_loads()
-        self._dispatch(now)
+            case Stopped():
+                self._stop(now)
+        if not self._stopped:
+            self._start_loads()
+            self._dispatch(now)
         return self._flush()
 
     @property
@@ -178,7 +187,8 @@ class Controller:
                 if isinstance(outcome, Verdict):
                     case.verdicts.append(outcome)
                 else:
-                    steps.extend(outcome)
+                    steps.extend(step for step in reversed(outcome) if step not in case.seen)
+                    case.seen.update(outcome)
             elif step.expert in case.awaiting:
                 case.awaiting[step.expert].append(step)
             else:
@@ -189,7 +199,7 @@ class Controller:
             self._reply(case, now)
 
     def _reply(self, case: _Case, now: float) -> None:
-        verdict = None if case.error else worst(case.verdicts)
+        verdict = worst(case.verdicts) if case.error is None else None
         # The order of the rules, not that of the clock: results do not depend on scheduling.
         order = self.router.order(case.request.component)
         findings = tuple(sorted(case.findings.values(), key=lambda finding: order[finding.expert]))
@@ -197,13 +207,21 @@ class Controller:
         self._commands.append(Reply(result))
 
     def _queue(self, case: _Case, stage: Stage, now: float) -> None:
-        broken = self._broken.get(stage.expert)
-        if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
-            # The caller replies once nothing is awaited, so that other branches still count.
+        if self._stopped:
             del case.awaiting[stage.expert]
-            case.error = broken.reason
+            case.error = config.STOPPED
             return
-        executor = self.executors[self._assign.choose(stage.expert, self.world, now)]
+        world, broken = self.world, self._broken.get(stage.expert)
+        if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
+            # What cannot be loaded can still run where it is.
+            able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
+            if not able:
+                # The caller replies once nothing is awaited, so that other branches still count.
+                del case.awaiting[stage.expert]
+                case.error = broken.reason
+                return
+            world = World(self.graph, self.costs, able)
+        executor = self.executors[self._assign.choose(stage.expert, world, now)]
         cost = self._cost(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
@@ -224,8 +242,9 @@ class Controller:
         """Run the stages of a failed batch one by one, so that the culprit fails alone."""
         executor = self.executors[event.executor]
         batch = self._let_go(executor)
-        if len(batch) == 1:
-            self._fail(batch.stages[0], f"expert '{batch.expert}' failed: {event.reason}", now)
+        if len(batch) == 1 or self._stopped:
+            for stage in batch.stages:
+                self._fail(stage, f"expert '{batch.expert}' failed: {event.reason}", now)
         else:
             cost = self._cost(executor.device, batch.expert)
             executor.backlog.put_back(batch.stages, cost.batch_s(1))
@@ -238,14 +257,27 @@ class Controller:
         self._broken[event.expert] = _Broken(attempts, reason, now + config.RETRY_BROKEN_S)
         if attempts >= config.LOAD_ATTEMPTS:
             for executor in self.executors.values():
-                for stage in executor.backlog.drop(event.expert):
-                    self._fail(stage, reason, now)
+                if executor.pool.state(event.expert) is not State.READY:
+                    for stage in executor.backlog.drop(event.expert):
+                        case = self._cases[stage.request_id]
+                        self._queue(case, stage, now)
+                        self._proceed(case, [], now)
 
     def _fail(self, stage: Stage, reason: str, now: float) -> None:
         case = self._cases[stage.request_id]
         case.error = reason
         del case.awaiting[stage.expert]
         self._proceed(case, [], now)
+
+    def _stop(self, now: float) -> None:
+        self._stopped = True
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                pool.cancel(expert)
+        for executor in self.executors.values():
+            for expert in {group.expert: None for group in executor.backlog.groups()}:
+                for stage in executor.backlog.drop(expert):
+                    self._fail(stage, config.STOPPED, now)
 
     # Executors and pools
 

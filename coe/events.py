@@ -78,10 +78,11 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An expert is in the pool and can run."""
+    """An expert is in the pool and can run; the load itself took `took_s` seconds."""
 
     pool: str
     expert: str
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,11 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A batch ran: one finding a stage, in order."""
+    """A batch ran for `took_s` seconds: one finding a stage, in order."""
 
     executor: str
     findings: tuple[Finding, ...]
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +119,9 @@ class RunFailed:
     reason: str
 
 
-Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The user wants an end: batches that run are finished, everything else is answered with an error."""
+
+
+Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Stopped

@@ -56,7 +56,9 @@ def plan(executors: Mapping[str, int], memory_bytes: int, experts: Iterable[str]
         largest = max(experts, key=lambda e: costs(device, e).weights_bytes)
         least = costs(device, largest).weights_bytes + single
         if least > capacity:
-            advice = f"give at least {format_bytes(least * count)}" + (", or fewer executors" if count > 1 else "")
+            # Rounded up, so that the advice is enough when it is followed to the letter.
+            enough = f"{-(-least * count // (1 << 20))}MiB"
+            advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
                 f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) does not hold expert "
                 f"'{largest}' ({format_bytes(costs(device, largest).weights_bytes)}) and the activations of one image "

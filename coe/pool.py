@@ -152,6 +152,10 @@ class ModelPool:
         """Return why an expert was planned."""
         return self._entries[expert].why
 
+    def cancel(self, expert: str) -> None:
+        """Give up an expert that was planned and has not begun to load."""
+        self._drop(expert, self._expect(expert, State.PLANNED))
+
     def commit(self, expert: str) -> None:
         """Note that a load has ended well."""
         self._move(self._expect(expert, State.LOADING), State.READY)

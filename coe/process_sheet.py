@@ -6,6 +6,7 @@ models that check the data turn text into numbers.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,17 @@ from coe.errors import RulesError
 Place = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = "tag:yaml.org,2002:null"
+_LONGEST_MESSAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A file as dicts, lists, strings and None, and the line on which each place in it begins."""
+    """A file as dicts, lists, strings and None, the line on which each place in it begins, and the file's SHA-256."""
 
     path: Path
     data: Any
     lines: dict[Place, int]
+    digest: str
 
     def error(self, place: Place, message: str) -> RulesError:
         """Return an error that names file and line; a place that is not in the file is found through its parents.
@@ -37,7 +40,7 @@ class Sheet:
         for part in place:
             if (*at, part) in self.lines:
                 at = (*at, part)
-        return RulesError(f"{self.path.name}:{self.lines.get(at, 1)}: {message}")
+        return _error(self.path, self.lines.get(at, 1), message)
 
 
 def read(path: Path) -> Sheet:
@@ -51,7 +54,7 @@ def read(path: Path) -> Sheet:
         raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a board file")
     try:
         text = raw.decode("utf-8-sig")
-        _refuse_aliases(path, text)
+        _refuse_cleverness(path, text)
         root = yaml.compose(text, Loader=_Loader)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
@@ -60,25 +63,35 @@ def read(path: Path) -> Sheet:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         raise RulesError(f"{path.name}:{line}: not valid YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise RulesError(f"{path.name}:1: not valid YAML: {str(error).splitlines()[0]}") from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise RulesError(f"{path.name}:{line}: not valid YAML: {str(error).splitlines()[0]}") from None
     if root is None:
         raise RulesError(f"{path.name}:1: the file is empty; it needs board, experts and components")
     lines: dict[Place, int] = {}
-    return Sheet(path, _plain(path, root, (), lines), lines)
+    return Sheet(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
 
 
-def _refuse_aliases(path: Path, text: str) -> None:
+def _error(path: Path, line: int, message: str) -> RulesError:
+    """Return an error on one line of bounded length, whatever words from the file stand in it."""
+    plain = "".join(character if character.isprintable() else "?" for character in message)
+    if len(plain) > _LONGEST_MESSAGE:
+        plain = plain[:_LONGEST_MESSAGE] + "..."
+    return RulesError(f"{path.name}:{line}: {plain}")
+
+
+def _refuse_cleverness(path: Path, text: str) -> None:
+    """Refuse what plain words do not need, before anything is built from it: aliases, tags, deep nesting."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            line = _line(event)
-            raise RulesError(f"{path.name}:{line}: '*{event.anchor}' is an alias; write the entry out")
+            raise _error(path, _line(event), f"'*{event.anchor}' is an alias; write the entry out")
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
+            raise _error(path, _line(event), f"'{event.tag}' is a tag; write plain words, without '!'")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > config.MAX_RULES_DEPTH:
-                line = _line(event)
-                raise RulesError(f"{path.name}:{line}: nested deeper than {config.MAX_RULES_DEPTH} levels")
+                raise _error(path, _line(event), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -94,10 +107,10 @@ def _plain(path: Path, node: yaml.Node, place: Place, lines: dict[Place, int]) -
         for key, value in node.value:
             line = _line(key)
             if not isinstance(key, yaml.ScalarNode):
-                raise RulesError(f"{path.name}:{line}: a key must be a single word")
+                raise _error(path, line, "a key must be a single word")
             if key.value in data:
                 first = lines[(*place, key.value)]
-                raise RulesError(f"{path.name}:{line}: '{key.value}' stands here twice; the first is on line {first}")
+                raise _error(path, line, f"'{key.value}' stands here twice; the first is on line {first}")
             data[key.value] = _plain(path, value, (*place, key.value), lines)
             lines[(*place, key.value)] = line
         return data

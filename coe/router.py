@@ -18,8 +18,9 @@ class Step:
 
     expert: str
     min_score: float
-    outcomes: Mapping[str, Outcome]
-    shares: Mapping[str, float] = field(default_factory=dict)
+    # Without these, else the repr of steps that share followers grows as their tree, not as their graph.
+    outcomes: Mapping[str, Outcome] = field(repr=False)
+    shares: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     def next_steps(self) -> list[Step]:
         """Return the steps that may follow directly, each once."""
@@ -104,7 +105,8 @@ def usage(components: Iterable[Component]) -> dict[str, float]:
         reached = {component.root: component.count / total}
         needed: dict[str, float] = {}
         for step in component.root.walk():
-            mass = reached.get(step, 0.0)
+            # Branches that meet again count once; without the bound, what follows them would count twice.
+            mass = min(reached.get(step, 0.0), component.count / total)
             needed[step.expert] = needed.get(step.expert, 0.0) + mass
             for label, outcome in step.outcomes.items():
                 for following in outcome if isinstance(outcome, tuple) else ():

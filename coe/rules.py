@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,11 +142,12 @@ class _Reader:
             if name not in used:
                 raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
         graph = ExpertGraph(self.experts.values(), edges, usage(components.values()))
-        digest = hashlib.sha256(self.sheet.path.read_bytes()).hexdigest()
-        return Rules(self.spec.board, self.sheet.path, digest, self.experts, Router(components), graph)
+        return Rules(self.spec.board, self.sheet.path, self.sheet.digest, self.experts, Router(components), graph)
 
     def _expert(self, name: str, spec: _ExpertSpec) -> Expert:
         place: Place = ("experts", name)
+        if name in Verdict.__members__:
+            raise self.sheet.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
         for index, label in enumerate(spec.labels):
             if label == NOTHING:
                 raise self.sheet.error((*place, "labels"), f"'{NOTHING}' is kept for a detector that sees nothing")
@@ -202,6 +202,11 @@ class _Reader:
         if isinstance(value, list):
             if not value:
                 raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
+            seen: set[str] = set()
+            for index, one in enumerate(value):
+                if one in seen:
+                    raise self.sheet.error((*place, index), f"'{one}' stands twice in this list")
+                seen.update([one] if isinstance(one, str) else [])
             return tuple(self._next(one, (*place, index), trail) for index, one in enumerate(value))
         return (self._next(value, place, trail),)
 
@@ -266,4 +271,6 @@ def _sentence(model: type[_Model], error: Any, at: Place) -> str:
     if error["type"] == "missing":
         owner = f" of '{at[-2]}'" if len(at) > 1 else ""
         return f"'{word}'{owner} is missing"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"'{word}' must hold entries of the form `key: value`"
     return f"{'.'.join(str(part) for part in at)}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"

@@ -33,7 +33,8 @@ _CHUNK = 1 << 22
 class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # A measure that is not a number is written as such, not as a null that could not be read back.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     format: Literal[1] = 1
     id: str
@@ -88,10 +89,10 @@ class Store:
         except FileNotFoundError:
             hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
             raise StoreError(f"no expert '{weights}' in the store {self.root}{hint}") from None
-        except (OSError, ValueError, ValidationError) as error:
+        except (OSError, ValueError, RecursionError, ValidationError) as error:
             raise StoreError(f"{path}: the manifest cannot be read ({_first_line(error)}); import it again") from error
-        if Path(manifest.file).name != manifest.file:
-            raise StoreError(f"{path}: the weights file '{manifest.file}' lies outside the expert's folder; refused")
+        if Path(manifest.file).name != manifest.file or manifest.file in ("", "..") or "\0" in manifest.file:
+            raise StoreError(f"{path}: the weights file {manifest.file!r} lies outside the expert's folder; refused")
         return manifest
 
     def path(self, weights: str) -> Path:
@@ -119,6 +120,12 @@ class Store:
         target = self.folder(weights)
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
+        if file is not None and not file.is_file():
+            raise StoreError(f"{weights}: there is no file {file}")
+        if (target.parent / MANIFEST).exists():
+            raise StoreError(f"{weights}: '{target.parent.name}' is an expert in {self.root}, not a board")
+        if any(target.glob(f"*/{MANIFEST}")):
+            raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             made = Path(tempfile.mkdtemp(prefix=".put-", dir=target.parent))
@@ -141,8 +148,9 @@ class Store:
                 _swap(made, target)
             finally:
                 shutil.rmtree(made, ignore_errors=True)
-        except OSError as error:
-            raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
+        except (OSError, safetensors.SafetensorError) as error:
+            reason = getattr(error, "strerror", None) or _first_line(error)
+            raise StoreError(f"{weights}: cannot be written to {self.root}: {reason}") from error
         return manifest
 
     def check(self, weights: str) -> Manifest:

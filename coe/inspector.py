@@ -1,0 +1,246 @@
+"""The public Python API: pictures in, verdicts out.
+
+    with Inspector(board="A") as line:
+        future = line.submit(image, component="R0402", serial="SN1")
+        for result in line.stream(pictures):
+            ...
+
+From asyncio: `result = await line.inspect(image, component="R0402")`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe import assembly, config, kinds, rules
+from coe.controller import Controller
+from coe.core import Request, Result
+from coe.decoding import decode
+from coe.errors import ConfigError, LineClosed, LineFull
+from coe.metrics import Metrics
+from coe.plan import plan
+from coe.policies.strategies import strategy as named_strategy
+from coe.runtime.engine import Engine, Trace
+from coe.store import Store
+
+Order = Literal["BGR", "RGB"]
+Image = NDArray[np.uint8] | str | Path | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path."""
+
+    image: Image
+    component: str
+    serial: str = ""
+    refdes: str = ""
+    name: str = ""
+    order: Order = "BGR"
+
+
+class Inspector:
+    """A running line for one board.
+
+    `board` is a name or the path of a board file, `memory` the budget for experts and activations in bytes or as
+    "1.5GiB", `executors` such as "cpu=2". When `inbox` images are under way, `submit` waits, or raises LineFull with
+    `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`, `trace` holds
+    every event and its commands. Raises ConfigError, RulesError or StoreError for what cannot work, before any
+    thread is started.
+    """
+
+    def __init__(
+        self,
+        board: str | Path,
+        *,
+        store: Store | Path | str | None = None,
+        memory: int | str = config.MEMORY,
+        executors: str = config.EXECUTORS,
+        strategy: str = config.STRATEGY,
+        on_full: Literal["block", "raise"] = "block",
+        inbox: int = config.INBOX_IMAGES,
+        say: Callable[[str], None] = lambda sentence: None,
+        keep_trace: bool = False,
+    ) -> None:
+        if on_full not in ("block", "raise"):
+            raise ConfigError(f"on_full='{on_full}' is neither 'block' nor 'raise'")
+        if inbox < 1:
+            raise ConfigError(f"inbox={inbox} leaves no room for an image")
+        chosen = named_strategy(strategy)
+        numbers = config.parse_executors(executors)
+        self.memory_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
+        self.rules = rules.load(board)
+        self.store = store if isinstance(store, Store) else Store(store)
+        self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in self.rules.experts.values()})}
+        manifests = assembly.manifests(self.rules, self.store)
+        if chosen.single:
+            numbers = {next(iter(numbers)): 1}
+        devices = assembly.devices(numbers, self.store, self.kinds)
+        costs = assembly.measure(self.rules.experts.values(), devices, manifests, say)
+        self.plan = plan(numbers, self.memory_bytes, self.rules.experts, costs)
+        controller = Controller(
+            router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen
+        )
+        self._engine = Engine(
+            controller,
+            devices,
+            self.rules.experts,
+            self.kinds,
+            workers=assembly.decode_workers(),
+            keep_trace=keep_trace,
+        )
+        self._inbox = _Inbox(inbox, config.INBOX_BYTES, blocking=on_full == "block")
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Inspector {self.rules.board}, {self._engine.controller!r}>"
+
+    def submit(
+        self,
+        image: Image,
+        component: str,
+        *,
+        serial: str = "",
+        refdes: str = "",
+        name: str = "",
+        order: Order = "BGR",
+    ) -> Future[Result]:
+        """Take in one image and return at once; the future gives its `Result`.
+
+        An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
+        a path must stay until its result is there. What is wrong with the image itself (or its component) is said in
+        `Result.error`. Raises LineClosed after `close`, LineFull if asked for, TypeError for what is no image.
+        """
+        if order not in ("BGR", "RGB"):
+            raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
+        if isinstance(image, np.ndarray):
+            source: NDArray[Any] | bytes | Path = image.copy()
+            size = image.nbytes
+        elif isinstance(image, bytes | bytearray | memoryview):
+            source = bytes(image)
+            size = len(source)
+        elif isinstance(image, str | Path):
+            source, size, name = Path(image), 0, name or str(image)
+        else:
+            raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
+        if self._closed:
+            raise LineClosed("this line is closed; open a new Inspector")
+        size += self._prepared_bytes(component)
+        self._inbox.enter(size)
+        request = Request(self._engine.next_id(), component, name, serial, refdes)
+        future = self._engine.submit(request, lambda: decode(source, order=order))
+        future.add_done_callback(lambda _: self._inbox.leave(size))
+        return future
+
+    async def inspect(self, image: Image, component: str, **details: Any) -> Result:
+        """Submit from asyncio (with the arguments of `submit`) and wait for the result without blocking the loop."""
+        future = await asyncio.to_thread(self.submit, image, component, **details)
+        return await asyncio.wrap_future(future)
+
+    def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
+        """Inspect pictures as they come and yield results as they are ready, in no particular order.
+
+        Pictures are taken from the iterable only as fast as there is room; a slow consumer slows the line.
+        """
+        done: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
+        under_way = 0
+        for picture in pictures:
+            while under_way >= self._inbox.images:
+                yield done.get().result()
+                under_way -= 1
+            future = self.submit(
+                picture.image,
+                picture.component,
+                serial=picture.serial,
+                refdes=picture.refdes,
+                name=picture.name,
+                order=picture.order,
+            )
+            future.add_done_callback(done.put)
+            under_way += 1
+            while not done.empty():
+                yield done.get().result()
+                under_way -= 1
+        for _ in range(under_way):
+            yield done.get().result()
+
+    def _prepared_bytes(self, component: str) -> int:
+        """Return what the input of a component's first expert takes while it waits."""
+        known = self.rules.components.get(component)
+        return 3 * self.rules.experts[known.root.expert].input_size ** 2 if known else 0
+
+    def metrics(self) -> Metrics:
+        """Return what was counted so far."""
+        return self._engine.metrics()
+
+    @property
+    def trace(self) -> Trace:
+        """Every event with its time and the commands that answered it; empty without `keep_trace`."""
+        return self._engine.trace or []
+
+    def drain(self, timeout_s: float | None = None) -> bool:
+        """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first."""
+        return self._inbox.wait_empty(timeout_s)
+
+    def stop(self) -> None:
+        """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`."""
+        self._closed = True
+        self._engine.stop()
+
+    def close(self) -> None:
+        """Take in nothing more, wait for what is under way, and end all threads."""
+        self._closed = True
+        self.drain()
+        self._engine.close()
+
+    def __enter__(self) -> Inspector:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.stop()
+        self.close()
+
+
+class _Inbox:
+    """Bounds what is under way, in images and in bytes; one image larger than all is still let in, alone."""
+
+    def __init__(self, images: int, limit_bytes: int, *, blocking: bool) -> None:
+        self.images = images
+        self._limit_bytes, self._blocking = limit_bytes, blocking
+        self._count = self._bytes = 0
+        self._changed = threading.Condition()
+
+    def enter(self, size: int) -> None:
+        with self._changed:
+            if not self._blocking and not self._has_room(size):
+                raise LineFull(f"{self._count} images are under way; wait for results, or submit with on_full='block'")
+            self._changed.wait_for(lambda: self._has_room(size))
+            self._count += 1
+            self._bytes += size
+
+    def leave(self, size: int) -> None:
+        with self._changed:
+            self._count -= 1
+            self._bytes -= size
+            self._changed.notify_all()
+
+    def wait_empty(self, timeout_s: float | None) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count == 0, timeout_s)
+
+    def _has_room(self, size: int) -> bool:
+        return self._count == 0 or (self._count < self.images and self._bytes + size <= self._limit_bytes)

@@ -1,0 +1,108 @@
+"""Counts of what happened: a recorder that watches events and commands and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coe.core import Verdict
+from coe.events import Command, Event, Evict, Finished, Load, Loaded, Reply, Run, Why
+from coe.pool import ModelPool
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """A run so far. Times are in seconds, `switch_bytes` is what the timed switches moved.
+
+    A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
+    that ran without one. `control_s` is the time spent deciding.
+    """
+
+    images: int
+    ok: int
+    ng: int
+    review: int
+    errors: int
+    stages: int
+    batches: int
+    switches: int
+    initial_loads: int
+    evictions: int
+    switch_s: float
+    switch_bytes: int
+    run_s: float
+    control_s: float
+    wall_s: float
+    peak_reserved_bytes: int
+
+    @property
+    def images_per_s(self) -> float:
+        """Replies a second of wall time."""
+        return self.images / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def hit_ratio(self) -> float:
+        """1 - switches / stages; 1 before anything ran."""
+        return max(0.0, 1 - self.switches / self.stages) if self.stages else 1.0
+
+
+class Recorder:
+    """Counts events and commands as they pass; `now` is the driver's clock in seconds."""
+
+    def __init__(self, pools: Mapping[str, ModelPool]) -> None:
+        self._pools = pools
+        self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
+        self._stages = self._batches = self._evictions = 0
+        self._loads = dict.fromkeys(Why, 0)
+        self._switches_under_way: set[tuple[str, str]] = set()
+        self._switch_s = self._run_s = self._control_s = 0.0
+        self._switch_bytes = 0
+        self._began_s: float | None = None
+        self._now_s = 0.0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Count one step: the event that came in (None at the start) and what was decided of it."""
+        if event is not None:
+            self._began_s = now if self._began_s is None else self._began_s
+            self._now_s = now
+        self._control_s += control_s
+        if isinstance(event, Finished):
+            self._run_s += event.took_s
+        elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
+            self._switches_under_way.discard((event.pool, event.expert))
+            self._switch_s += event.took_s
+            self._switch_bytes += self._pools[event.pool].size(event.expert)
+        for command in commands:
+            match command:
+                case Run():
+                    self._batches += 1
+                    self._stages += len(command.batch)
+                case Load():
+                    self._loads[command.why] += 1
+                    if command.why is not Why.INITIAL:
+                        self._switches_under_way.add((command.pool, command.expert))
+                case Evict():
+                    self._evictions += 1
+                case Reply():
+                    self._verdicts[command.result.verdict] += 1
+
+    def metrics(self) -> Metrics:
+        """Return the counts so far; wall time runs from the first event to the last."""
+        return Metrics(
+            images=sum(self._verdicts.values()),
+            ok=self._verdicts[Verdict.OK],
+            ng=self._verdicts[Verdict.NG],
+            review=self._verdicts[Verdict.REVIEW],
+            errors=self._verdicts[None],
+            stages=self._stages,
+            batches=self._batches,
+            switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
+            initial_loads=self._loads[Why.INITIAL],
+            evictions=self._evictions,
+            switch_s=self._switch_s,
+            switch_bytes=self._switch_bytes,
+            run_s=self._run_s,
+            control_s=self._control_s,
+            wall_s=self._now_s - (self._began_s or 0.0),
+            peak_reserved_bytes=sum(pool.peak_bytes for pool in self._pools.values()),
+        )

@@ -1,0 +1,34 @@
+"""What a device must offer. The engine knows no more of a processor than this."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from coe.core import Expert, Finding
+from coe.costs import Cost
+from coe.kinds import Prepared
+
+
+class Device(Protocol):
+    """A processor whose memory the pools of its name budget. Methods are called from several threads."""
+
+    def measure(self, expert: Expert) -> Cost:
+        """Measure what an expert costs here; called before anything runs."""
+        ...
+
+    def enter(self, executor: str) -> None:
+        """Set up the calling thread as an executor, before its first batch."""
+        ...
+
+    def load(self, pool: str, expert: Expert) -> None:
+        """Bring an expert into a pool; raises StoreError. Called by the copy lane alone."""
+        ...
+
+    def evict(self, pool: str, expert: Expert) -> None:
+        """Drop an expert and give its memory back. Called by the copy lane alone, never while a batch runs on it."""
+        ...
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        """Run a batch on a loaded expert and return one finding an image. Called by the executor's thread."""
+        ...
