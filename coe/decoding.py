@@ -80,6 +80,8 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
         if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger ones while it decodes
             limit_pixels = min(limit_pixels, Image.MAX_IMAGE_PIXELS)
         _check_size(*picture.size, limit_pixels, min_side)
+        if picture.format == "BMP":
+            _check_rows(picture, data)
         turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
         picture.load()
         return _to_rgb(picture if turn is None else picture.transpose(turn), picture)
@@ -162,13 +164,16 @@ def _open_jpeg(data: bytes) -> ImageFile:
 
 
 def _open_bmp(data: bytes) -> ImageFile:
-    picture = BmpImageFile(io.BytesIO(data))
+    return BmpImageFile(io.BytesIO(data))
+
+
+def _check_rows(picture: ImageFile, data: bytes) -> None:
+    """Refuse a BMP without the padding of its last row, which Pillow does not miss."""
     for tile in picture.tile:
         if tile.codec_name == "raw" and isinstance(tile.args, tuple):
-            stride = tile.args[1]  # Pillow takes a last row without its padding
+            stride = tile.args[1]
             if tile.offset + stride * picture.height > len(data):
                 raise ImageError(TRUNCATED)
-    return picture
 
 
 def _open_png(data: bytes) -> ImageFile:

@@ -29,6 +29,9 @@ TAGGED_BOXES = 3
 """Up to so many boxes carry their label in the picture; more get a number there and their label below."""
 STRIP_COLUMNS = 40
 NAMED_PER_BOARD = 6
+UNFOLDED_BOARDS = 24
+UNFOLDED_ROWS = 20
+"""More boards or components lie behind a line that unfolds, so that the pictures are never far down."""
 
 _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
 
@@ -127,6 +130,8 @@ def write_report(
         gallery_components=components,
         errors=[result for result in results if result.error is not None],
         tagged_boxes=TAGGED_BOXES,
+        unfolded_boards=UNFOLDED_BOARDS,
+        unfolded_rows=UNFOLDED_ROWS,
     )
     write_atomically(path, page)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -202,11 +203,9 @@ class _Reader:
         if isinstance(value, list):
             if not value:
                 raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
-            seen: set[str] = set()
-            for index, one in enumerate(value):
-                if one in seen:
-                    raise self.sheet.error((*place, index), f"'{one}' stands twice in this list")
-                seen.update([one] if isinstance(one, str) else [])
+            words = [one for one in value if isinstance(one, str)]
+            if twice := [word for word, number in Counter(words).items() if number > 1]:
+                raise self.sheet.error(place, f"'{twice[0]}' stands twice in this list")
             return tuple(self._next(one, (*place, index), trail) for index, one in enumerate(value))
         return (self._next(value, place, trail),)
 

@@ -112,7 +112,7 @@ class CpuDevice:
             one, two = peak_bytes(lambda: run(1)), peak_bytes(lambda: run(2))
             image_bytes, base_bytes = max(1, two - one), max(0, 2 * one - two)
             load_s = self._read_s(expert)
-        latencies = {n: _median_s(run, n) for n in (1, 2, 4) if n <= kind.max_batch}
+        latencies = {n: _median_s(run, n) for n in (1, 4) if n <= kind.max_batch}
         if not isinstance(kind, FileKind):
             self._spare(expert).unbind()
         per_image_s, base_s = _line(latencies)

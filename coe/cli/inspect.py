@@ -1,0 +1,253 @@
+"""`coe-inspect`: images in, verdicts and pictures of defects out."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from coe import config, images, rules
+from coe.cli.common import Exit, application, err, out, run
+from coe.cli.progress import RunProgress
+from coe.core import Request, Result, Verdict
+from coe.errors import ConfigError, LineClosed
+from coe.images import Item
+from coe.report import write_report
+from coe.results import ResultsFile
+from coe.summary import RunFigures, Summary, Tally
+
+if TYPE_CHECKING:
+    from coe.inspector import Inspector
+
+app = application("")
+_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+REPORT = "report.html"
+
+
+@app.command()
+def inspect(
+    board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
+    images_at: Annotated[
+        Path,
+        typer.Option(
+            "--images",
+            help="Folder, single image or images.csv. Layouts: <component>/<image>, "
+            "<serial>/<refdes>__<component>.<ext>, or a table with the columns path, component, serial, refdes.",
+        ),
+    ],
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="How experts are scheduled and evicted: coserve, samba, ...")
+    ] = config.STRATEGY,
+    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    memory: Annotated[
+        str, typer.Option(help="Budget for experts and activations, as 1.5GiB or 800MB.")
+    ] = config.MEMORY,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out: only what has no result yet is inspected.")
+    ] = False,
+    max_errors: Annotated[
+        int | None, typer.Option(min=0, help="Stop when more images than this could not be inspected.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
+) -> None:
+    """Inspect the images of a board: verdicts, findings and a report with pictures.
+
+    Writes results.jsonl as results come, and results.csv, summary.json and report.html at the end.
+
+    Exit status: 0 all OK; 1 something is NG or to REVIEW; 2 wrong usage or configuration; 3 some images could not
+    be inspected; 4 results could not be written; 130 interrupted (go on with --resume).
+
+    Example: coe-inspect --board demo --images build/demo/images --memory 150MB
+    """
+    if resume and out_dir is None:
+        raise ConfigError("--resume needs the folder of the run: give it with --out")
+    quiet = quiet or as_json
+    known = rules.load(board)
+    items, skipped = images.find(images_at, known.components)
+    if skipped and not quiet:
+        err.print(f"left alone: {len(skipped)} files that are no images, such as {skipped[0].path.name}")
+    out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
+    source = str(images_at.resolve())
+    with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
+        run_ = _Run(known.board, results, items, max_errors=max_errors, quiet=quiet)
+        run_.go(known.path, store=store, memory=memory, executors=executors, strategy=strategy)
+        summary = results.finish(items, run_.figures)
+        report = out_dir / REPORT
+        paths = {item.name: item.path for item in items}
+        write_report(report, known.board, results.results, summary, lambda name: images.decode(paths[name]))
+    if as_json:
+        # Through the stream itself: a console would wrap and colour what a program reads.
+        sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
+    elif not quiet:
+        _show(summary, report)
+    if run_.interrupted:
+        err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume", soft_wrap=True)
+        raise typer.Exit(Exit.INTERRUPTED)
+    raise typer.Exit(_status(summary))
+
+
+class _Run:
+    """One run: feeds the line, writes results, and stops in order when it is told to."""
+
+    def __init__(
+        self, board: str, results: ResultsFile, items: Sequence[Item], *, max_errors: int | None, quiet: bool
+    ) -> None:
+        self._board = board
+        self._results, self._max_errors, self._quiet = results, max_errors, quiet
+        self._items = [item for item in items if item.name not in results.done]
+        self._line: Inspector | None = None
+        self._errors = 0
+        self._stopping = False
+        self.interrupted = False
+        self._started = datetime.now().astimezone().isoformat(timespec="seconds")
+        self.figures = RunFigures(board=board, started=self._started)
+
+    def go(self, board: Path, *, store: Path | None, memory: str, executors: str, strategy: str) -> None:
+        """Inspect what has no result yet."""
+        budget = config.parse_bytes(memory)
+        self.figures = RunFigures(self._board, strategy, budget_bytes=budget, started=self._started)
+        todo = [item for item in self._items if item.error is None]
+        if todo:
+            from coe.inspector import Inspector
+
+            # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
+            self._line = Inspector(
+                board, store=store, memory=budget, executors=executors, strategy=strategy, say=self._say
+            )
+        for item in self._items:
+            if item.error is not None:
+                self._write(Result(_request(item), None, (), 0.0, item.error))
+        if self._line is not None:
+            self._inspect(self._line, todo)
+
+    def _inspect(self, line: Inspector, todo: Sequence[Item]) -> None:
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
+                for result in self._stream(line, todo):
+                    if result.error != config.STOPPED:
+                        self._write(result)
+                        progress.advance(ng=result.verdict is Verdict.NG)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        seen = line.metrics()
+        self.figures = RunFigures(
+            board=line.rules.board,
+            strategy=self.figures.strategy,
+            images_per_s=seen.images_per_s,
+            switches=seen.switches,
+            hit_ratio=seen.hit_ratio,
+            peak_reserved_bytes=seen.peak_reserved_bytes,
+            budget_bytes=self.figures.budget_bytes,
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            wall_s=seen.wall_s,
+            interrupted=self.interrupted,
+            started=self._started,
+        )
+
+    def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
+        from coe.inspector import Picture
+
+        def pictures() -> Iterator[Picture]:
+            for item in todo:
+                if self._stopping:
+                    return
+                yield Picture(item.path, item.component, item.serial, item.refdes, item.name)
+
+        try:
+            yield from line.stream(pictures())
+        except LineClosed:
+            # Told to stop between two pictures; what was under way has been answered and is picked up on resume.
+            return
+
+    def _write(self, result: Result) -> None:
+        self._results.write(result)
+        if result.error is not None:
+            self._errors += 1
+            if not self._quiet:
+                err.print(f"[yellow]not inspected:[/] {result.request.image}: {result.error}", soft_wrap=True)
+            if self._max_errors is not None and self._errors > self._max_errors:
+                self._stop()
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            if self._line is not None:
+                self._line.stop()
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self._say("stopping: the batch that runs is finished first (once more to stop at once)")
+        self._stop()
+
+    def _say(self, sentence: str) -> None:
+        if not self._quiet:
+            err.print(f"[dim]{sentence}[/]", soft_wrap=True)
+
+
+def _request(item: Item) -> Request:
+    return Request(-1, item.component, item.name, item.serial, item.refdes)
+
+
+def _status(summary: Summary) -> Exit:
+    if summary.total.errors or summary.total.missing:
+        return Exit.NOT_INSPECTED
+    return Exit.OK if summary.verdict is Verdict.OK else Exit.NOT_GOOD
+
+
+def _show(summary: Summary, report: Path) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading, justify in (("component", "left"), ("images", "right"), ("OK", "right"), ("NG", "right")):
+        table.add_column(heading, justify="left" if justify == "left" else "right")
+    for heading in ("REVIEW", "errors", "verdict"):
+        table.add_column(heading, justify="right")
+    for name, tally in summary.components.items():
+        table.add_row(name, *_cells(tally))
+    out.print(table)
+    if summary.boards:
+        boards = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in ("board", "images", "OK", "NG", "REVIEW", "errors", "verdict"):
+            boards.add_column(heading, justify="left" if heading == "board" else "right")
+        for serial, tally in summary.boards.items():
+            boards.add_row(serial, *_cells(tally))
+        out.print()
+        out.print(boards)
+    run_, total = summary.run, summary.total
+    out.print()
+    out.print(
+        f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
+        f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
+        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
+        soft_wrap=True,
+    )
+    out.print(f"report: {report}", soft_wrap=True)
+
+
+def _cells(tally: Tally) -> list[str]:
+    verdict = tally.verdict
+    colour = _COLOURS[verdict]
+    counts = [str(number) if number else "·" for number in (tally.ok, tally.ng, tally.review, tally.errors)]
+    return [str(tally.images), *counts, f"[{colour}]{verdict}[/]"]
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)
