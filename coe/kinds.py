@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, did_you_mean
+from coe.errors import ConfigError, StoreError, did_you_mean
+from coe.store import load_tensors
 
 GROUP = "coe.kinds"
 Image = NDArray[np.uint8]
@@ -71,6 +73,14 @@ Progress = Callable[[int, int, dict[str, float]], None]
 """Called with (epochs done, epochs in all, measures so far)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What a weights file from elsewhere holds: tensors by name, and the labels in output order if it names them."""
+
+    state: dict[str, torch.Tensor]
+    labels: tuple[str, ...] | None = None
+
+
 class Kind(ABC):
     """What experts of one architecture share.
 
@@ -105,6 +115,22 @@ class ModuleKind(Kind):
     @abstractmethod
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode."""
+
+    def read(self, path: Path) -> Foreign:
+        """Open a foreign weights file for import: safetensors, or a state dict that torch saved.
+
+        A pickle is opened with `weights_only=True`: nothing in it runs. Raises StoreError for anything else.
+        """
+        if path.suffix == ".safetensors":
+            return Foreign(load_tensors(path))
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise StoreError(f"{path}: cannot be opened safely as weights ({reason})") from error
+        if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+            raise StoreError(f"{path}: does not hold a state dict, tensors by name")
+        return Foreign({str(name): value for name, value in state.items()})
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""

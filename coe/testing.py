@@ -1,6 +1,6 @@
 """For tests of decisions, ours and those of a user's own policies: a controller driven in virtual time.
 
-line = VirtualLine(costs={"a": Cost(...)}, rules="...")
+line = VirtualLine(rules_from("..."), {"a": Cost(...)}, pools_of(1, capacity_bytes=100))
 line.arrive(0.0, "R1")
 line.run()
 assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0 OK")]
@@ -18,7 +18,22 @@ from coe import rules
 from coe.controller import Controller
 from coe.core import Finding, Request, Result, Stage
 from coe.costs import Cost, CostTable
-from coe.events import Arrived, Event, Evict, Evicted, Finished, Load, Loaded, LoadFailed, Reply, Run, RunFailed
+from coe.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    Finished,
+    Load,
+    Loaded,
+    LoadFailed,
+    Rejected,
+    Reply,
+    Run,
+    RunFailed,
+    Stopped,
+)
 from coe.plan import ExecutorSpec, Plan, PoolSpec
 from coe.policies.strategies import strategy as named_strategy
 
@@ -47,7 +62,7 @@ class VirtualLine:
 
     One lane serves loads, the most urgent first; evictions take no time. `findings` gives the label for (request id,
     expert), else the expert's first label is said with score 1. `bad_loads` maps experts to how many loads fail,
-    `bad_stages` holds (request id, expert) that make any batch fail.
+    `bad_stages` holds (request id, expert) that make any batch fail. `history` holds each event with its commands.
     """
 
     def __init__(
@@ -73,6 +88,7 @@ class VirtualLine:
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}
         self.loads: list[Load] = []
+        self.history: list[tuple[float, Event, list[Command]]] = []
         self._heap: list[tuple[float, int, Event]] = []
         self._ties = count()
         self._ids = count()
@@ -86,6 +102,16 @@ class VirtualLine:
         self._at(at_s, Arrived(request))
         return request.id
 
+    def reject(self, at_s: float, component: str, reason: str) -> int:
+        """Let an image arrive that cannot be decoded; return its request's id."""
+        request = Request(next(self._ids), component)
+        self._at(at_s, Rejected(request, reason))
+        return request.id
+
+    def stop(self, at_s: float) -> None:
+        """Let the user ask for an end."""
+        self._at(at_s, Stopped())
+
     def run(self, *, start: bool = True) -> None:
         """Run until nothing is left to happen, checking all books after each event."""
         if start:
@@ -94,7 +120,9 @@ class VirtualLine:
             self.now, _, event = heapq.heappop(self._heap)
             if isinstance(event, Loaded | LoadFailed):
                 self._lane_busy = False
-            self._carry_out(self.controller.handle(event, self.now))
+            commands = self.controller.handle(event, self.now)
+            self.history.append((self.now, event, commands))
+            self._carry_out(commands)
             self.controller.check()
         self.controller.check(idle=True)
 
@@ -104,7 +132,7 @@ class VirtualLine:
     def _note(self, what: str) -> None:
         self.log.append((round(self.now, 6), what))
 
-    def _carry_out(self, commands: list[Load | Evict | Run | Reply]) -> None:
+    def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
                 case Load():

@@ -1,0 +1,51 @@
+# Two commands on a fresh machine: `make inspect` and `make test`. Each sets up all it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+IMAGES := build/demo/images
+RUN := runs/demo/latest
+
+.PHONY: inspect test check lint demo setup lock clean help
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+inspect: demo ## build the demo board if it is not there, inspect it, say where the report lies
+	@rm -rf $(RUN)
+	@status=0; $(BIN)/coe-inspect --board demo --images $(IMAGES) --memory 150MB --out $(RUN) || status=$$?; \
+	if [ $$status -le 1 ]; then echo "report: $(CURDIR)/$(RUN)/report.html (status $$status: 0 all OK, 1 something is NG or to REVIEW)"; fi; \
+	[ $$status -le 1 ]
+
+test: setup ## lint, types and all tests that are not marked slow or gpu
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+check: setup ## lint and types alone
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: setup ## render and train the demo board (cached)
+	@$(BIN)/python -m apps.demo.build --images $(IMAGES) --store store
+
+setup: .venv/.ready
+
+.venv/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
+	    { echo "CoE needs Python 3.11 to 3.13; name one with: make PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv, then try again"; exit 2; }
+	@echo "installing the pinned packages (about 6 GB, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -c 'import cv2' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
+	    apt-get install -qq -y libgl1 libglib2.0-0 >/dev/null && $(BIN)/python -c 'import cv2'; } || \
+	    { echo "OpenCV lacks system libraries; on Debian: apt-get install libgl1 libglib2.0-0, then try again"; exit 2; }
+	@touch $@
+
+lock: ## write the versions that are installed into requirements.lock
+	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean: ## remove what was built; .venv stays
+	rm -rf build runs store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,276 @@
+"""`coe-experts`: train, import, look at and verify the experts of a store."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coe import config, kinds, rules
+from coe.cli.common import Exit, application, complain, err, out, run
+from coe.core import Expert
+from coe.errors import CoeError, ConfigError, StoreError
+from coe.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store import Manifest, Store
+
+app = application(
+    "Train, import, list, show and verify experts.\n\n"
+    "An expert lives in the store under BOARD/NAME, as demo/chip-resistor; "
+    "the board file's expert NAME finds it there by itself."
+)
+StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
+]
+BoardOption = Annotated[
+    str | None, typer.Option(help="Take kind, labels and input size from this board's rules instead of the options.")
+]
+KindOption = Annotated[str | None, typer.Option(help="resnet18, yolov5n, onnx, ... or package.module:Class.")]
+LabelsOption = Annotated[str | None, typer.Option(help="Labels in the order of the outputs, as ok,missing,cracked.")]
+InputOption = Annotated[int | None, typer.Option("--input", help="Side of the square input in pixels.")]
+
+
+@app.command()
+def train(
+    id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
+    data: Annotated[Path, typer.Option(help="Labelled folder (<label>/*) or the YAML of a YOLO data set.")],
+    board: BoardOption = None,
+    kind: KindOption = None,
+    labels: LabelsOption = None,
+    input_size: InputOption = None,
+    epochs: Annotated[int, typer.Option(min=1)] = 30,
+    batch: Annotated[int, typer.Option(min=1)] = 32,
+    learning_rate: Annotated[float, typer.Option("--lr", min=1e-7)] = 1e-3,
+    init: Annotated[str | None, typer.Option(help="Start from this expert of the store.")] = None,
+    seed: int = 0,
+    threads: Annotated[int, typer.Option(min=0, help="0: all cores.")] = 0,
+    store: StoreOption = None,
+) -> None:
+    """Train an expert; the best epoch by the held-out measure goes into the store.
+
+    Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
+    """
+    shelf = Store(store)
+    if not data.exists():
+        raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
+    expert = _expert(id, board, kind, labels or _labels_of(data), input_size)
+    plan = TrainingPlan(
+        data=data,
+        work=Path(),
+        epochs=epochs,
+        batch=batch,
+        learning_rate=learning_rate,
+        seed=seed,
+        threads=threads,
+        init=shelf.path(init) if init else None,
+    )
+    columns = (TextColumn("[bold]training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
+    with (
+        tempfile.TemporaryDirectory(prefix="coe-train-") as work,
+        Progress(*columns, TimeRemainingColumn(), console=err) as bar,
+    ):
+        task = bar.add_task("", total=epochs, said="")
+
+        def progress(done: int, total: int, measures: dict[str, float]) -> None:
+            bar.update(task, completed=done, total=total, said=_measures(measures))
+
+        trained = kinds.resolve(expert.kind).train(expert, replace(plan, work=Path(work)), progress)
+    manifest = shelf.put(
+        id,
+        kind=expert.kind,
+        labels=trained.labels,
+        input_size=expert.input_size,
+        state=trained.state,
+        metrics=trained.metrics,
+        source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
+    )
+    out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
+
+
+@app.command("import")
+def import_(
+    id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
+    file: Annotated[Path, typer.Argument(help="A .safetensors, .pt or .pth (weights alone) or .onnx file.")],
+    board: BoardOption = None,
+    kind: KindOption = None,
+    labels: LabelsOption = None,
+    input_size: InputOption = None,
+    store: StoreOption = None,
+) -> None:
+    """Bring weights from elsewhere into the store. Pickles are opened here alone, and nothing in them is run.
+
+    Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
+    """
+    if not file.is_file():
+        raise ConfigError(f"{file}: no such file")
+    expert = _expert(id, board, kind, labels or "", input_size, whole=False)
+    found = kinds.resolve(expert.kind)
+    if isinstance(found, FileKind):
+        _named(expert)
+        found.open(file, expert, 1)
+        manifest = Store(store).put(
+            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
+        )
+    elif isinstance(found, ModuleKind):
+        foreign = found.read(file)
+        if not expert.labels:
+            expert = replace(expert, labels=foreign.labels or ())
+        _named(expert)
+        state = found.convert(foreign.state, expert)
+        manifest = Store(store).put(
+            id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
+        )
+    else:
+        raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
+    out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
+
+
+@app.command("list")
+def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", store: StoreOption = None) -> None:
+    """List the experts of the store."""
+    shelf = Store(store)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("expert", "kind", "input", "labels", "size", "held out"):
+        table.add_column(heading, justify="right" if heading in ("input", "size") else "left")
+    for id in shelf.ids():
+        if not board or id.startswith(f"{board}/"):
+            m = shelf.manifest(id)
+            size = config.format_bytes(m.bytes)
+            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(m.metrics))
+    out.print(table)
+
+
+@app.command()
+def show(id: str, store: StoreOption = None) -> None:
+    """Show what the store knows of an expert."""
+    out.print_json(Store(store).manifest(id).model_dump_json())
+
+
+@app.command()
+def verify(
+    ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all of the store.")] = None,
+    store: StoreOption = None,
+) -> None:
+    """Check experts: manifest, checksum, and a forward pass. Exit status 1 if one is damaged."""
+    shelf = Store(store)
+    chosen = ids or shelf.ids()
+    if not chosen:
+        raise StoreError(f"the store {shelf.root} holds no experts")
+    damaged = 0
+    for id in chosen:
+        try:
+            _forward(shelf, shelf.check(id))
+            out.print(f"[green]sound[/]    {id}")
+        except (CoeError, RuntimeError) as error:
+            damaged += 1
+            complain(f"{id}: {error}")
+    out.print(f"{len(chosen) - damaged} sound, {damaged} damaged")
+    raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
+
+
+@app.command()
+def synth(
+    board: Annotated[str, typer.Option(help="Board: a name or a YAML file.")],
+    files: Annotated[int, typer.Option(min=1, help="Weights files of each kind; many experts share one.")] = 2,
+    seed: int = 0,
+    store: StoreOption = None,
+) -> None:
+    """Make seeded random weights for every expert of a board, to try a box before there are trained ones.
+
+    A few files stand for many experts (hard links), so the disk is spared; each expert is still loaded and accounted
+    by itself. Verdicts mean nothing. Experts that the store has already are left as they are.
+    """
+    shelf = Store(store)
+    have = set(shelf.ids())
+    made: dict[tuple[str, int, int], list[Path]] = {}
+    wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in have]
+    columns = (TextColumn("[bold]making"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err) as bar:
+        for expert in bar.track(wanted):
+            paths = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
+            said = {"kind": expert.kind, "labels": expert.labels, "input_size": expert.input_size}
+            if len(paths) < files:
+                state = _random_state(expert, seed + len(paths))
+                shelf.put(expert.weights, state=state, source=f"synthetic, seed {seed}", **said)  # type: ignore[arg-type]
+                paths.append(shelf.path(expert.weights))
+            else:
+                # A stable choice that does not depend on the order of the rules.
+                path = paths[zlib.crc32(expert.id.encode()) % len(paths)]
+                shelf.put(expert.weights, file=path, link=True, source=f"synthetic, seed {seed}", **said)  # type: ignore[arg-type]
+    out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
+
+
+def _expert(
+    id: str, board: str | None, kind: str | None, labels: str, input_size: int | None, *, whole: bool = True
+) -> Expert:
+    """Put together what an expert is to be, from the rules or from the options; with `whole`, labels must be known."""
+    if board is not None:
+        if kind or input_size:
+            raise ConfigError("--board gives kind and input size; leave --kind and --input away")
+        for expert in rules.load(board).experts.values():
+            if expert.weights == id:
+                return expert
+        raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
+    if kind is None or input_size is None:
+        raise ConfigError("give --kind and --input, or --board to take both from its rules")
+    words = tuple(word.strip() for word in labels.split(",") if word.strip())
+    expert = Expert(id.rpartition("/")[2], kind, words, input_size, id)
+    return _named(expert) if whole else expert
+
+
+def _named(expert: Expert) -> Expert:
+    if not expert.labels:
+        raise ConfigError(f"the labels of '{expert.id}' are not known; give --labels in the order of its outputs")
+    return expert
+
+
+def _labels_of(data: Path) -> str:
+    """Return the labels that a data set names: its folders, or the `names` of its YAML."""
+    if data.is_dir():
+        root = data / "train" if (data / "train").is_dir() else data
+        return ",".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
+    import yaml
+
+    names = (yaml.safe_load(data.read_text(encoding="utf-8")) or {}).get("names", [])
+    return ",".join(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else ",".join(map(str, names))
+
+
+def _random_state(expert: Expert, seed: int) -> dict[str, object]:
+    import torch
+
+    kind = kinds.resolve(expert.kind)
+    if not isinstance(kind, ModuleKind):
+        raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which no weights can be made up")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return dict(kind.skeleton(expert).state_dict())
+
+
+def _forward(shelf: Store, manifest: Manifest) -> None:
+    from coe.runtime.cpu import CpuDevice
+
+    kind = kinds.resolve(manifest.kind)
+    expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+    device = CpuDevice(shelf, {manifest.kind: kind}, threads=1)
+    device.load("verify", expert)
+    grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)
+    device.run("verify", "verify", expert, [kind.preprocess(grey, expert)])
+    device.evict("verify", expert)
+
+
+def _measures(measures: dict[str, float]) -> str:
+    shown: Iterable[tuple[str, float]] = measures.items()
+    return ", ".join(f"{name} {value:.4g}" for name, value in shown)
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)
