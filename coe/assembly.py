@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from coe import config
 from coe.core import Expert
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
-from coe.kinds import Kind
+from coe.kinds import FileKind, Kind
 from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.device import Device
@@ -64,28 +64,44 @@ def devices(numbers: Mapping[str, int], store: Store, known: Mapping[str, Kind])
     return {"cpu": CpuDevice(store, known, threads)}
 
 
-def _alike(expert: Expert) -> tuple[str, int, int]:
-    """Experts that cost the same: one architecture, one input, one number of outputs (paper section 4.5)."""
-    return expert.kind, len(expert.labels), expert.input_size
-
-
 def measure(
-    experts: Iterable[Expert],
+    experts: Collection[Expert],
     devices: Mapping[str, Device],
     manifests: Mapping[str, Manifest],
+    known: Mapping[str, Kind],
     say: Callable[[str], None],
 ) -> CostTable:
-    """Measure one expert of each sort on each device; the others differ in their bytes alone."""
-    experts = list(experts)
-    sorts = sorted({(kind, size) for kind, _, size in map(_alike, experts)})
-    say("measuring " + ", ".join(f"{kind} at {size} px" for kind, size in sorts))
+    """Measure one expert of each architecture on each device; the others are worked out from it.
+
+    Experts of one architecture compute the same (paper section 4.5); at another input size they do so in proportion
+    to its area, and a load takes time in proportion to its bytes. Of a `FileKind` every file is its own architecture.
+    """
+    samples: dict[str, Expert] = {}
+    for expert in sorted(experts, key=lambda expert: expert.input_size):
+        samples.setdefault(_architecture(expert, known), expert)
+    sorts = [f"{sample.kind} at {sample.input_size} px" for sample in samples.values()]
+    say(f"measuring {', '.join(sorts[:4])}{' ...' if len(sorts) > 4 else ''}")
     costs: dict[tuple[str, str], Cost] = {}
     for device_id, device in devices.items():
-        measured: dict[tuple[str, int, int], tuple[Expert, Cost]] = {}
+        measured = {name: device.measure(sample) for name, sample in samples.items()}
         for expert in experts:
-            if _alike(expert) not in measured:
-                measured[_alike(expert)] = expert, device.measure(expert)
-            sample, cost = measured[_alike(expert)]
-            more = manifests[expert.id].bytes - manifests[sample.id].bytes
-            costs[device_id, expert.id] = replace(cost, weights_bytes=max(1, cost.weights_bytes + more))
+            name = _architecture(expert, known)
+            costs[device_id, expert.id] = _adapted(measured[name], samples[name], expert, manifests)
     return CostTable(costs)
+
+
+def _architecture(expert: Expert, known: Mapping[str, Kind]) -> str:
+    return expert.weights if isinstance(known[expert.kind], FileKind) else expert.kind
+
+
+def _adapted(cost: Cost, sample: Expert, expert: Expert, manifests: Mapping[str, Manifest]) -> Cost:
+    area = (expert.input_size / sample.input_size) ** 2
+    sample_bytes, own_bytes = manifests[sample.id].bytes, manifests[expert.id].bytes
+    return replace(
+        cost,
+        per_image_s=cost.per_image_s * area,
+        load_s=cost.load_s * own_bytes / max(1, sample_bytes),
+        weights_bytes=max(1, cost.weights_bytes + own_bytes - sample_bytes),
+        activation_bytes=int(cost.activation_bytes * area),
+        workspace_bytes=int(cost.workspace_bytes * area),
+    )

@@ -41,6 +41,8 @@ INBOX_BYTES = 512 << 20
 """How many bytes of images and prepared inputs may be under way; a single larger image is still taken."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
+PREFETCH_GROUPS = 32
+"""How many groups of a backlog are looked at for what to load next, so that a long backlog costs no more to watch."""
 LOAD_ATTEMPTS = 2
 """How often a load is tried before its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0

@@ -114,10 +114,11 @@ class Controller:
                 size = self._cost(pool.device, expert).weights_bytes
                 if not pool.missing_bytes(size):
                     pool.plan(expert, size, Why.INITIAL)
+                    # At once, so that one lane brings the likeliest experts first whatever their pool.
+                    self._start_loads()
                     turn.remove(pool)
                     turn.append(pool)
                     break
-        self._start_loads()
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:

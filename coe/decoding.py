@@ -31,11 +31,12 @@ Pixels = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
 
 TRUNCATED = "is truncated: the file ends before the picture does; copy it again from the camera"
+UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG with 8 or 16 bits a channel"
 DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from the camera"
 
 
 def decode(
-    image: bytes | Path | NDArray[np.generic],
+    image: bytes | str | Path | NDArray[np.generic],
     *,
     order: Order = "BGR",
     limit_pixels: int = config.MAX_IMAGE_PIXELS,
@@ -57,7 +58,12 @@ def decode(
             image.shape[1] if image.ndim > 1 else 0, image.shape[0] if image.ndim else 0, limit_pixels, min_side
         )
         return _from_array(image, order)
-    data = _read(image, limit_pixels) if isinstance(image, Path) else bytes(image)
+    if isinstance(image, str | Path):
+        data = _read(Path(image), limit_pixels)
+    elif isinstance(image, bytes | bytearray | memoryview):
+        data = bytes(image)
+    else:
+        raise ImageError(f"is a {type(image).__name__}; give a path, the bytes of a file or an array")
     if not data:
         raise ImageError("is empty (0 bytes); copy it again from the camera")
     try:
@@ -69,7 +75,7 @@ def decode(
     except MemoryError as error:
         raise ImageError("does not fit into memory when decoded") from error
     except Exception as error:  # of hostile bytes, Pillow's plugins raise nearly anything
-        raise ImageError(TRUNCATED if "truncated" in str(error).lower() else DAMAGED) from error
+        raise ImageError(_meaning(str(error).lower())) from error
 
 
 def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
@@ -85,6 +91,12 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
         turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
         picture.load()
         return _to_rgb(picture if turn is None else picture.transpose(turn), picture)
+
+
+def _meaning(complaint: str) -> str:
+    if "truncated" in complaint:
+        return TRUNCATED
+    return UNSUPPORTED if any(word in complaint for word in ("unknown", "unsupported", "cannot handle")) else DAMAGED
 
 
 def _to_rgb(picture: Image.Image, source: ImageFile) -> Pixels:
@@ -195,6 +207,8 @@ def _open_png(data: bytes) -> ImageFile:
 
 def _open_tiff(data: bytes) -> ImageFile:
     tags = Directory(data)
+    if max(tags.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
+        raise ImageError(UNSUPPORTED)
     for offsets, sizes in ((273, 279), (324, 325)):
         for offset, size in zip(tags.numbers(offsets), tags.numbers(sizes), strict=False):
             if offset + size > len(data):

@@ -7,6 +7,7 @@ fits none is an `Item` with an `error`, so that it gets a result like every othe
 from __future__ import annotations
 
 import csv
+import io
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -54,16 +55,17 @@ def find(source: Path, components: Collection[str]) -> tuple[list[Item], list[Sk
     ignored. Raises ConfigError if `source` is not there, cannot be read or holds no image, and if the table has no
     usable header or names an image twice.
     """
+    known = _Known(components)
     try:
         if source.is_dir():
             table = source / TABLE
-            items, skipped = (_read_table(table, components), []) if table.is_file() else _walk(source, components)
+            items, skipped = (_read_table(table, known), []) if table.is_file() else _walk(source, known)
         elif not source.exists():
             raise ConfigError(f"{source}: there is no such folder or file; give --images a folder of images")
         elif source.suffix.lower() == ".csv":
-            items, skipped = _read_table(source, components), []
+            items, skipped = _read_table(source, known), []
         elif source.suffix.lower() in EXTENSIONS:
-            items, skipped = [_place(source, PurePosixPath(source.name), source.absolute().parent, components)], []
+            items, skipped = [_place(source, PurePosixPath(source.name), source.absolute().parent, known)], []
         else:
             raise ConfigError(f"{source} is not an image ({' '.join(sorted(EXTENSIONS))}), a folder or a .csv table")
     except OSError as error:
@@ -74,13 +76,29 @@ def find(source: Path, components: Collection[str]) -> tuple[list[Item], list[Sk
     return items, skipped
 
 
-def _walk(folder: Path, components: Collection[str]) -> tuple[list[Item], list[Skipped]]:
+class _Known:
+    """The board's components; suggestions are sought once a word, not once an image."""
+
+    def __init__(self, components: Collection[str]) -> None:
+        self._components = frozenset(components)
+        self._hints: dict[str, str] = {}
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._components
+
+    def hint(self, word: str) -> str:
+        if word not in self._hints:
+            self._hints[word] = did_you_mean(word, self._components)
+        return self._hints[word]
+
+
+def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
     items: list[Item] = []
     skipped: list[Skipped] = []
     for path in _files(folder, set()):
         if path.suffix.lower() in EXTENSIONS:
             inside = PurePosixPath(path.relative_to(folder).as_posix())
-            items.append(_place(path, inside, folder.absolute(), components))
+            items.append(_place(path, inside, folder.absolute(), known))
         else:
             skipped.append(Skipped(path, f"'{path.suffix}' is not the extension of an image"))
     items.sort(key=lambda item: natural(item.name))
@@ -101,39 +119,39 @@ def _files(folder: Path, above: set[str]) -> Iterator[Path]:
                 yield Path(entry.path)
 
 
-def _place(path: Path, inside: PurePosixPath, folder: Path, components: Collection[str]) -> Item:
+def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> Item:
     """Say what one image shows; `inside` is its path relative to `folder`, which is absolute."""
     name = _printable(str(inside))
     if len(inside.parts) > 2:
         return Item(path, "", name=name, error=f"lies too deep in the folder; {LAYOUTS}")
     parent = inside.parts[0] if len(inside.parts) == 2 else folder.name
-    if parent in components:
+    if parent in known:
         return Item(path, parent, name=name)
     serial = _printable(parent)
     refdes, mark, component = inside.stem.partition("__")
     if not mark:
-        hint = did_you_mean(parent, components)
+        hint = known.hint(parent)
         return Item(
             path, "", name=name, error=f"its folder '{serial}' is not a component of the board{hint or '; ' + LAYOUTS}"
         )
     refdes, component = _printable(refdes), _printable(component)
-    return Item(path, component, serial, refdes, name, _unknown(component, components))
+    return Item(path, component, serial, refdes, name, _unknown(component, known))
 
 
-def _unknown(component: str, components: Collection[str]) -> str | None:
-    if component in components:
+def _unknown(component: str, known: _Known) -> str | None:
+    if component in known:
         return None
-    return f"'{component}' is not a component of the board{did_you_mean(component, components)}"
+    return f"'{component}' is not a component of the board{known.hint(component)}"
 
 
-def _read_table(table: Path, components: Collection[str]) -> list[Item]:
+def _read_table(table: Path, known: _Known) -> list[Item]:
     try:
         text = table.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # spreadsheets in many countries write ';'
-    rows = csv.reader(text.splitlines(keepends=True), delimiter=delimiter, strict=True)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     items: list[Item] = []
     lines: dict[str, int] = {}
     try:
@@ -148,7 +166,7 @@ def _read_table(table: Path, components: Collection[str]) -> list[Item]:
             if not any(cell.strip() for cell in cells):
                 continue
             row = dict(zip(header, (cell.strip() for cell in cells), strict=False))
-            item = _row(table, rows.line_num, row, components)
+            item = _row(table, rows.line_num, row, known)
             if item.name in lines:
                 raise ConfigError(
                     f"{table}:{rows.line_num}: '{item.name}' is listed already in line {lines[item.name]}; "
@@ -161,7 +179,7 @@ def _read_table(table: Path, components: Collection[str]) -> list[Item]:
     return items
 
 
-def _row(table: Path, line: int, row: dict[str, str], components: Collection[str]) -> Item:
+def _row(table: Path, line: int, row: dict[str, str], known: _Known) -> Item:
     where = f"{table.name}:{line}"
     inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
     component, serial, refdes = (row.get(column, "") for column in ("component", "serial", "refdes"))
@@ -174,7 +192,7 @@ def _row(table: Path, line: int, row: dict[str, str], components: Collection[str
     elif not os.path.isfile(table.parent / inside):
         error = f"there is no file '{inside}'"
     else:
-        error = _unknown(component, components)
+        error = _unknown(component, known)
     return Item(
         table.parent / inside, component, serial, refdes, inside or where, f"{where}: {error}" if error else None
     )

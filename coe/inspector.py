@@ -87,7 +87,7 @@ class Inspector:
         if chosen.single:
             numbers = {next(iter(numbers)): 1}
         devices = assembly.devices(numbers, self.store, self.kinds)
-        costs = assembly.measure(self.rules.experts.values(), devices, manifests, say)
+        costs = assembly.measure(list(self.rules.experts.values()), devices, manifests, self.kinds, say)
         self.plan = plan(numbers, self.memory_bytes, self.rules.experts, costs)
         controller = Controller(
             router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen

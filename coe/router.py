@@ -28,14 +28,14 @@ class Step:
         return list(dict.fromkeys(found))
 
     def walk(self) -> Iterator[Step]:
-        """Yield this step and all that may follow, each once, predecessors before successors."""
+        """Yield this step and all that may follow, each once, predecessors first and else in the order of the rules."""
         order: list[Step] = []
         seen: set[Step] = set()
 
         def visit(step: Step) -> None:
             if step not in seen:
                 seen.add(step)
-                for following in step.next_steps():
+                for following in reversed(step.next_steps()):
                     visit(following)
                 order.append(step)
 

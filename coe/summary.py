@@ -14,7 +14,7 @@ from coe.images import Item, natural
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What was measured of a run. `hit_ratio` is the share of batches whose expert was resident, None without any."""
+    """What was measured of a run. `hit_ratio` is the share of stages that ran without a switch of their own, None without any."""
 
     board: str
     strategy: str = ""

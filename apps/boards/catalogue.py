@@ -14,7 +14,7 @@ from itertools import product
 class Family:
     """Component types that look alike.
 
-    A type is `prefix` + package + `-` + value; its classifier is named after what it looks at: `noun-package-value`.
+    A type is prefix, package, `-` and value; its classifier is named after what it looks at: `noun-package-value`.
     `then` are the detectors of which some (`chained`, a share of the types) must pass when the classifier says ok.
     """
 
@@ -47,11 +47,11 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-CHIP = _words("ok missing damaged shifted tombstone")
-POLAR = _words("ok missing damaged shifted reversed")
-IC = _words("ok missing damaged shifted rotated wrong-part")
+CHIP = _words("ok missing damaged tombstone")
+POLAR = _words("ok missing damaged shifted")
+IC = _words("ok missing damaged rotated")
 BODY = _words("ok missing damaged shifted")
-CONNECTOR = _words("ok missing damaged tilted foreign-object")
+CONNECTOR = _words("ok missing damaged tilted")
 
 OHMS = _words(
     "0R 1R 2R2 4R7 10R 22R 33R 47R 49R9 68R 100R 120R 150R 220R 330R 470R 680R 1K 1K2 1K5 2K2 3K3 4K7 5K1 6K8 10K 12K "
@@ -62,43 +62,48 @@ FARADS = _words(
 )
 
 FAMILIES: tuple[Family, ...] = (
-    Family("R", "resistor", _words("0201 0402 0603 0805 1206"), OHMS, CHIP, 24, 1.0, ("alignment-chip",), 0.10),
-    Family("C", "capacitor", _words("0201 0402 0603 0805 1206"), FARADS, CHIP, 20, 0.9, ("alignment-chip",), 0.10),
-    Family("RN", "resistor-array", _words("0402x4 0603x4"), OHMS[6:30], BODY, 3, 3.0, ("alignment-array",), 0.7),
+    Family("R", "resistor", _words("0201 0402 0603 0805 1206"), OHMS, CHIP, 30, 1.0, ("alignment-chip",), 0.04),
+    Family("C", "capacitor", _words("0201 0402 0603 0805 1206"), FARADS, CHIP, 24, 0.9, ("alignment-chip",), 0.05),
+    Family("RN", "resistor-array", _words("0402x4 0603x4"), OHMS[6:30], BODY, 3, 3.0, ("alignment-array",), 0.4),
     Family("FB", "ferrite", _words("0402 0603 0805"), _words("30R 60R 120R 220R 600R 1K"), CHIP, 3, 2.0),
-    Family("L", "inductor", _words("2016 2520 3015 4020 5040 6045"), _words("R47 1U 2U2 4U7 10U 22U 47U"), BODY, 5, 5.0),
-    Family("CT", "tantalum", _words("A B C D"), _words("4U7 10U 22U 47U 100U"), POLAR, 4, 6.0, ("polarity-tantalum",), 1),
-    Family("CE", "electrolytic", _words("D5 D6 D8 D10"), _words("10U 22U 47U 100U 220U 470U"), POLAR, 4, 9.0,
+    Family("L", "inductor", _words("2016 2520 3015 4020 5040 6045"), _words("R47 1U 2U2 4U7 10U 22U"), BODY, 5, 5.0),
+    Family("CT-", "tantalum", _words("A B C D"), _words("4U7 10U 22U 47U"), POLAR, 3, 6.0, ("polarity-tantalum",), 1),
+    Family("CE-", "electrolytic", _words("D5 D6 D8 D10"), _words("10U 22U 47U 100U"), POLAR, 3, 9.0,
            ("polarity-can",), 1),
-    Family("LED", "led", _words("0402 0603 0805 PLCC4"), _words("RED GRN YEL BLU WHT"), POLAR, 4, 4.0,
+    Family("LED-", "led", _words("0402 0603 0805 PLCC4"), _words("RED GRN YEL BLU"), POLAR, 3, 4.0,
            ("polarity-led",), 1),
-    Family("D", "diode", _words("SOD323 SOD123 SMA SMB SMC"), _words("1N4148 BAT54 SS14 SS34 TVS5 TVS12 Z3V3 Z5V1"),
-           POLAR, 6, 4.0, ("polarity-diode",), 1),
-    Family("Q", "transistor", _words("SOT23 SOT323 SOT223 DPAK"), _words("NPN PNP NMOS PMOS BSS138 LDO33 LDO18"),
-           IC, 6, 3.0, ("joints-sot",), 0.6),
-    Family("U-SOIC", "soic", _words("8 14 16"), _words("EEPROM OPAMP RS485 CAN MUX COMP FLASH DRV"), IC, 4, 12.0,
+    Family("D-", "diode", _words("SOD323 SOD123 SMA SMB SMC"), _words("1N4148 BAT54 SS14 SS34 TVS5 TVS12 Z3V3 Z5V1"),
+           POLAR, 5, 4.0, ("polarity-diode",), 1),
+    Family("Q-", "transistor", _words("SOT23 SOT323 SOT223 DPAK"), _words("NPN PNP NMOS PMOS BSS138 LDO33 LDO18"),
+           IC, 5, 3.0, ("joints-sot",), 0.4),
+    Family("U-SOIC", "soic", _words("8 14 16"), _words("EEPROM OPAMP RS485 CAN MUX COMP FLASH DRV"), IC, 3, 12.0,
            ("joints-soic", "pin1-small"), 1),
-    Family("U-TSSOP", "tssop", _words("8 16 20 24"), _words("ADC DAC LEVEL BUF PWM MUX"), IC, 4, 12.0,
+    Family("U-TSSOP", "tssop", _words("8 16 20 24"), _words("ADC DAC LEVEL BUF PWM MUX"), IC, 3, 12.0,
            ("joints-tssop", "pin1-small"), 1),
-    Family("U-QFN", "qfn", _words("16 20 24 32 48"), _words("PMIC PHY BUCK USB CODEC"), IC, 4, 14.0,
-           ("fillet-qfn", "pin1-large"), 0.8),
-    Family("U-QFP", "qfp", _words("32 48 64 100 144"), _words("MCU DSP CPLD ETH"), IC, 3, 25.0,
+    Family("U-QFN", "qfn", _words("16 20 24 32 48"), _words("PMIC PHY BUCK USB CODEC"), IC, 3, 14.0,
+           ("fillet-qfn", "pin1-large"), 0.6),
+    Family("U-QFP", "qfp", _words("32 48 64 100 144"), _words("MCU DSP CPLD ETH"), IC, 2.5, 25.0,
            ("joints-qfp", "pin1-large"), 1),
-    Family("U-BGA", "bga", _words("64 121 256 484"), _words("SOC FPGA DDR EMMC"), IC, 2.5, 25.0,
+    Family("U-BGA", "bga", _words("64 121 256 484"), _words("SOC FPGA DDR EMMC"), IC, 2, 25.0,
            ("outline-bga", "pin1-large"), 1),
-    Family("U-DFN", "dfn", _words("6 8 10"), _words("LDO ESD LOAD GATE SENSE"), IC, 2.5, 10.0, ("fillet-dfn",), 0.6),
+    Family("U-DFN", "dfn", _words("6 8 10"), _words("LDO ESD LOAD GATE SENSE"), IC, 2.5, 10.0, ("fillet-dfn",), 0.5),
     Family("Y", "crystal", _words("2016 3225 5032 HC49"), _words("8M 12M 16M 24M 25M 32K"), BODY, 2.5, 16.0,
-           ("alignment-can",), 0.5),
-    Family("J-HDR", "header", _words("1x4 1x6 2x5 2x10 2x20"), _words("ST RA"), CONNECTOR, 2.0, 25.0, ("pins-tht",), 1),
-    Family("J-FPC", "fpc-socket", _words("10 24 30 40"), _words("TOP BOT"), CONNECTOR, 2.0, 25.0, ("pins-fpc",), 1),
-    Family("J-WTB", "wire-socket", _words("2 3 4 6 8"), _words("1MM25 2MM"), CONNECTOR, 2.0, 20.0, ("pins-wtb",), 1),
-    Family("J-USB", "usb-socket", _words("C16 C24 MICRO A"), _words("MID TOP"), CONNECTOR, 1.5, 30.0, ("shell-tabs",), 1),
+           ("alignment-can",), 0.4),
+    Family("J-HDR", "header", _words("1x4 1x6 2x5 2x10 2x20"), _words("ST RA"), CONNECTOR, 1.5, 25.0, ("pins-tht",), 1),
+    Family("J-FPC", "fpc-socket", _words("10 24 30 40"), _words("TOP BOT"), CONNECTOR, 1.2, 25.0, ("pins-fpc",), 1),
+    Family("J-WTB", "wire-socket", _words("2 3 4 6 8"), _words("1MM25 2MM"), CONNECTOR, 1.5, 20.0, ("pins-wtb",), 1),
+    Family("J-USB", "usb-socket", _words("C16 C24 MICRO"), _words("MID TOP"), CONNECTOR, 0.9, 30.0, ("shell-tabs",), 1),
     Family("F", "fuse", _words("0603 1206 1812"), _words("500MA 1A 2A 3A"), BODY, 1.5, 9.0),
-    Family("SW", "switch", _words("TACT4 TACT6 DIP4 SLIDE"), _words("H1 H2"), BODY, 1.5, 16.0),
-    Family("K", "relay", _words("SPDT DPDT"), _words("5V 12V 24V"), BODY, 1.0, 20.0),
-    Family("SH", "shield", _words("16x16 20x12 28x20"), _words("FRAME LID"), BODY, 1.0, 28.0, ("shell-tabs",), 1),
-    Family("TP", "test-point", _words("1 1MM5 2"), _words("SMD LOOP"), _words("ok missing damaged"), 1.0, 3.0),
+    Family("SW-", "switch", _words("TACT4 TACT6 DIP4 SLIDE"), _words("H1 H2"), BODY, 1.5, 16.0),
+    Family("K-", "relay", _words("SPDT DPDT"), _words("5V 12V 24V"), BODY, 1.0, 20.0),
+    Family("SH", "shield", _words("16x16 20x12 28x20"), _words("FRAME LID"), BODY, 0.8, 28.0, ("shell-tabs",), 1),
+    Family("TP-", "test-point", _words("1MM 1MM5 2MM"), _words("SMD LOOP"), _words("ok missing damaged"), 1.0, 3.0),
 )  # fmt: skip
+
+COMMON = frozenset(
+    f"{p}-{v}" for p in ("0402", "0603") for v in _words("0R 22R 100R 1K 4K7 10K 100K 22P 100N 1U 4U7 10U")
+)
+"""Chip parts that nearly every board has, and has many of."""
 
 _ALIGN = (_words("terminal offset skewed"), _words("offset skewed"))
 _POLAR = (_words("mark reversed"), _words("reversed"))

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from apps.boards.catalogue import DETECTORS, FAMILIES, Family
+from apps.boards.catalogue import COMMON, DETECTORS, FAMILIES, Family
 
 TYPES = {"A": 352, "B": 342}
-LEFT_OUT = {"A": frozenset[str](), "B": frozenset({"J-USB", "SH", "U-BGA"})}
+LEFT_OUT: dict[str, frozenset[str]] = {"A": frozenset(), "B": frozenset({"J-USB", "SH", "U-BGA"})}
 """Families that a board does not carry; a detector that nothing then needs is left out too."""
-TOP_COUNT = 240
-ZIPF = 1.05
+TOP_COUNT, ZIPF, HEAD = 180, 1.25, 5
+"""Counts fall as 1 / (rank + HEAD) ** ZIPF from TOP_COUNT (Zipf's law with Mandelbrot's flatter head)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +39,18 @@ def components(board: str, seed: int) -> list[Component]:
     families = [family for family in FAMILIES if family.prefix not in LEFT_OUT[board]]
     chosen: list[tuple[float, Family, str, str, str, bool]] = []
     for family, wanted in zip(families, _quotas(families, TYPES[board]), strict=True):
-        types = sorted(family.types(), key=lambda _: rng.random())[:wanted]
-        chained = round(wanted * family.chained)
+        types = sorted(family.types(), key=lambda row: rng.random() - (f"{row[1]}-{row[2]}" in COMMON))[:wanted]
+        chained = max(round(wanted * family.chained), int(family.chained > 0))
         for place, (name, package, value) in enumerate(types):
-            chosen.append((family.popular * (0.2 + rng.random()), family, name, package, value, place < chained))
+            rank = family.popular * (0.2 + rng.random()) * (0.2 if f"{package}-{value}" in COMMON else 1.0)
+            chosen.append((rank, family, name, package, value, place < chained))
     chosen.sort(key=lambda row: (row[0], row[2]))
     return [
         Component(
             name=name,
             expert=f"{family.noun}-{package}-{value}".lower(),
             labels=family.labels,
-            count=max(1, round(TOP_COUNT / (rank + 1) ** ZIPF)),
+            count=max(1, round(TOP_COUNT * (HEAD / (rank + HEAD)) ** ZIPF)),
             ok_share=round(0.94 + 0.05 * rng.random(), 2),
             then=family.then if chained else (),
         )
@@ -79,7 +80,8 @@ def board_file(board: str, seed: int) -> str:
     lines = [
         f"# Board {board}: {len(parts)} component types, {sum(part.count for part in parts)} components, "
         f"{len(parts) + len(detectors)} experts ({len(detectors)} shared detectors behind {chained} types).",
-        f"# Made by: python -m apps.boards.make --board {board} --seed {seed} --out routing_rules/board_{board.lower()}.yaml",
+        f"# Made by: python -m apps.boards.make --board {board} --seed {seed} "
+        f"--out routing_rules/board_{board.lower()}.yaml",
         f"board: board_{board.lower()}",
         "",
         "experts:",
@@ -91,11 +93,11 @@ def board_file(board: str, seed: int) -> str:
             f"reject: {_flow(detector.reject)}}}"
         )
     lines.append("  # classifiers, one for each component type")
-    for part in sorted(parts, key=lambda part: part.expert):
-        lines.append(
-            f"  {part.expert}: {{kind: resnet101, labels: {_flow(part.labels)}, input: 224, "
-            f"reject: {_flow(part.labels[1:])}}}"
-        )
+    lines += [
+        f"  {part.expert}: {{kind: resnet101, labels: {_flow(part.labels)}, input: 224, "
+        f"reject: {_flow(part.labels[1:])}}}"
+        for part in sorted(parts, key=lambda part: part.expert)
+    ]
     lines += ["", "components:  # the most frequent first"]
     for part in parts:
         then = f", then: {{ok: {part.then[0] if len(part.then) == 1 else _flow(part.then)}}}" if part.then else ""

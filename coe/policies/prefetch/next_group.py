@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
+from coe import config
 from coe.policies.base import ExecutorView, Prefetch, World
 
 
@@ -11,4 +13,4 @@ class NextGroup(Prefetch):
     """The backlog's order, as the paper's cost model supposes: a load hides behind the work on a preceding group."""
 
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
-        yield from (group.expert for group in executor.backlog.groups())
+        yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))

@@ -1,0 +1,40 @@
+"""What all tests share: a stable hypothesis profile, board files from text, and the folder of real images."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from coe import config
+
+settings.register_profile(
+    "stable",
+    deadline=None,
+    derandomize=True,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("stable")
+
+
+@pytest.fixture
+def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
+    """Write a text as `board.yaml` and return its path."""
+
+    def write(text: str | bytes) -> Path:
+        path = tmp_path / "board.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of real images; tests that need it are skipped where it is not."""
+    folder = Path(os.environ.get(config.DATA_VARIABLE, config.DATA_FOLDER))
+    if not folder.is_dir():
+        pytest.skip(f"the real images are not at {folder}; set {config.DATA_VARIABLE} to the folder that holds them")
+    return folder

@@ -1,0 +1,86 @@
+"""A small board of real networks with seeded random weights: three classifiers, one shared detector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from coe import kinds, rules
+from coe.core import Result
+from coe.inspector import Inspector, Picture
+from coe.store import Store
+
+TINY = """
+board: tiny
+experts:
+  body-a: {kind: resnet18, labels: [ok, bad], input: 48}
+  body-b: {kind: resnet18, labels: [ok, bad], input: 48}
+  body-c: {kind: resnet18, labels: [ok, bad], input: 48}
+  joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge]}
+components:
+  A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}
+  B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}
+  C: {count: 1, inspect: body-c, then: {ok: OK, bad: NG}}
+"""
+
+
+def fill(store: Store, board: rules.Rules) -> None:
+    """Put seeded random weights for all experts of a board into a store."""
+    for seed, expert in enumerate(board.experts.values()):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+        store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The board file and the store; do not change them."""
+    folder = tmp_path_factory.mktemp("tiny")
+    board = folder / "tiny.yaml"
+    board.write_text(TINY, encoding="utf-8")
+    fill(Store(folder / "store"), rules.load(board))
+    return board, folder / "store"
+
+
+@pytest.fixture
+def own_tiny(tmp_path: Path) -> tuple[Path, Path]:
+    """A copy of the board and the store of one's own, to damage."""
+    board = tmp_path / "tiny.yaml"
+    board.write_text(TINY, encoding="utf-8")
+    fill(Store(tmp_path / "own-store"), rules.load(board))
+    return board, tmp_path / "own-store"
+
+
+@pytest.fixture(scope="session")
+def pictures() -> list[Picture]:
+    """Thirty pictures of blobs and noise, each its own, components in a mixed order."""
+    chance = np.random.default_rng(7)
+    made = []
+    for index in range(30):
+        height, width = chance.integers(40, 90, 2)
+        pixels = chance.integers(0, 255, (height, width, 3), dtype=np.uint8)
+        pixels[: height // 2] //= 1 + index % 4
+        made.append(Picture(pixels, "ABC"[int(chance.integers(0, 3))], "SN1", f"R{index}", f"image{index}"))
+    return made
+
+
+@pytest.fixture
+def inspect_all(tiny: tuple[Path, Path]) -> Callable[..., dict[str, Result]]:
+    """Run pictures through a line of the tiny board; results by image name, each exactly once."""
+
+    def run(pictures: list[Picture], **options: object) -> dict[str, Result]:
+        board, store = tiny
+        found: dict[str, Result] = {}
+        with Inspector(board, store=store, **options) as line:  # type: ignore[arg-type]
+            for result in line.stream(pictures):
+                assert result.request.image not in found
+                found[result.request.image] = result
+        assert set(found) == {picture.name for picture in pictures}
+        return found
+
+    return run

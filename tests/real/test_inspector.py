@@ -1,0 +1,227 @@
+"""The public API on real networks."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from coe import config
+from coe.errors import ConfigError, LineClosed, LineFull, StoreError
+from coe.inspector import Inspector
+from coe.runtime.engine import Engine
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": "samba", "memory": "75MB"},
+        {"strategy": "samba-parallel", "memory": "150MB", "executors": "cpu=2"},
+        {"strategy": "coserve-none", "memory": "75MB"},
+        {"strategy": "coserve", "memory": "75MB"},
+        {"strategy": "coserve", "memory": "200MB", "executors": "cpu=2"},
+    ],
+    ids=lambda options: "-".join(str(value) for value in options.values()),
+)
+def test_verdicts_do_not_depend_on_strategy_memory_or_executors(inspect_all, pictures, options):
+    expected = inspect_all(pictures, memory="2GiB")
+    found = inspect_all(pictures, **options)
+    for name, result in expected.items():
+        assert found[name].verdict == result.verdict
+        assert [f.label for f in found[name].findings] == [f.label for f in result.findings]
+        for one, other in zip(found[name].findings, result.findings, strict=True):
+            assert one.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_a_budget_for_one_expert_makes_switches_and_is_never_passed(tiny, pictures):
+    board, store = tiny
+    with Inspector(board, store=store, memory="75MB") as line:
+        assert all(result.error is None for result in line.stream(pictures))
+        seen = line.metrics()
+    assert seen.switches >= 3
+    assert 45e6 < seen.peak_reserved_bytes <= 75e6
+
+
+def test_evicted_experts_are_unmapped(tiny, pictures):
+    board, store = tiny
+    with Inspector(board, store=store, memory="75MB") as line:
+        for _ in line.stream(pictures):
+            pass
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+        mapped = {row.split()[-1] for row in maps.splitlines() if str(store) in row}
+        resident = line.metrics().initial_loads + line.metrics().switches - line.metrics().evictions
+        assert len(mapped) == resident
+
+
+def test_arrays_bytes_paths_and_colour_orders_give_the_same_finding(tiny, tmp_path):
+    board, store = tiny
+    pixels = np.random.default_rng(1).integers(0, 255, (60, 50, 3), dtype=np.uint8)
+    path = tmp_path / "picture.png"
+    cv2.imwrite(str(path), pixels)
+    with Inspector(board, store=store) as line:
+        futures = [
+            line.submit(pixels, "C", order="BGR"),
+            line.submit(pixels[..., ::-1], "C", order="RGB"),
+            line.submit(path, "C"),
+            line.submit(str(path), "C"),
+            line.submit(path.read_bytes(), "C"),
+        ]
+        scores = {future.result(60).findings[0].score for future in futures}
+    assert max(scores) - min(scores) < 1e-5
+
+
+def test_the_callers_array_may_be_used_again_at_once(tiny):
+    board, store = tiny
+    with Inspector(board, store=store) as line:
+        camera = np.full((50, 50, 3), 200, np.uint8)
+        first = line.submit(camera, "C")
+        camera[:] = 0
+        again = line.submit(np.full((50, 50, 3), 200, np.uint8), "C")
+        assert first.result(60).findings == again.result(60).findings
+
+
+@pytest.mark.parametrize(
+    ("image", "component", "sentence"),
+    [
+        (b"", "C", "is empty"),
+        (b"GIF89a", "C", "not a JPEG"),
+        (np.zeros((2, 2, 3), np.uint8), "C", "2"),
+        (np.zeros((50, 50, 3), np.float32), "C", "float32"),
+        (Path("nowhere.png"), "C", "nowhere.png"),
+        (np.zeros((50, 50, 3), np.uint8), "D", "no component 'D'"),
+    ],
+    ids=["empty", "wrong format", "tiny", "float", "missing", "unknown component"],
+)
+def test_what_is_wrong_with_an_image_is_its_result_and_the_line_goes_on(tiny, image, component, sentence):
+    board, store = tiny
+    with Inspector(board, store=store) as line:
+        bad = line.submit(image, component).result(60)
+        good = line.submit(np.zeros((50, 50, 3), np.uint8), "C").result(60)
+    assert bad.verdict is None
+    assert sentence in bad.error
+    assert good.error is None
+
+
+def test_a_full_inbox_raises_if_asked_to(tiny):
+    board, store = tiny
+    with Inspector(board, store=store, inbox=1, on_full="raise") as line:
+        future = line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+        with pytest.raises(LineFull, match="1 images are under way"):
+            line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+        assert future.result(60).error is None
+
+
+def test_a_closed_line_takes_nothing(tiny):
+    board, store = tiny
+    line = Inspector(board, store=store)
+    line.close()
+    with pytest.raises(LineClosed):
+        line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+
+
+def test_it_works_from_asyncio(tiny):
+    board, store = tiny
+
+    async def inspect_two() -> list[object]:
+        with Inspector(board, store=store) as line:
+            both = [line.inspect(np.full((50, 50, 3), g, np.uint8), component="C", serial="SN") for g in (0, 255)]
+            return await asyncio.gather(*both)
+
+    results = asyncio.run(inspect_two())
+    assert [result.error for result in results] == [None, None]
+
+
+def test_a_stopped_line_answers_everything_exactly_once(tiny, pictures):
+    board, store = tiny
+    with Inspector(board, store=store, memory="75MB") as line:
+        futures = [line.submit(p.image, p.component, name=p.name) for p in pictures]
+        line.stop()
+        results = [future.result(60) for future in futures]
+    assert {result.error for result in results} <= {None, config.STOPPED}
+    assert config.STOPPED in {result.error for result in results}
+
+
+def test_a_callback_that_blocks_does_not_stop_the_line(tiny):
+    board, store = tiny
+    gate = threading.Event()
+    with Inspector(board, store=store) as line:
+        line.submit(np.zeros((50, 50, 3), np.uint8), "C").add_done_callback(lambda _: gate.wait(30))
+        line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+        while line.metrics().images < 2:
+            pass
+        gate.set()
+
+
+def test_damaged_weights_cost_their_own_images_alone(own_tiny, pictures):
+    board, store = own_tiny
+    weights = store / "tiny" / "body-a" / "weights.safetensors"
+    damaged = bytearray(weights.read_bytes())
+    damaged[-1000] ^= 1
+    weights.write_bytes(damaged)
+    with Inspector(board, store=store) as line:
+        results = list(line.stream(pictures))
+    for result in results:
+        if result.request.component == "A":
+            assert result.error.startswith("expert 'body-a' cannot be loaded: weights.safetensors is damaged")
+        else:
+            assert result.error is None
+
+
+def test_truncated_weights_and_pickles_are_refused(own_tiny, pictures):
+    board, store = own_tiny
+    (store / "tiny/body-a/weights.safetensors").write_bytes(b"\x80\x04not weights")
+    whole = (store / "tiny/body-b/weights.safetensors").read_bytes()
+    (store / "tiny/body-b/weights.safetensors").write_bytes(whole[: len(whole) // 2])
+    with Inspector(board, store=store) as line:
+        results = list(line.stream(pictures))
+    assert all((result.error is not None) == (result.request.component in "AB") for result in results)
+
+
+def test_missing_weights_are_said_before_anything_starts(own_tiny, tmp_path):
+    board, _ = own_tiny
+    with pytest.raises(StoreError, match=r"4 of 4 experts of board 'tiny' have no weights"):
+        Inspector(board, store=tmp_path / "elsewhere")
+
+
+def test_weights_for_other_labels_are_said_before_anything_starts(own_tiny):
+    board, store = own_tiny
+    was = "body-c: {kind: resnet18, labels: [ok, bad]"
+    board.write_text(board.read_text(encoding="utf-8").replace(was, was.replace("[ok, bad]", "[bad, ok]")))
+    with pytest.raises(StoreError, match=r"body-c.*bad, ok.*are a resnet18 of 48 pixels for ok, bad"):
+        Inspector(board, store=store)
+
+
+def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
+    board, store = tiny
+    with pytest.raises(ConfigError, match=r"does not hold expert 'body-[abc]' .* give at least \d+"):
+        Inspector(board, store=store, memory="20MB")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"memory": "lots"}, "not an amount of memory"),
+        ({"executors": "gpu=1"}, "no device 'gpu'"),
+        ({"executors": "cpu=0"}, "between 1 and 64"),
+        ({"strategy": "coserv"}, "did you mean 'coserve'"),
+        ({"on_full": "drop"}, "neither 'block' nor 'raise'"),
+        ({"inbox": 0}, "no room"),
+    ],
+)
+def test_wrong_options_are_said(tiny, options, sentence):
+    board, store = tiny
+    with pytest.raises(ConfigError, match=sentence):
+        Inspector(board, store=store, **options)
+
+
+def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monkeypatch):
+    board, store = tiny
+    with Inspector(board, store=store) as line:
+        engine: Engine = line._engine
+        monkeypatch.setattr(engine.controller, "handle", lambda event, now: 1 / 0)
+        results = [line.submit(p.image, p.component).result(60) for p in pictures[:3]]
+    assert all("the engine failed: ZeroDivisionError" in result.error for result in results)

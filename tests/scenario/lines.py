@@ -1,0 +1,65 @@
+"""Boards, costs and lines of a few letters: component `A` is inspected by expert `a`, and so on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from coe.costs import Cost
+from coe.rules import Rules
+from coe.testing import VirtualLine, pools_of, rules_from
+
+
+def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None) -> Rules:
+    """Make a board of components by upper-case letter; `follows` says what an expert's "ok" leads to.
+
+    Each expert knows the labels ok and bad; bad is NG, ok is OK or what follows, and "ok" has the share 1.
+    """
+    follows = dict(follows or {})
+    names = dict.fromkeys([letter.lower() for letter in counts])
+    names |= dict.fromkeys(letter for text in follows.values() for letter in text if letter.isalpha())
+    lines = ["board: test", "experts:"]
+    for name in [*names]:
+        then = follows.get(name, "OK")
+        judging = f"labels: [ok, bad], reject: [bad], shares: {{ok: 1}}, then: {{ok: {then}}}"
+        lines.append(f"  {name}: {{kind: k, input: 8, {judging}}}")
+    lines.append("components:")
+    lines += [f"  {letter}: {{count: {count}, inspect: {letter.lower()}}}" for letter, count in counts.items()]
+    return rules_from("\n".join(lines))
+
+
+def cost(**changes: Any) -> Cost:
+    """An expert of 10 bytes that loads in 1 s; a batch of n takes 0.2 + 0.1 n seconds and a byte for each image."""
+    return Cost(
+        **{
+            "per_image_s": 0.1,
+            "base_s": 0.2,
+            "load_s": 1.0,
+            "weights_bytes": 10,
+            "activation_bytes": 1,
+            "max_batch": 4,
+            **changes,
+        }
+    )
+
+
+def line_of(
+    rules: Rules,
+    capacity: int,
+    *,
+    executors: int = 1,
+    workspace: int = 4,
+    costs: Mapping[str, Cost] | None = None,
+    **options: Any,
+) -> VirtualLine:
+    """A line whose experts all cost the same but for those in `costs`."""
+    prices = {name: cost() for name in rules.experts} | dict(costs or {})
+    return VirtualLine(rules, prices, pools_of(executors, capacity, workspace), **options)
+
+
+def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:
+    """Let one image of each letter arrive, in this order, at one time."""
+    return [line.arrive(at_s, component) for component in components]
+
+
+def log_of(line: VirtualLine, *, without: str = "reply", after: float = 0.0) -> list[tuple[float, str]]:
+    """The log from a time on, without what begins with a word."""
+    return [(when, what) for when, what in line.log if when >= after and not what.startswith(without)]

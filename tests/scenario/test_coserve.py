@@ -1,0 +1,213 @@
+"""The mechanisms of the paper (sections 4.1 to 4.3) as timetables."""
+
+import pytest
+from lines import arrive, board, cost, line_of, log_of
+
+from coe import config
+
+# Start (section 4.1)
+
+
+def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full() -> None:
+    line = line_of(board({"D": 1, "C": 2, "B": 3, "A": 4, "E": 0.5}), 24, executors=2)
+    line.run()
+    assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load c"), (3.0, "cpu1 load d")]
+
+
+def test_an_expert_that_fits_in_no_pool_is_passed_over_and_a_smaller_one_taken() -> None:
+    sizes = {"b": cost(weights_bytes=20), "c": cost(weights_bytes=15)}
+    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, executors=2, costs=sizes)
+    line.run()
+    assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load d")]
+
+
+def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there() -> None:
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), 34)
+    arrive(line, 0.5, "B")
+    line.run()
+    assert line.log == [
+        (0.0, "cpu0 load a"),
+        (1.0, "cpu0 load b"),
+        (2.0, "cpu0 run b x1"),
+        (2.0, "cpu0 load c"),
+        (2.3, "reply 0 OK"),
+    ]
+
+
+def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
+    line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), 34)
+    arrive(line, 1.5, "E")
+    line.run()
+    assert line.log == [
+        (0.0, "cpu0 load a"),
+        (1.0, "cpu0 load b"),
+        (1.5, "cpu0 evict a"),
+        (2.0, "cpu0 load e"),
+        (3.0, "cpu0 run e x1"),
+        (3.0, "cpu0 load c"),
+        (3.3, "reply 0 OK"),
+    ]
+
+
+# Assigning (section 4.2, figure 8)
+
+
+def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, executors=3, costs={"c": cost(per_image_s=4.0)})
+    arrive(line, 10.0, "CB")
+    line.run()
+    # C's queue is the longest; B costs 1.3 s on the first executor and 0.3 s where it is resident.
+    assert log_of(line, after=10.0) == [(10.0, "cpu2 run c x1"), (10.0, "cpu1 run b x1")]
+
+
+def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added() -> None:
+    rules = board({"A": 4, "B": 3, "C": 2, "X": 1})
+    line = line_of(rules, 14, executors=3, costs={"c": cost(per_image_s=9.0)})
+    arrive(line, 10.0, "CXXX")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu2 run c x1"),
+        (10.0, "cpu0 evict a"),
+        (10.0, "cpu0 load x"),
+        (11.0, "cpu0 run x x3"),
+    ]
+
+
+def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 14, executors=2, costs={"a": cost(per_image_s=3.0)})
+    arrive(line, 10.0, "AAA")
+    line.run()
+    # The second waits behind the first (3.2 + 3.2 s) or costs a load (1.0 + 3.2 s): the other executor takes it.
+    # The third adds 3.2 to 3.2 on the first; on the other it would add 3.0 to 4.2.
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu1 evict b"),
+        (10.0, "cpu1 load a"),
+        (11.0, "cpu1 run a x1"),
+        (13.2, "cpu0 run a x1"),
+    ]
+
+
+# Arranging and splitting (section 4.2, figure 9)
+
+
+def test_stages_of_one_expert_run_together() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2}), 34)
+    arrive(line, 10.0, "CABABACBA")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run c x1"),
+        (10.3, "cpu0 run a x4"),
+        (10.9, "cpu0 run b x3"),
+        (11.4, "cpu0 run c x1"),
+    ]
+
+
+def test_a_group_is_split_at_the_profiled_maximum() -> None:
+    line = line_of(board({"A": 5, "B": 4}), 34)
+    arrive(line, 10.0, "BAAAAAAAAA")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run b x1"),
+        (10.3, "cpu0 run a x4"),
+        (10.9, "cpu0 run a x4"),
+        (11.5, "cpu0 run a x1"),
+    ]
+
+
+def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
+    rules = board({"A": 5, "B": 4, "C": 3})
+    line = line_of(rules, 34, costs={"a": cost(activation_bytes=2)})
+    arrive(line, 10.0, "BAAAAA")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run b x1"),
+        (10.3, "cpu0 run a x2"),
+        (10.7, "cpu0 run a x2"),
+        (11.1, "cpu0 run a x1"),
+    ]
+
+
+# Eviction (section 4.3, figure 10)
+
+
+def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely() -> None:
+    rules = board({"A": 5, "P": 4, "C": 1, "D": 0.5, "E": 0.4}, {"p": "[x, y, z]"})
+    sizes = {"p": 55, "x": 20, "y": 10, "z": 5, "d": 30, "e": 25}
+    line = line_of(rules, 60, workspace=1, costs={name: cost(weights_bytes=size) for name, size in sizes.items()})
+    arrive(line, 10.0, "D")
+    arrive(line, 20.0, "E")
+    arrive(line, 30.0, "A")
+    line.run()
+    assert [what for _, what in log_of(line)][:5] == [f"cpu0 load {expert}" for expert in "axyzc"]
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 evict x"),  # p, whom x, y and z follow, never fitted: the largest orphans go
+        (10.0, "cpu0 evict y"),
+        (10.0, "cpu0 load d"),
+        (11.0, "cpu0 run d x1"),
+        (20.0, "cpu0 evict z"),  # the last orphan, then d, which is less likely than c
+        (20.0, "cpu0 evict d"),
+        (20.0, "cpu0 load e"),
+        (21.0, "cpu0 run e x1"),
+        (30.0, "cpu0 run a x1"),
+    ]
+
+
+def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
+    line = line_of(board({"A": 3, "B": 2, "C": 1}, {"a": "x"}), 34)
+    arrive(line, 10.0, "C")
+    line.run()
+    assert log_of(line, after=10.0) == [(10.0, "cpu0 evict b"), (10.0, "cpu0 load c"), (11.0, "cpu0 run c x1")]
+
+
+# Prefetching
+
+
+def test_the_next_absent_group_is_loaded_while_the_executor_runs() -> None:
+    line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2}), 34, costs={"a": cost(per_image_s=3.0)})
+    arrive(line, 10.0, "ABDBD")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu0 evict c"),
+        (10.0, "cpu0 load d"),
+        (13.2, "cpu0 run b x2"),
+        (13.6, "cpu0 run d x2"),
+    ]
+
+
+def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
+    line = line_of(board({"A": 5, "B": 4, "C": 3}), 24)
+    arrive(line, 10.0, "ABC")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.3, "cpu0 run b x1"),
+        (10.3, "cpu0 evict a"),
+        (10.3, "cpu0 load c"),
+        (11.3, "cpu0 run c x1"),
+    ]
+
+
+# Ours: no stage waits for ever
+
+
+@pytest.mark.parametrize(("strategy", "latest_s"), [("coserve", config.GROUP_HOLD_S + 3.0), ("coserve-em", 3.0)])
+def test_a_busy_expert_holds_up_the_others_no_longer_than_the_bound(strategy: str, latest_s: float) -> None:
+    line = line_of(board({"A": 5, "B": 1}), 14, strategy=strategy)
+    for index in range(1000):
+        arrive(line, 10.0 + index / 10, "A")
+    waiting = line.arrive(10.05, "B")
+    line.run()
+    assert line.results[waiting].latency_s <= latest_s
+    assert len(line.results) == 1001
+
+
+def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can_run() -> None:
+    line = line_of(board({"A": 5, "B": 1}), 14, costs={"a": cost(per_image_s=0.2, base_s=0.0)})
+    for index in range(1500):
+        arrive(line, 10.0 + index / 10, "A")
+    waiting = line.arrive(10.05, "B")
+    line.run()
+    # Half of what comes in each second can run: at the bound as much waits as was run before.
+    assert line.results[waiting].latency_s <= 2 * config.GROUP_HOLD_S + 3.0

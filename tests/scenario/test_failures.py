@@ -1,0 +1,169 @@
+"""What goes wrong and what is made of it: each image still gets one reply, and the others go on."""
+
+import pytest
+from lines import arrive, board, cost, line_of, log_of
+
+from coe import config
+from coe.core import Finding
+from coe.testing import VirtualLine
+
+
+def errors_of(line: VirtualLine) -> dict[int, str | None]:
+    return {number: result.error for number, result in line.results.items()}
+
+
+def test_a_load_that_fails_once_is_tried_again() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 1})
+    arrive(line, 10.0, "BB")
+    line.run()
+    assert log_of(line, after=10.0, without="cpu0 evict") == [
+        (10.0, "cpu0 load b"),
+        (11.0, "cpu0 load b"),
+        (12.0, "cpu0 run b x2"),
+        (12.4, "reply 0 OK"),
+        (12.4, "reply 1 OK"),
+    ]
+
+
+def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and_then_tried_again() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 3})
+    arrive(line, 10.0, "BBA")
+    arrive(line, 11.999 + config.RETRY_BROKEN_S, "B")
+    arrive(line, 12.001 + config.RETRY_BROKEN_S, "B")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 evict a"),
+        (10.0, "cpu0 load b"),
+        (11.0, "cpu0 load b"),
+        (12.0, "cpu0 load a"),
+        (13.0, "cpu0 run a x1"),
+        (72.001, "cpu0 evict a"),
+        (72.001, "cpu0 load b"),  # the bound has passed: two new attempts, and the second is good
+        (73.001, "cpu0 load b"),
+        (74.001, "cpu0 run b x1"),
+    ]
+    sentence = "expert 'b' cannot be loaded: the disk said no"
+    assert errors_of(line) == {0: sentence, 1: sentence, 2: None, 3: sentence, 4: None}
+    assert [what for when, what in line.log if what.startswith("reply 3")] == ["reply 3 error"]
+    assert line.results[3].latency_s == 0.0
+
+
+def test_an_expert_that_fails_at_the_start_is_tried_again_when_it_is_needed() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 24, bad_loads={"b": 1})
+    arrive(line, 10.0, "B")
+    line.run()
+    assert line.log == [
+        (0.0, "cpu0 load a"),
+        (1.0, "cpu0 load b"),
+        (10.0, "cpu0 load b"),
+        (11.0, "cpu0 run b x1"),
+        (11.3, "reply 0 OK"),
+    ]
+
+
+def test_what_cannot_be_loaded_into_one_pool_still_runs_where_it_is_resident() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 14, executors=2, costs={"a": cost(per_image_s=3.0)})
+    line.run()
+    line.bad_loads["a"] = 9
+    arrive(line, 10.0, "AAA")  # the second is assigned to the other executor
+    arrive(line, 13.0, "A")
+    line.run(start=False)
+    assert errors_of(line) == {0: None, 1: None, 2: None, 3: None}
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu1 evict b"),
+        (10.0, "cpu1 load a"),
+        (11.0, "cpu1 load a"),
+        (13.2, "cpu0 run a x3"),
+    ]
+
+
+def test_a_poisoned_stage_fails_alone() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 24, bad_stages=frozenset({(3, "a")}))
+    arrive(line, 10.0, "BAAAA")
+    line.run()
+    assert log_of(line, after=10.0, without="cpu0 load") == [
+        (10.0, "cpu0 run b x1"),
+        (10.3, "reply 0 OK"),
+        (10.3, "cpu0 run a x4"),
+        (10.9, "cpu0 run a x1"),
+        (11.2, "reply 1 OK"),
+        (11.2, "cpu0 run a x1"),
+        (11.5, "reply 2 OK"),
+        (11.5, "cpu0 run a x1"),
+        (11.8, "reply 3 error"),
+        (11.8, "cpu0 run a x1"),
+        (12.1, "reply 4 OK"),
+    ]
+    assert line.results[3].error == "expert 'a' failed: the model said no"
+
+
+def test_an_image_that_cannot_be_decoded_is_answered_at_once() -> None:
+    line = line_of(board({"A": 1}), 14)
+    line.reject(10.0, "A", "x.png: truncated")
+    line.reject(10.0, "Z", "")
+    line.run()
+    assert log_of(line, after=10.0, without="cpu") == [(10.0, "reply 0 error"), (10.0, "reply 1 error")]
+    assert [(result.verdict, result.error) for result in line.results.values()] == [
+        (None, "x.png: truncated"),
+        (None, ""),
+    ]
+
+
+def test_an_unknown_component_is_answered_with_a_suggestion() -> None:
+    line = line_of(board({"A": 1}), 14)
+    arrive(line, 10.0, "Q")
+    line.run()
+    assert errors_of(line) == {0: "the board has no component 'Q'; known: A"}
+
+
+def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> None:
+    odd = Finding("x", "fp32", "smudge", 0.9)
+    line = line_of(board({"A": 1}, {"a": "[x, y]"}), 44, findings={(0, "x"): odd})
+    arrive(line, 10.0, "AA")
+    line.run()
+    assert line.results[0].error == "expert 'x' said 'smudge', which no rule covers"
+    assert line.results[0].verdict is None
+    said = [(finding.expert, finding.label) for finding in line.results[0].findings]
+    assert said == [("a", "ok"), ("x", "smudge"), ("y", "ok")]
+    assert line.results[1].verdict == "OK"
+
+
+def test_a_branch_that_fails_does_not_stop_the_other_branch() -> None:
+    line = line_of(board({"A": 1}, {"a": "[x, y]", "y": "z"}), 54, bad_stages=frozenset({(0, "x")}))
+    arrive(line, 10.0, "A")
+    line.run()
+    assert line.results[0].error == "expert 'x' failed: the model said no"
+    assert [finding.expert for finding in line.results[0].findings] == ["a", "y", "z"]
+
+
+def test_an_expert_that_two_branches_need_runs_once_even_if_it_fails() -> None:
+    line = line_of(board({"A": 1}, {"a": "[x, y]", "x": "z", "y": "z"}), 54, bad_stages=frozenset({(1, "z")}))
+    arrive(line, 10.0, "A")
+    arrive(line, 30.0, "A")
+    line.run()
+    assert log_of(line, after=10.0, without="cpu0 load") == [
+        (10.0, "cpu0 run a x1"),
+        (10.3, "cpu0 run x x1"),
+        (10.6, "cpu0 run y x1"),
+        (10.9, "cpu0 run z x1"),
+        (11.2, "reply 0 OK"),
+        (30.0, "cpu0 run a x1"),
+        (30.3, "cpu0 run x x1"),
+        (30.6, "cpu0 run y x1"),
+        (30.9, "cpu0 run z x1"),
+        (31.2, "reply 1 error"),
+    ]
+
+
+@pytest.mark.parametrize("when", [10.1, 10.31, 10.95])
+def test_when_the_user_stops_what_runs_is_finished_and_the_rest_is_answered(when: float) -> None:
+    line = line_of(board({"A": 2, "B": 1}, {"a": "x"}), 14, bad_stages=frozenset({(2, "a")}))
+    arrive(line, 10.0, "AAAB")
+    line.stop(when)
+    line.arrive(when + 1, "A")
+    line.run()
+    assert sorted(line.results) == [0, 1, 2, 3, 4]
+    assert all(result.verdict is None for result in line.results.values())
+    assert {line.results[number].error for number in (3, 4)} == {config.STOPPED}
+    assert not [what for moment, what in line.log if moment > when and " run " in what]

@@ -1,0 +1,222 @@
+"""What holds on any board, on any line, whatever fails (DESIGN section 7)."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.controller import Controller
+from coe.core import Finding
+from coe.costs import Cost
+from coe.events import Evict, Load, Loaded, Run, Why
+from coe.policies.strategies import STRATEGIES
+from coe.pool import State
+from coe.rules import Rules
+from coe.testing import VirtualLine, pools_of, rules_from
+
+LABELS = ("ok", "bad", "odd")
+
+
+@dataclass
+class Case:
+    """A board, what its experts cost, and the images that come: (seconds, component)."""
+
+    rules: Rules
+    costs: dict[str, Cost]
+    arrivals: list[tuple[float, str]]
+    salt: int
+
+    def finding(self, request: int, expert: str) -> Finding:
+        """Whatever the line does, an expert says the same of the same image."""
+        dice = hash((self.salt, request, int(expert[1:]))) % 1000
+        return Finding(expert, "fp32", LABELS[min(2, dice % 5)] if dice % 7 else "ok", (dice % 11) / 10)
+
+    def line(self, strategy: str, executors: int, spare: int, **options: object) -> VirtualLine:
+        """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more."""
+        single = max(cost.batch_bytes(1) for cost in self.costs.values())
+        capacity = max(cost.weights_bytes for cost in self.costs.values()) + single + spare
+        workspace = min(2 * single, single + spare)
+        findings = {
+            (number, expert): self.finding(number, expert)
+            for number in range(len(self.arrivals))
+            for expert in self.rules.experts
+        }
+        plan = pools_of(executors, capacity, workspace)
+        line = VirtualLine(self.rules, self.costs, plan, strategy=strategy, findings=findings, **options)  # type: ignore[arg-type]
+        for at_s, component in self.arrivals:
+            line.arrive(at_s, component)
+        return line
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    count = draw(st.integers(2, 12))
+    lines, followed = ["board: b", "experts:"], set()
+    for index in range(count):
+        later = range(index + 1, count)
+        then = []
+        for label in LABELS:
+            chosen = draw(st.lists(st.sampled_from(later), unique=True, max_size=3)) if later else []
+            followed.update(chosen)
+            verdict = {"ok": "OK", "bad": "NG", "odd": "REVIEW"}[label]
+            then.append(f"{label}: " + (f"[{', '.join(f'e{i}' for i in chosen)}]" if chosen else verdict))
+        score = draw(st.sampled_from([0, 0, 0.3]))
+        judging = f"labels: [ok, bad, odd], min_score: {score}, then: {{{', '.join(then)}}}"
+        lines.append(f"  e{index}: {{kind: k, input: 8, {judging}}}")
+    roots = [index for index in range(count) if index not in followed] + draw(
+        st.lists(st.integers(0, count - 1), max_size=2)
+    )
+    lines.append("components:")
+    for number, root in enumerate(roots):
+        lines.append(f"  C{number}: {{count: {draw(st.integers(1, 9))}, inspect: e{root}}}")
+    seconds = st.sampled_from([0.0, 0.1, 0.25, 1.0, 3.0])
+    costs = {
+        f"e{index}": Cost(
+            per_image_s=draw(seconds),
+            base_s=draw(seconds),
+            load_s=draw(seconds),
+            weights_bytes=draw(st.integers(1, 40)),
+            activation_bytes=draw(st.integers(0, 5)),
+            max_batch=draw(st.integers(1, 8)),
+            workspace_bytes=draw(st.integers(0, 5)),
+        )
+        for index in range(count)
+    }
+    arrivals = draw(
+        st.lists(
+            st.tuples(
+                st.sampled_from([0.0, 0.5, 1.0, 2.0, 10.0]), st.sampled_from([f"C{i}" for i in range(len(roots))])
+            ),
+            min_size=1,
+            max_size=25,
+        )
+    )
+    return Case(rules_from("\n".join(lines)), costs, sorted(arrivals), draw(st.integers(0, 99)))
+
+
+LINE = st.tuples(st.sampled_from(sorted(STRATEGIES)), st.integers(1, 3), st.integers(0, 90))
+
+
+def watch(line: VirtualLine) -> VirtualLine:
+    """Let the line prove after each event that nobody idles without a reason."""
+    check = line.controller.check
+
+    def watched(*, idle: bool = False) -> None:
+        check(idle=idle)
+        for executor in line.controller.executors.values():
+            if executor.batch is None and len(executor.backlog):
+                states = [executor.pool.state(expert) for expert in line.rules_experts]
+                assert {State.PLANNED, State.LOADING, State.LEAVING} & set(states), f"{executor!r} waits for nothing"
+
+    line.rules_experts = list(line.board.experts)  # type: ignore[attr-defined]
+    line.controller.check = watched  # type: ignore[method-assign]
+    return line
+
+
+def answers(line: VirtualLine) -> dict[int, tuple[object, ...]]:
+    return {number: (result.verdict, result.error is None, result.findings) for number, result in line.results.items()}
+
+
+@given(cases(), st.lists(LINE, min_size=2, max_size=3))
+@settings(max_examples=150)
+def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[tuple[str, int, int]]) -> None:
+    expected = None
+    for strategy, executors, spare in lines:
+        line = watch(case.line(strategy, executors, spare))
+        line.run()
+        assert sorted(line.results) == list(range(len(case.arrivals)))
+        assert all(result.verdict is not None for result in line.results.values())
+        assert expected is None or answers(line) == expected
+        expected = answers(line)
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=150)
+def test_each_image_gets_one_reply_whatever_fails(
+    case: Case, chosen: tuple[str, int, int], data: st.DataObject
+) -> None:
+    experts = sorted(case.rules.experts)
+    stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
+    bad_loads = data.draw(st.dictionaries(st.sampled_from(experts), st.integers(1, 5), max_size=4))
+    bad_stages = data.draw(st.frozensets(stages, max_size=8))
+    line = watch(case.line(*chosen, bad_loads=bad_loads, bad_stages=bad_stages))
+    if data.draw(st.booleans()):
+        line.stop(data.draw(st.sampled_from([0.0, 0.75, 3.0])))
+        line.controller.check = Controller.check.__get__(line.controller)  # type: ignore[method-assign]
+    rejected = line.reject(0.5, "C0", "not an image")
+    line.run()
+    assert sorted(line.results) == [*range(len(case.arrivals)), rejected]
+    for result in line.results.values():
+        assert (result.verdict is None) == (result.error is not None)
+    assert line.results[rejected].error == "not an image"
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=100)
+def test_a_poisoned_stage_spoils_its_own_image_alone(
+    case: Case, chosen: tuple[str, int, int], data: st.DataObject
+) -> None:
+    stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(sorted(case.rules.experts)))
+    bad_stages = data.draw(st.frozensets(stages, min_size=1, max_size=8))
+    good, bad = case.line(*chosen), watch(case.line(*chosen, bad_stages=bad_stages))
+    good.run()
+    bad.run()
+    for number, result in good.results.items():
+        met = {(number, finding.expert) for finding in result.findings} & bad_stages
+        assert (bad.results[number].error is not None) == bool(met)
+        assert met or answers(bad)[number] == answers(good)[number]
+
+
+@given(cases(), LINE)
+@settings(max_examples=100)
+def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(
+    case: Case, chosen: tuple[str, int, int]
+) -> None:
+    line = case.line(*chosen)
+    line.run()
+    turns: Counter[object] = Counter()
+    fresh: set[tuple[str, str]] = set()
+    for _, _, commands in line.history:
+        for command in commands:
+            match command:
+                case Load() if command.why is not Why.INITIAL:
+                    fresh.add((command.pool, command.expert))
+                case Run():
+                    turns.update(command.batch.stages)
+                    fresh.discard((command.executor, command.batch.expert))
+                case Evict():
+                    assert (command.pool, command.expert) not in fresh, "evicted before it was used"
+    assert set(turns.values()) == {1}
+    assert not fresh
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=100)
+def test_the_same_events_give_a_fresh_controller_the_same_ideas(
+    case: Case, chosen: tuple[str, int, int], data: st.DataObject
+) -> None:
+    bad_loads = data.draw(st.dictionaries(st.sampled_from(sorted(case.rules.experts)), st.integers(1, 3), max_size=2))
+    line, fresh = case.line(*chosen, bad_loads=bad_loads), case.line(*chosen).controller
+    line.run()
+    started = fresh.start(0.0)
+    assert [load for load in line.loads if load.why is Why.INITIAL] == started
+    for now, event, commands in line.history:
+        assert fresh.handle(event, now) == commands
+    fresh.check(idle=True)
+
+
+@given(cases(), LINE)
+@settings(max_examples=50)
+def test_loads_of_one_expert_are_never_doubled(case: Case, chosen: tuple[str, int, int]) -> None:
+    line = case.line(*chosen)
+    line.run()
+    under_way: set[tuple[str, str]] = {(load.pool, load.expert) for load in line.loads if load.why is Why.INITIAL}
+    for _, event, commands in line.history:
+        if isinstance(event, Loaded):
+            under_way.remove((event.pool, event.expert))
+        for command in commands:
+            if isinstance(command, Load):
+                assert (command.pool, command.expert) not in under_way
+                under_way.add((command.pool, command.expert))
+    assert not under_way

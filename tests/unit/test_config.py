@@ -1,0 +1,104 @@
+"""Amounts of memory and numbers of executors, as people write them."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.config import format_bytes, parse_bytes, parse_executors
+from coe.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("1", 1),
+        ("123456", 123456),
+        ("1.5GiB", 1610612736),
+        ("800MB", 800_000_000),
+        ("2 GiB", 2 << 30),
+        (" 2gib ", 2 << 30),
+        ("3kb", 3000),
+        ("3KIB", 3072),
+        ("7B", 7),
+        ("0.5MiB", 1 << 19),
+    ],
+)
+def test_an_amount_of_memory_is_read(text: str, amount: int) -> None:
+    assert parse_bytes(text) == amount
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "1.5 TiBs", "-1GiB", "1,5GiB", "1e9", "nan", "inf", "1 2", "0x10", ".5GiB"]
+)
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not an amount of memory; write it like 1\.5GiB"):
+        parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["0", "0.0GiB", "0.4"])
+def test_no_memory_at_all_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no memory at all"):
+        parse_bytes(text)
+
+
+def test_an_amount_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'9{30}\.\.\.' is more memory than there is"):
+        parse_bytes("9" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1 << 20, "1.0 MiB"),
+        (1610612736, "1.50 GiB"),
+        (5e12, "4656.61 GiB"),
+    ],
+)
+def test_an_amount_of_memory_is_written(amount: float, text: str) -> None:
+    assert format_bytes(amount) == text
+
+
+@given(st.integers(1, 1 << 50))
+def test_what_is_written_can_be_read_again(amount: int) -> None:
+    assert parse_bytes(format_bytes(amount)) == pytest.approx(amount, rel=0.05)
+
+
+@given(st.text())
+def test_any_text_is_an_amount_or_refused(text: str) -> None:
+    for parse in (parse_bytes, parse_executors):
+        with suppress(ConfigError):
+            assert parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "executors"),
+    [("cpu", {"cpu": 1}), ("cpu=2", {"cpu": 2}), ("cpu=2, cuda:0=3", {"cpu": 2, "cuda:0": 3}), ("cpu=64", {"cpu": 64})],
+)
+def test_executors_are_read(text: str, executors: dict[str, int]) -> None:
+    assert parse_executors(text) == executors
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "does not name executors; write it like cpu=2"),
+        ("=2", "does not name executors"),
+        ("cpu=", "does not name executors"),
+        ("cpu=two", "does not name executors"),
+        ("cpu=-1", "does not name executors"),
+        ("cpu=\u00b2", "does not name executors"),
+        ("cpu=" + "9" * 5000, "does not name executors"),
+        ("cpu=1,", "does not name executors"),
+        ("cpu=0", "must lie between 1 and 64"),
+        ("cpu=65", "must lie between 1 and 64"),
+        ("cpu=1,cpu=2", "names the device 'cpu' twice"),
+    ],
+)
+def test_wrong_executors_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_executors(text)

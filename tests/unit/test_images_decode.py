@@ -1,0 +1,364 @@
+"""Whatever the bytes are, `decode` gives the whole picture or an ImageError."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import struct
+import warnings
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from coe.errors import ImageError
+from coe.images import decode
+
+HEIGHT, WIDTH = 19, 26
+RGB = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
+SMOOTH = cv2.GaussianBlur(RGB, (7, 7), 0)
+WIDE = RGB.astype(np.uint16) * 257
+
+
+def encode(form: str, mode: str = "RGB", **options: object) -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(SMOOTH).convert(mode).save(data, form, **options)
+    return data.getvalue()
+
+
+def by_opencv(extension: str, pixels: np.ndarray) -> bytes:
+    return bytes(cv2.imencode(extension, pixels)[1].tobytes())
+
+
+FILES = {
+    "jpeg": encode("JPEG"),
+    "jpeg progressive": encode("JPEG", progressive=True),
+    "jpeg grey": encode("JPEG", "L"),
+    "jpeg cmyk": encode("JPEG", "CMYK"),
+    "png": encode("PNG"),
+    "png palette": encode("PNG", "P"),
+    "png alpha": encode("PNG", "RGBA"),
+    "png bilevel": encode("PNG", "1"),
+    "png 16-bit": by_opencv(".png", WIDE),
+    "png 16-bit grey": by_opencv(".png", WIDE[..., 0]),
+    "bmp": encode("BMP"),
+    "bmp palette": encode("BMP", "P"),
+    "bmp bilevel": encode("BMP", "1"),
+    "tiff": encode("TIFF"),
+    "tiff palette": encode("TIFF", "P"),
+    "tiff bilevel": encode("TIFF", "1", compression="group4"),
+    "tiff packbits": encode("TIFF", compression="packbits"),
+    "tiff lzw": encode("TIFF", compression="tiff_lzw"),
+    "tiff deflate": encode("TIFF", compression="tiff_deflate"),
+    "tiff jpeg": encode("TIFF", compression="jpeg"),
+    "tiff 16-bit": by_opencv(".tiff", WIDE),
+    "tiff 16-bit grey": by_opencv(".tiff", WIDE[..., 0]),
+}
+QUIET = [name for name in FILES if not name.startswith("tiff ") or name == "tiff palette"]
+"""libtiff itself writes to stderr about damaged compressed data; flips leave those out to keep the output clean."""
+
+
+@pytest.fixture(params=sorted(FILES))
+def file(request: pytest.FixtureRequest) -> bytes:
+    return FILES[request.param]
+
+
+def test_every_format_gives_rgb_bytes(file: bytes) -> None:
+    pixels = decode(file)
+    assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
+    assert pixels.flags.c_contiguous
+    assert pixels.flags.writeable
+
+
+def test_every_truncation_is_an_error(file: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    for end in range(0, len(file), 1 if len(file) < 1500 else 7):
+        with pytest.raises(ImageError):
+            decode(file[:end])
+    for cut in range(1, 40):
+        with pytest.raises(ImageError):
+            decode(file[:-cut])
+    assert capfd.readouterr() == ("", "")
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(QUIET),
+    st.integers(0, 10_000),
+    st.lists(
+        st.tuples(st.one_of(st.integers(0, 120), st.integers(0, 10_000)), st.integers(1, 255)), min_size=1, max_size=6
+    ),
+)
+def test_damage_gives_a_picture_or_an_image_error(name: str, keep: int, flips: list[tuple[int, int]]) -> None:
+    data = bytearray(FILES[name][: 8 + keep])
+    for at, bits in flips:
+        data[at % len(data)] ^= bits
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            pixels = decode(bytes(data), limit_pixels=1_000_000)
+        except ImageError as error:
+            cause = error.__cause__
+        else:
+            cause = None
+            assert pixels.ndim == 3
+            assert pixels.shape[2] == 3
+            assert pixels.dtype == np.uint8
+    assert not isinstance(cause, Warning)  # it would have been shown to the user instead
+
+
+@given(
+    st.binary(max_size=200), st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0+"])
+)
+def test_noise_is_an_image_error(noise: bytes, magic: bytes) -> None:
+    with pytest.raises(ImageError):
+        decode(magic + noise)
+
+
+def test_a_flipped_bit_in_a_png_is_found() -> None:
+    data = bytearray(FILES["png"])
+    data[len(data) // 2] ^= 4
+    with pytest.raises(ImageError, match="damaged"):
+        decode(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "is empty"),
+        (b"<html>404</html>", "not a JPEG, PNG, BMP or TIFF"),
+        (b"GIF89a" + bytes(50), "not a JPEG, PNG, BMP or TIFF"),
+        (encode("PNG")[:-5], "truncated"),
+    ],
+)
+def test_errors_say_what_is_wrong(data: bytes, says: str) -> None:
+    with pytest.raises(ImageError, match=says):
+        decode(data)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 100), (100, 7)])
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "BMP", "TIFF"])
+def test_too_small_is_an_error(size: tuple[int, int], form: str) -> None:
+    data = io.BytesIO()
+    Image.new("RGB", size).save(data, form)
+    with pytest.raises(ImageError, match=f"{size[0]} x {size[1]} pixels; at least 8 x 8"):
+        decode(data.getvalue())
+
+
+def bomb_png(width: int, height: int) -> bytes:
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(100))) + chunk(b"IEND", b"")
+    )
+
+
+def patched(form: str, at: int, code: str) -> bytes:
+    data = bytearray(encode(form))
+    struct.pack_into(code, data, at, 40_000, 40_000)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bomb_png(40_000, 40_000),
+        bomb_png(2**31 - 1, 2**31 - 1),
+        patched("BMP", 18, "<ii"),
+        patched("JPEG", FILES["jpeg"].index(b"\xff\xc0") + 5, ">HH"),
+        encode("TIFF").replace(struct.pack("<HHII", 256, 4, 1, WIDTH), struct.pack("<HHII", 256, 4, 1, 10**8)),
+    ],
+    ids=["png", "png of 2^62 pixels", "bmp", "jpeg", "tiff"],
+)
+def test_bombs_are_refused_by_their_header(data: bytes) -> None:
+    with pytest.raises(ImageError, match=r"over the limit of (100|89\.\d+) megapixels"):
+        decode(data)
+
+
+def test_the_limit_is_a_parameter() -> None:
+    assert decode(FILES["png"], limit_pixels=WIDTH * HEIGHT).shape == (HEIGHT, WIDTH, 3)
+    with pytest.raises(ImageError, match="over the limit"):
+        decode(FILES["png"], limit_pixels=WIDTH * HEIGHT - 1)
+
+
+@pytest.mark.parametrize("name", ["png", "bmp", "tiff", "tiff lzw", "tiff deflate"])
+def test_lossless_is_lossless(name: str) -> None:
+    assert (decode(FILES[name]) == SMOOTH).all()
+
+
+@pytest.mark.parametrize("name", ["png 16-bit", "tiff 16-bit"])
+def test_16_bits_become_the_high_byte(name: str) -> None:
+    assert (decode(FILES[name]) == RGB[..., ::-1]).all()  # OpenCV wrote them as BGR
+
+
+@pytest.mark.parametrize("name", ["png 16-bit grey", "tiff 16-bit grey"])
+def test_16_bit_grey_becomes_rgb(name: str) -> None:
+    assert (decode(FILES[name]) == RGB[..., :1]).all()
+
+
+def test_alpha_lies_over_white() -> None:
+    pixels = np.dstack([np.zeros((9, 9, 3), np.uint8), np.full((9, 9), 51, np.uint8)])
+    data = io.BytesIO()
+    Image.fromarray(pixels).save(data, "PNG")
+    assert (decode(data.getvalue()) == 204).all()
+    assert (decode(pixels, order="RGB") == 204).all()
+
+
+def test_a_transparent_palette_lies_over_white() -> None:
+    picture = Image.new("P", (9, 9), 0)
+    picture.putpalette([10, 20, 30])
+    data = io.BytesIO()
+    picture.save(data, "PNG", transparency=b"\0")
+    assert (decode(data.getvalue()) == 255).all()
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF"])
+def test_orientation_is_applied(form: str) -> None:
+    exif = Image.Exif()
+    exif[274] = 6
+    data = io.BytesIO()
+    Image.fromarray(SMOOTH).save(data, form, exif=exif)
+    pixels = decode(data.getvalue())
+    assert pixels.shape == (WIDTH, HEIGHT, 3)
+    assert np.abs(pixels.astype(int) - np.rot90(SMOOTH, -1)).mean() < 12
+
+
+def test_damaged_exif_does_not_cost_the_picture() -> None:
+    exif = Image.Exif()
+    exif[274], exif[270] = 6, "a camera with a long name"
+    data = io.BytesIO()
+    Image.fromarray(SMOOTH).save(data, "JPEG", exif=exif)
+    damaged = data.getvalue().replace(struct.pack("<H", 270), b"\xff\xff").replace(b"II*\0\x08\0", b"II*\0\xff\xff")
+    assert decode(damaged.replace(b"MM\0*\0\0\0\x08", b"MM\0*\0\0\xff\xff")).shape == (HEIGHT, WIDTH, 3)
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bit_pixels_are_refused(mode: str) -> None:
+    with pytest.raises(ImageError, match="32-bit"):
+        decode(encode("TIFF", mode))
+
+
+def test_arrays() -> None:
+    assert (decode(RGB, order="RGB") == RGB).all()
+    assert (decode(RGB) == RGB[..., ::-1]).all()
+    assert decode(RGB).flags.c_contiguous
+    assert (decode(RGB[..., 0]) == RGB[..., :1]).all()
+    assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
+
+
+@pytest.mark.parametrize(
+    ("array", "says"),
+    [
+        (RGB.astype(np.float32), "array of float32; give uint8"),
+        (RGB.astype(np.uint16), "array of uint16"),
+        (RGB > 3, "array of bool"),
+        (RGB[..., :2], r"shape \(19, 26, 2\)"),
+        (RGB[None], "give|at least"),
+        (RGB[0, 0], "0 x 3 pixels"),
+        (np.zeros((), np.uint8), "0 x 0 pixels"),
+        (np.zeros((0, 10, 3), np.uint8), "10 x 0 pixels"),
+        (np.zeros((4, 40, 3), np.uint8), "40 x 4 pixels"),
+    ],
+)
+def test_arrays_that_are_no_image(array: np.ndarray, says: str) -> None:
+    with pytest.raises(ImageError, match=says):
+        decode(array)
+
+
+def test_an_unknown_order_is_refused() -> None:
+    with pytest.raises(ImageError, match="'GBR'"):
+        decode(RGB, order="GBR")  # type: ignore[arg-type]
+
+
+def test_paths_count_by_content(tmp_path: Path) -> None:
+    path = tmp_path / "really-a-png.jpg"
+    path.write_bytes(FILES["png"])
+    assert (decode(path) == SMOOTH).all()
+    assert (decode(str(path)) == SMOOTH).all()
+    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("thing", [5, None, [[1, 2, 3]]])
+def test_other_things_are_no_images(thing: object) -> None:
+    with pytest.raises(ImageError, match="give a path, the bytes of a file or an array"):
+        decode(thing)  # type: ignore[arg-type]
+
+
+def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.png"
+    os.mkfifo(pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    for path, says in [
+        (tmp_path / "gone.png", "No such file"),
+        (tmp_path, "not a file"),
+        (pipe, "not a file"),
+        (Path("a\0b"), "cannot be read"),
+    ]:
+        with pytest.raises(ImageError, match=says):
+            decode(path)
+    huge = tmp_path / "huge.png"
+    with huge.open("wb") as file:
+        file.truncate(2**30)
+    with pytest.raises(ImageError, match="1024 MiB"):
+        decode(huge)
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    names = sorted(FILES) * 4
+    with ThreadPoolExecutor(8) as pool:
+        for name, pixels in zip(names, pool.map(lambda name: decode(FILES[name]), names), strict=True):
+            assert (pixels == decode(FILES[name])).all()
+
+
+def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes) -> bytes:
+    """A TIFF of one strip as a frame grabber writes it, 16 x 12 pixels; `order` is "<" or ">"."""
+    tags = {256: 16, 257: 12, 258: bits, 259: 1, 262: photometric, 273: 8, 277: samples, 278: 12, 279: len(rows)}
+    entries = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in tags.items())
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(order + "I", 8 + len(rows))
+    return head + rows + struct.pack(order + "H", len(tags)) + entries + bytes(4)
+
+
+GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_a_grey_tiff_of_either_byte_order(order: str) -> None:
+    rows = GREY16.astype(order + "u2").tobytes()
+    assert (decode(tiff(order, 1, 16, 1, rows)) == (GREY16 >> 8)[..., None]).all()
+
+
+def test_white_may_be_zero() -> None:
+    assert (decode(tiff("<", 0, 16, 1, GREY16.tobytes())) == 255 - (GREY16 >> 8)[..., None]).all()
+
+
+def test_12_bits_become_8() -> None:
+    pairs = (GREY16 >> 4).reshape(-1, 2).astype(int)
+    rows = b"".join(bytes([a >> 4, (a & 15) << 4 | b >> 8, b & 255]) for a, b in pairs)
+    assert (decode(tiff("<", 1, 12, 1, rows)) == (GREY16 >> 8)[..., None]).all()
+
+
+@pytest.mark.parametrize("data", [tiff("<", 1, 16, 7, bytes(5000)), tiff(">", 0, 16, 1, bytes(384))])
+def test_forms_that_pillow_does_not_know(data: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ImageError, match="not supported; save it as PNG"):
+        decode(data)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_big_tiff_and_the_first_of_several_pages() -> None:
+    assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
+    pages = [Image.fromarray(SMOOTH).rotate(180)]
+    assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
+
+
+def test_an_animation_is_refused() -> None:
+    animation = encode("PNG", save_all=True, append_images=[Image.fromarray(SMOOTH).rotate(180)])
+    with pytest.raises(ImageError, match="animation"):
+        decode(animation)

@@ -1,0 +1,192 @@
+"""No image is dropped and none is guessed at."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.errors import ConfigError
+from coe.images import Item, find, natural
+
+COMPONENTS = {"R0402", "C0603", "U-QFP32"}
+
+
+def make(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"")
+    return folder
+
+
+def told(items: list[Item]) -> list[tuple[str, str, str, str]]:
+    return [(item.name, item.component, item.serial, item.refdes) for item in items if item.error is None]
+
+
+def test_a_folder_per_component_in_natural_order(tmp_path: Path) -> None:
+    make(tmp_path, "R0402/10.png", "R0402/9.JPG", "C0603/a.tif", "C0603/b__c.TIFF", "R0402/x.bmp", "R0402/.x.png")
+    items, skipped = find(tmp_path, COMPONENTS)
+    assert [(item.name, item.component) for item in items] == [
+        ("C0603/a.tif", "C0603"),
+        ("C0603/b__c.TIFF", "C0603"),
+        ("R0402/9.JPG", "R0402"),
+        ("R0402/10.png", "R0402"),
+        ("R0402/x.bmp", "R0402"),
+    ]
+    assert skipped == []
+    assert items[0].path == tmp_path / "C0603/a.tif"
+
+
+def test_a_folder_per_serial(tmp_path: Path) -> None:
+    make(tmp_path, "SN2/R1__R0402.png", "SN10/U3__U-QFP32.jpeg", "SN2/R10__R0402.png", "SN2/R2__R0402.png")
+    assert told(find(tmp_path, COMPONENTS)[0]) == [
+        ("SN2/R1__R0402.png", "R0402", "SN2", "R1"),
+        ("SN2/R2__R0402.png", "R0402", "SN2", "R2"),
+        ("SN2/R10__R0402.png", "R0402", "SN2", "R10"),
+        ("SN10/U3__U-QFP32.jpeg", "U-QFP32", "SN10", "U3"),
+    ]
+
+
+def test_one_board_or_one_component_may_be_given_by_itself(tmp_path: Path) -> None:
+    make(tmp_path, "SN2/R1__R0402.png", "C0603/a.png")
+    assert told(find(tmp_path / "SN2", COMPONENTS)[0]) == [("R1__R0402.png", "R0402", "SN2", "R1")]
+    assert told(find(tmp_path / "C0603", COMPONENTS)[0]) == [("a.png", "C0603", "", "")]
+    assert told(find(tmp_path / "SN2/R1__R0402.png", COMPONENTS)[0]) == [("R1__R0402.png", "R0402", "SN2", "R1")]
+    assert told(find(tmp_path / "C0603/a.png", COMPONENTS)[0]) == [("a.png", "C0603", "", "")]
+
+
+def test_what_fits_no_layout_gets_an_error_of_its_own(tmp_path: Path) -> None:
+    make(tmp_path, "SN1/R1__R042.png", "R042/a.png", "SN1/R1__R0402.png", "SN1/deep/R2__R0402.png", "top.png")
+    items, _ = find(tmp_path, COMPONENTS)
+    errors = {item.name: item.error for item in items}
+    assert errors["SN1/R1__R0402.png"] is None
+    assert errors["SN1/R1__R042.png"] == "'R042' is not a component of the board; did you mean 'R0402'?"
+    assert errors["R042/a.png"] == "its folder 'R042' is not a component of the board; did you mean 'R0402'?"
+    assert "lies too deep" in str(errors["SN1/deep/R2__R0402.png"])
+    assert "is not a component" in str(errors["top.png"])
+    wrong = next(item for item in items if item.name == "SN1/R1__R042.png")
+    assert (wrong.serial, wrong.refdes, wrong.component) == ("SN1", "R1", "R042")
+
+
+def test_other_files_are_reported_and_hidden_ones_are_not(tmp_path: Path) -> None:
+    make(tmp_path, "R0402/a.png", "R0402/Thumbs.db", "notes.txt", ".DS_Store", ".git/x.png")
+    items, skipped = find(tmp_path, COMPONENTS)
+    assert [item.name for item in items] == ["R0402/a.png"]
+    assert [other.path.name for other in skipped] == ["Thumbs.db", "notes.txt"]
+    assert skipped[0].reason == "'.db' is not the extension of an image"
+
+
+def test_links_are_followed_but_never_in_a_circle(tmp_path: Path) -> None:
+    make(tmp_path, "elsewhere/a.png", "set/C0603/b.png")
+    (tmp_path / "set/R0402").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "set/C0603/again").symlink_to(tmp_path / "set")
+    (tmp_path / "set/C0603/broken.png").symlink_to(tmp_path / "nowhere.png")
+    assert [item.name for item in find(tmp_path / "set", COMPONENTS)[0]] == [
+        "C0603/b.png",
+        "C0603/broken.png",
+        "R0402/a.png",
+    ]
+
+
+def test_names_on_disk_need_not_be_text(tmp_path: Path) -> None:
+    (tmp_path / "R0402").mkdir()
+    with open(os.fsencode(tmp_path / "R0402") + b"/\xff<b>.png", "wb"):
+        pass
+    (item,) = find(tmp_path, COMPONENTS)[0]
+    assert item.name == "R0402/\\xff<b>.png"
+    assert item.path.exists()
+
+
+@pytest.mark.parametrize("name", ["empty", "absent", "only-others", "R0402.txt"])
+def test_nothing_to_inspect_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "only-others/a.txt", "R0402.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"no images|no such folder|is not an image"):
+        find(tmp_path / name, COMPONENTS)
+
+
+def test_an_unreadable_folder_stops_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(tmp_path, "R0402/a.png")
+
+    def refuse(path: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refuse)  # root may read everything, so the system cannot refuse by itself
+    with pytest.raises(ConfigError, match="cannot be read: Permission denied"):
+        find(tmp_path, COMPONENTS)
+
+
+def table(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "images.csv"
+    path.write_text(text, encoding=encoding)
+    return path
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_a_table_counts_alone(tmp_path: Path, mark: str, encoding: str) -> None:
+    make(tmp_path, "img/ü.png", "img/b.png", "R0402/not-listed.png")
+    lines = ["Path,component,serial,refdes", "img\\ü.png,R0402,SN1,R1", "", "./img/b.png,C0603,,"]
+    path = table(tmp_path, "\r\n".join(lines).replace(",", mark), encoding)
+    expected = [("img/ü.png", "R0402", "SN1", "R1"), ("img/b.png", "C0603", "", "")]
+    assert told(find(tmp_path, COMPONENTS)[0]) == expected
+    assert told(find(path, COMPONENTS)[0]) == expected
+
+
+def test_a_bad_row_is_an_error_of_that_image_alone(tmp_path: Path) -> None:
+    make(tmp_path, "a.png")
+    table(
+        tmp_path,
+        "path,component\na.png,R0402\ngone.png,R0402\n../a.png,R0402\n/etc/a.png,R0402\n,R0402\nx/../a2.png,\n",
+    )
+    items, _ = find(tmp_path, COMPONENTS)
+    assert [item.error for item in items] == [
+        None,
+        "images.csv:3: there is no file 'gone.png'",
+        "images.csv:4: '../a.png' leaves the folder of the table; give a path relative to it",
+        "images.csv:5: '/etc/a.png' leaves the folder of the table; give a path relative to it",
+        "images.csv:6: the path is empty",
+        "images.csv:7: the component is empty",
+    ]
+    assert items[4].name == "images.csv:6"
+
+
+def test_an_unknown_component_in_a_table_names_the_line(tmp_path: Path) -> None:
+    make(tmp_path, "a.png")
+    table(tmp_path, "path,component\na.png,R042\n")
+    (item,) = find(tmp_path, COMPONENTS)[0]
+    assert item.error == "images.csv:2: 'R042' is not a component of the board; did you mean 'R0402'?"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no column path and no column component"),
+        ("file,component\n", "images.csv:1: no column path;"),
+        ("path,component\n", "holds no images"),
+        ("path,component\na.png,R0402\n./a.png,C0603\n", "images.csv:3: 'a.png' is listed already in line 2"),
+        ('path,component\n"a.png,R0402\n', "not a line of CSV"),
+    ],
+)
+def test_a_table_that_cannot_be_used(tmp_path: Path, text: str, says: str) -> None:
+    make(tmp_path, "a.png")
+    table(tmp_path, text)
+    with pytest.raises(ConfigError, match=says):
+        find(tmp_path, COMPONENTS)
+
+
+def test_a_table_in_another_encoding(tmp_path: Path) -> None:
+    table(tmp_path, "path,component\nü.png,R0402\n", "latin-1")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        find(tmp_path, COMPONENTS)
+
+
+@given(st.lists(st.text()))
+def test_natural_order_is_an_order_of_any_text(names: list[str]) -> None:
+    backwards = names[::-1]
+    assert sorted(names, key=natural) == sorted(backwards, key=natural)
+    assert sorted(["R10", "R2", "R1"], key=natural) == ["R1", "R2", "R10"]

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.core import NOTHING, Expert
+from coe.kinds import Prepared
+from experts.findings import classified, corners_of, detected
+from experts.geometry import letterbox, to_image
+
+JOINT = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge"}))
+PLAIN = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
+
+
+def test_letterbox_keeps_aspect_and_pads_both_sides():
+    image = np.full((10, 20, 3), 200, np.uint8)
+    prepared = letterbox(image, 40, (1, 2, 3))
+    assert prepared.pixels.shape == (3, 40, 40)
+    assert (prepared.scale, prepared.left, prepared.top) == (2.0, 0.0, 10.0)
+    assert prepared.pixels[:, 0, 0].tolist() == [1, 2, 3]
+    assert prepared.pixels[:, 39, 39].tolist() == [1, 2, 3]
+    assert (prepared.pixels[:, 10:30] == 200).all()
+
+
+def test_letterbox_leaves_an_image_of_the_right_size_as_it_is():
+    image = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
+    assert (letterbox(image, 8, (0, 0, 0)).pixels == image.transpose(2, 0, 1)).all()
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([32, 64, 96]))
+def test_letterbox_fits_any_shape_and_boxes_lead_back(height, width, size):
+    prepared = letterbox(np.zeros((height, width, 3), np.uint8), size, (9, 9, 9))
+    assert prepared.pixels.shape == (3, size, size)
+    x1, y1, x2, y2 = to_image((0.0, 0.0, float(size), float(size)), prepared)
+    # One pixel of the input is 1 / scale pixels of the image: sizes were rounded to whole pixels.
+    slack = 1.5 / prepared.scale
+    assert 0 <= x1 <= slack
+    assert 0 <= y1 <= slack
+    assert width - slack <= x2 <= width
+    assert height - slack <= y2 <= height
+
+
+def test_a_box_goes_back_to_the_pixels_of_the_original():
+    prepared = letterbox(np.zeros((100, 200, 3), np.uint8), 100, (0, 0, 0))
+    assert to_image((10.0, 35.0, 20.0, 60.0), prepared) == (20.0, 20.0, 40.0, 70.0)
+
+
+def test_a_classifier_says_the_likeliest_label():
+    expert = Expert("x", "resnet18", ("ok", "bad"), 32, "b/x")
+    first, second = classified(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), expert)
+    assert (first.label, second.label) == ("ok", "bad")
+    assert second.score == pytest.approx(0.8)
+
+
+def rows(*boxes):
+    return torch.tensor([[*corners, *scores] for corners, scores in boxes], dtype=torch.float32)
+
+
+def see(candidates, expert=JOINT):
+    return detected(candidates, PLAIN, expert, threshold=0.25, overlap=0.45, most=300)
+
+
+def test_a_rejected_label_speaks_before_a_better_scored_good_one():
+    finding = see(rows(((0, 0, 10, 10), (0.9, 0.0)), ((30, 30, 40, 40), (0.0, 0.4))))
+    assert (finding.label, round(finding.score, 2)) == ("bridge", 0.4)
+    assert [box.label for box in finding.boxes] == ["joint", "bridge"]
+
+
+def test_without_a_rejected_label_the_best_box_speaks():
+    finding = see(rows(((0, 0, 10, 10), (0.5, 0.0)), ((30, 30, 40, 40), (0.7, 0.1))))
+    assert (finding.label, round(finding.score, 2)) == ("joint", 0.7)
+
+
+def test_nothing_above_the_threshold_is_none_with_what_is_left_of_certainty():
+    finding = see(rows(((0, 0, 10, 10), (0.2, 0.1))))
+    assert (finding.label, round(finding.score, 2), finding.boxes) == (NOTHING, 0.8, ())
+    assert see(torch.zeros(0, 6)).score == 1.0
+
+
+def test_of_boxes_of_one_label_at_one_place_the_best_stays():
+    same = rows(((0, 0, 10, 10), (0.5, 0.0)), ((0, 0, 10, 11), (0.8, 0.0)), ((0, 0, 10, 10), (0.0, 0.6)))
+    assert sorted((box.label, round(box.score, 2)) for box in see(same).boxes) == [("bridge", 0.6), ("joint", 0.8)]
+
+
+def test_centres_become_corners():
+    assert corners_of(torch.tensor([[10.0, 20.0, 4.0, 6.0]])).tolist() == [[8.0, 17.0, 12.0, 23.0]]

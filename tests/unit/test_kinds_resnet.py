@@ -1,0 +1,175 @@
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from coe.core import Expert
+from coe.errors import ConfigError, ImageError, StoreError
+from coe.kinds import TrainingPlan, resolve
+from experts.augment import Augment
+from experts.classifier_train import computing, pace
+from experts.resnet import ResNet, normalise
+
+CHIP = Expert("chip", "resnet18", ("bright", "dark"), 32, "b/chip")
+KIND = ResNet(18)
+
+
+def folder(root, counts):
+    rng = np.random.default_rng(0)
+    for label, count in counts.items():
+        (root / label).mkdir(parents=True)
+        for index in range(count):
+            image = rng.integers(150 if "bright" in label else 0, 255 if "bright" in label else 100, (24, 30, 3))
+            cv2.imwrite(str(root / label / f"{index}.png"), image.astype(np.uint8))
+    return root
+
+
+def plan(root, **more):
+    return TrainingPlan(
+        **{"data": root, "work": root, "epochs": 2, "batch": 6, "learning_rate": 1e-3, "threads": 1, **more}
+    )
+
+
+def silent(done, of, measures):
+    pass
+
+
+def test_all_four_are_found_by_dotted_path_and_have_their_names():
+    for depth in (18, 34, 50, 101):
+        kind = resolve(f"experts.resnet:resnet{depth}")
+        assert (kind.name, kind.task) == (f"resnet{depth}", "classify")
+
+
+def test_normalised_like_imagenet():
+    from torchvision.transforms.functional import normalize
+
+    images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
+    expected = normalize(images.float() / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    torch.testing.assert_close(normalise(images, torch.float32), expected)
+
+
+def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
+    module = KIND.skeleton(CHIP)
+    rng = np.random.default_rng(1)
+    prepared = [KIND.preprocess(rng.integers(0, 255, (20, 40, 3)).astype(np.uint8), CHIP) for _ in range(3)]
+    images = torch.stack([torch.from_numpy(one.pixels) for one in prepared])
+    with torch.inference_mode():
+        together = KIND.postprocess(KIND.forward(module, images), prepared, CHIP)
+        alone = KIND.postprocess(KIND.forward(module, images[1:2]), prepared[1:2], CHIP)
+    assert len(together) == 3
+    assert together[1].label == alone[0].label
+    assert together[1].score == pytest.approx(alone[0].score, abs=1e-5)
+
+
+def test_training_learns_and_reports_what_was_held_out(tmp_path):
+    seen = []
+    trained = KIND.train(
+        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=8), lambda *words: seen.append(words)
+    )
+    assert [done for done, _, _ in seen] == list(range(1, 9))
+    assert trained.metrics["held_out"] == 4
+    assert trained.metrics["accuracy"] == 1.0
+    assert set(trained.state) == set(KIND.skeleton(CHIP).state_dict())
+
+
+def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp_path):
+    root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
+    threads, drawn = torch.get_num_threads(), torch.get_rng_state()
+    first, second = (KIND.train(CHIP, plan(root, epochs=1), silent).state for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_training_uses_the_split_that_is_there(tmp_path):
+    folder(tmp_path / "train", {"bright": 4, "dark": 4})
+    folder(tmp_path / "val", {"bright": 2, "dark": 1})
+    assert KIND.train(CHIP, plan(tmp_path, epochs=1), silent).metrics["held_out"] == 3
+
+
+def test_training_starts_from_weights_with_another_head(tmp_path):
+    other = Expert("other", "resnet18", ("a", "b", "c"), 32, "b/other")
+    save_file(KIND.skeleton(other).state_dict(), tmp_path / "start.safetensors")
+    root = folder(tmp_path / "d", {"bright": 4, "dark": 4})
+    trained = KIND.train(CHIP, plan(root, epochs=1, learning_rate=0.0, init=tmp_path / "start.safetensors"), silent)
+    assert trained.state["fc.weight"].shape == (2, 512)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"bright": 3}, "must match"),
+        ({"bright": 3, "dark": 3, "odd": 1}, "must match"),
+        ({"bright": 3, "dark": 0}, "holds no image"),
+        ({"bright": 3, "dark": 1}, "needs two"),
+    ],
+)
+def test_a_folder_that_does_not_fit_is_told(tmp_path, counts, words):
+    with pytest.raises(ConfigError, match=words):
+        KIND.train(CHIP, plan(folder(tmp_path / "d", counts)), silent)
+
+
+def test_an_image_that_cannot_be_read_is_named(tmp_path):
+    root = folder(tmp_path / "d", {"bright": 3, "dark": 3})
+    (root / "dark" / "x.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match=r"x\.png"):
+        KIND.train(CHIP, plan(root), silent)
+
+
+def test_no_folder_and_no_start_are_told(tmp_path):
+    with pytest.raises(ConfigError, match="not a folder"):
+        KIND.train(CHIP, plan(tmp_path / "none"), silent)
+    root = folder(tmp_path / "d", {"bright": 3, "dark": 3})
+    with pytest.raises(ConfigError, match="safetensors"):
+        KIND.train(CHIP, plan(root, init=tmp_path / "none.safetensors"), silent)
+
+
+def test_a_torchvision_state_dict_is_imported_with_and_without_module():
+    state = KIND.skeleton(CHIP).state_dict()
+    foreign = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+    converted = KIND.convert(foreign, CHIP)
+    assert list(converted) == list(state)
+    assert torch.equal(converted["conv1.weight"], state["conv1.weight"])
+
+
+def test_a_state_dict_that_does_not_fit_names_the_tensor():
+    state = dict(KIND.skeleton(CHIP).state_dict())
+    with pytest.raises(StoreError, match=r"needs a tensor 'conv1\.weight'"):
+        KIND.convert({name: value for name, value in state.items() if name != "conv1.weight"}, CHIP)
+    with pytest.raises(StoreError, match="no tensor 'extra'"):
+        KIND.convert({**state, "extra": torch.zeros(1)}, CHIP)
+    with pytest.raises(StoreError, match=r"'fc\.weight' is \(5, 512\)"):
+        KIND.convert({**state, "fc.weight": torch.zeros(5, 512)}, CHIP)
+
+
+def test_augmenting_nothing_changes_nothing_and_mirrors_mirror():
+    images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    still = Augment(shift=0, scale=0, gain=0, offset=0, noise=0)
+    assert torch.equal(still(images, torch.Generator()), images)
+    both = Augment(mirror_x=True, shift=0, scale=0, gain=0, offset=0, noise=0)
+    for before, after in zip(images, both(images, torch.Generator().manual_seed(3)), strict=True):
+        assert torch.equal(after, before) or torch.equal(after, before.flip(2))
+
+
+def test_augmenting_stays_in_range_and_follows_its_generator():
+    images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
+    wild = Augment(mirror_y=True, rotate=30, erase=0.5, gain=0.9, offset=0.5)
+    first, second = (wild(images, torch.Generator().manual_seed(7)) for _ in range(2))
+    assert first.dtype == torch.uint8
+    assert first.shape == images.shape
+    assert torch.equal(first, second)
+
+
+def test_the_learning_rate_rises_and_falls():
+    rates = [pace(step, 100) for step in range(100)]
+    assert rates.index(max(rates)) in (9, 10)
+    assert rates[0] == pytest.approx(0.1)
+    assert rates[-1] < 0.02
+
+
+def test_threads_are_restored_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(ValueError, match="x"), computing(1):
+        raise ValueError("x")
+    assert torch.get_num_threads() == before

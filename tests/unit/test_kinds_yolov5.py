@@ -1,0 +1,232 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from coe.core import Expert
+from coe.errors import ConfigError, StoreError
+from coe.kinds import Prepared, TrainingPlan, resolve
+from experts.checkpoint import read_checkpoint
+from experts.yolov5 import YoloV5
+from experts.yolov5_train import read_data_set
+
+JOINT = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge"}))
+KIND = YoloV5("n")
+
+
+def data_set(root, *, names=("joint", "bridge"), val=True, images=6):
+    rng = np.random.default_rng(0)
+    for split in ("train", "val") if val else ("train",):
+        (root / "images" / split).mkdir(parents=True)
+        (root / "labels" / split).mkdir(parents=True)
+        for index in range(images):
+            image = np.full((64, 64, 3), 40, np.uint8)
+            x, y = rng.integers(8, 40, 2)
+            image[y : y + 14, x : x + 14] = 220
+            cv2.imwrite(str(root / "images" / split / f"{index}.png"), image)
+            line = f"{index % 2} {(x + 7) / 64} {(y + 7) / 64} {14 / 64} {14 / 64}\n"
+            (root / "labels" / split / f"{index}.txt").write_text(line)
+    told = {"path": ".", "train": "images/train", "names": list(names)}
+    if val:
+        told["val"] = "images/val"
+    (root / "data.yaml").write_text(yaml.safe_dump(told))
+    return root / "data.yaml"
+
+
+def plan(data, work, **more):
+    return TrainingPlan(
+        **{"data": data, "work": work, "epochs": 1, "batch": 3, "learning_rate": 1e-3, "threads": 1, **more}
+    )
+
+
+def test_all_four_are_found_by_dotted_path_and_have_their_names():
+    for size in "nsml":
+        kind = resolve(f"experts.yolov5:yolov5{size}")
+        assert (kind.name, kind.task) == (f"yolov5{size}", "detect")
+
+
+def test_a_batch_gives_a_finding_an_image():
+    module = KIND.skeleton(JOINT)
+    prepared = [KIND.preprocess(np.zeros((50, 80, 3), np.uint8), JOINT) for _ in range(2)]
+    images = torch.stack([torch.from_numpy(one.pixels) for one in prepared])
+    with torch.inference_mode():
+        outputs = KIND.forward(module, images)
+        findings = KIND.postprocess(outputs, prepared, JOINT)
+    assert outputs.shape == (2, 4 + 2, 8 * 8 + 4 * 4 + 2 * 2)
+    assert [finding.label for finding in findings] == ["none", "none"]
+
+
+def test_candidates_become_boxes_in_pixels_of_the_original():
+    outputs = torch.zeros(1, 6, 3)
+    outputs[0, :, 1] = torch.tensor([32.0, 32.0, 16.0, 8.0, 0.1, 0.9])
+    prepared = Prepared(np.zeros((3, 64, 64), np.uint8), height=64, width=128, scale=0.5, left=0.0, top=16.0)
+    (finding,) = KIND.postprocess(outputs, [prepared], JOINT)
+    assert (finding.label, round(finding.score, 3)) == ("bridge", 0.9)
+    assert finding.boxes[0].xyxy == (48.0, 24.0, 80.0, 40.0)
+
+
+def test_training_returns_the_skeletons_tensors_and_held_out_measures(tmp_path):
+    seen = []
+    work = tmp_path / "work"
+    trained = KIND.train(JOINT, plan(data_set(tmp_path / "d"), work), lambda *words: seen.append(words))
+    assert [(done, of) for done, of, _ in seen] == [(1, 1)]
+    assert {"map50", "precision", "recall"} <= set(trained.metrics)
+    module = KIND.skeleton(JOINT)
+    module.load_state_dict(trained.state)
+    assert all(value.is_contiguous() for value in trained.state.values())
+    assert not [path for path in work.rglob("*") if path.suffix in (".pt", ".pth", ".pkl")]
+    again = plan(tmp_path / "d" / "data.yaml", tmp_path / "again", init=work / "best.safetensors", learning_rate=0.0)
+    assert set(KIND.train(JOINT, again, lambda *words: None).state) == set(trained.state)
+
+
+def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
+    data = data_set(tmp_path / "d", val=False, images=10)
+    first = read_data_set(plan(data, tmp_path / "w", held_out=0.3), JOINT)
+    train, val = (Path(first[split]).read_text().split() for split in ("train", "val"))
+    assert (len(train), len(val)) == (7, 3)
+    assert not set(train) & set(val)
+
+
+def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
+    data = data_set(tmp_path / "d")
+    data.write_text(data.read_text() + f"download: bash -c 'touch {tmp_path}/ran'\n")
+    assert "download" not in read_data_set(plan(data, tmp_path / "w"), JOINT)
+    data.write_text("train: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("train: images/train\n", "'names'"),
+        ("train: images/train\nnames: [joint, other]\n", "same order"),
+        ("train: nowhere\nnames: [joint, bridge]\n", "neither a folder nor a list"),
+        ("[1, 2]", "at least the keys"),
+    ],
+)
+def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
+    data = data_set(tmp_path / "d")
+    data.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+
+
+QUIET = """
+import json, os, socket, sys
+calls = []
+def forbid(name):
+    def refuse(*given, **named):
+        calls.append([name, repr(given[:3])])
+        raise OSError("no network here")
+    return refuse
+for name in ("connect", "connect_ex", "sendto"):
+    setattr(socket.socket, name, forbid(name))
+socket.getaddrinfo = socket.create_connection = forbid("getaddrinfo")
+sys.path.insert(0, os.environ["ROOT"])
+from pathlib import Path
+import numpy as np, torch
+from coe.core import Expert
+from coe.kinds import TrainingPlan
+from experts.yolov5 import yolov5n
+expert = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint")
+if sys.argv[1] == "infer":
+    module = yolov5n.skeleton(expert)
+    prepared = yolov5n.preprocess(np.zeros((50, 80, 3), np.uint8), expert)
+    with torch.inference_mode():
+        outputs = yolov5n.forward(module, torch.from_numpy(prepared.pixels)[None])
+    yolov5n.postprocess(outputs, [prepared], expert)
+else:
+    data, work = Path(sys.argv[2]), Path(sys.argv[3])
+    plan = TrainingPlan(data=data, work=work, epochs=1, batch=3, learning_rate=1e-3, threads=1)
+    yolov5n.train(expert, plan, lambda *words: None)
+import time, threading
+for thread in threading.enumerate():
+    if thread is not threading.current_thread():
+        thread.join(2)
+print(json.dumps({"calls": calls, "environment": os.environ.get("OMP_NUM_THREADS")}))
+"""
+
+
+@pytest.mark.parametrize("task", ["infer", "train"])
+def test_ultralytics_calls_nobody_and_writes_nowhere_else(tmp_path, task):
+    home, work, here, scratch = (tmp_path / name for name in ("home", "work", "here", "scratch"))
+    for path in (home, here, scratch):
+        path.mkdir()
+    data = data_set(tmp_path / "d")
+    before = {path for path in tmp_path.rglob("*") if work not in path.parents}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TMPDIR": str(scratch),
+        "ROOT": str(Path(__file__).parents[2]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET, task, str(data), str(work)],
+        cwd=here, env=environment, capture_output=True, text=True, timeout=110, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == {"calls": [], "environment": None}
+    assert list(home.iterdir()) == []
+    after = {path for path in tmp_path.rglob("*") if path != work and work not in path.parents}
+    assert after == before
+
+
+class Harmful:
+    def __reduce__(self):
+        return (os.system, ("true",))
+
+
+def test_an_ultralytics_checkpoint_is_read_without_running_it(tmp_path):
+    module = KIND.skeleton(JOINT)
+    module.names = {0: "joint", 1: "bridge"}
+    told = {"epoch": 3, "best_fitness": np.float64(0.5), "model": None, "ema": module.half(), "date": "x"}
+    torch.save(told, tmp_path / "best.pt")
+    found = read_checkpoint(tmp_path / "best.pt")
+    assert found.labels == ("joint", "bridge")
+    converted = KIND.convert(found.state, JOINT)
+    assert converted["model.0.conv.weight"].dtype == torch.float32
+    KIND.skeleton(JOINT).load_state_dict(converted)
+
+
+@pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s}, lambda s: {"model": s, "epoch": 3}])
+def test_a_state_dict_is_read_bare_or_nested(tmp_path, wrap):
+    torch.save(wrap({"a": torch.ones(2)}), tmp_path / "x.pt")
+    found = read_checkpoint(tmp_path / "x.pt")
+    assert found.labels is None
+    assert found.state["a"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("content", [{"model": Harmful()}, {"ema": None, "hook": Harmful()}])
+def test_a_pickle_with_anything_else_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="refused"):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("raw", [b"", b"no checkpoint", b"PK\x03\x04 cut off", b"\x80\x04K\x01."])
+def test_a_file_that_is_no_checkpoint_is_told(tmp_path, raw):
+    (tmp_path / "x.pt").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"x\.pt"):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+@pytest.mark.parametrize("content", [{}, {"epoch": 3}, [1, 2]])
+def test_a_checkpoint_without_weights_is_told(tmp_path, content):
+    torch.save(content, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="holds no weights"):
+        read_checkpoint(tmp_path / "x.pt")
+
+
+def test_a_checkpoint_of_another_size_names_the_tensor():
+    small = YoloV5("s").skeleton(JOINT).state_dict()
+    with pytest.raises(StoreError, match=r"'model\.0\.conv\.weight' is"):
+        KIND.convert(small, JOINT)

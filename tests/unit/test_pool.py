@@ -1,0 +1,221 @@
+"""The pool's books: they balance after any operation, stay in the budget, and refuse what would break them."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coe.events import Why
+from coe.plan import PoolSpec
+from coe.pool import ModelPool, State
+
+CAPACITY, WORKSPACE = 100, 15
+
+
+def pool_of(capacity: int = CAPACITY, workspace: int = WORKSPACE, **ready: int) -> ModelPool:
+    pool = ModelPool(PoolSpec("gpu0", "gpu", capacity, workspace))
+    for expert, size in ready.items():
+        pool.plan(expert, size, Why.DEMAND)
+        assert pool.reserve(expert)
+        pool.commit(expert)
+    return pool
+
+
+def test_bytes_count_from_the_load_until_the_expert_is_gone() -> None:
+    pool, seen = pool_of(), []
+    pool.plan("a", 60, Why.DEMAND)
+    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    assert pool.reserve("a")
+    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    pool.commit("a")
+    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    pool.leave("a")
+    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    pool.release("a")
+    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    assert seen == [
+        (State.PLANNED, 0, True, 0),
+        (State.LOADING, 60, True, 0),
+        (State.READY, 60, True, 1),
+        (State.LEAVING, 60, False, 0),
+        (None, 0, False, 0),
+    ]
+    pool.check(idle=True)
+
+
+def test_a_planned_expert_waits_until_the_one_that_leaves_is_gone() -> None:
+    pool = pool_of(a=80)
+    assert pool.missing_bytes(50) == 45
+    pool.leave("a")
+    pool.plan("b", 50, Why.DEMAND)
+    assert (pool.reserve("b"), pool.planned(), pool.is_moving()) == (False, ["b"], True)
+    pool.release("a")
+    assert (pool.reserve("b"), pool.planned()) == (True, [])
+
+
+def test_a_failed_load_and_a_plan_that_was_given_up_leave_nothing_behind() -> None:
+    pool = pool_of()
+    pool.plan("a", 60, Why.DEMAND)
+    assert pool.reserve("a")
+    pool.abandon("a")
+    pool.plan("b", 60, Why.PREFETCH)
+    pool.cancel("b")
+    assert (pool.state("a"), pool.state("b"), pool.reserved_bytes) == (None, None, 0)
+    pool.check(idle=True)
+
+
+def test_experts_leave_room_for_activations_at_all_times() -> None:
+    pool = pool_of(a=50)
+    assert (pool.missing_bytes(35), pool.missing_bytes(36)) == (0, 1)
+    pool.pin("a", 40)
+    assert pool.missing_bytes(10) == 0
+    assert pool.missing_bytes(11) == 1
+    with pytest.raises(ValueError, match="'b' was planned without room"):
+        pool.plan("b", 11, Why.DEMAND)
+
+
+def test_a_batch_never_takes_the_room_of_an_expert_that_is_planned() -> None:
+    pool = pool_of(a=20, b=20)
+    pool.leave("b")
+    pool.plan("c", 60, Why.DEMAND)
+    assert pool.batch_room_bytes() == 20
+    with pytest.raises(ValueError, match=r"gpu0: a batch of 'a' needs 21 bytes that are not free"):
+        pool.pin("a", 21)
+    pool.pin("a", 20)
+    pool.release("b")
+    assert pool.reserve("c")
+    assert pool.reserved_bytes == CAPACITY == pool.peak_bytes
+
+
+def test_what_is_pinned_never_leaves() -> None:
+    pool = pool_of(a=20)
+    pool.pin("a", 5)
+    pool.pin("a", 5)
+    pool.unpin("a", 5)
+    assert not pool.evictable("a")
+    with pytest.raises(ValueError, match=r"'a' is pinned by 1 batch\(es\) and cannot leave"):
+        pool.leave("a")
+    pool.unpin("a", 5)
+    assert pool.evictable("a")
+    pool.leave("a")
+
+
+def test_each_step_is_refused_out_of_turn() -> None:
+    pool = pool_of(a=20)
+    with pytest.raises(ValueError, match="'a' is here already"):
+        pool.plan("a", 1, Why.DEMAND)
+    with pytest.raises(ValueError, match="'a' was not pinned"):
+        pool.unpin("a", 0)
+    for step in (pool.reserve, pool.cancel, pool.commit, pool.abandon, pool.release):
+        with pytest.raises(ValueError, match="gpu0: 'a' is ready, not"):
+            step("a")
+    for step in (pool.reserve, pool.commit, pool.leave, pool.release):
+        with pytest.raises(ValueError, match="gpu0: 'z' is not here, not"):
+            step("z")
+
+
+def test_recency_is_that_of_use_and_arrival_that_of_loading() -> None:
+    pool = pool_of(a=10, b=10, c=10)
+    for expert in "ba":
+        pool.pin(expert, 0)
+        pool.unpin(expert, 0)
+    assert list(pool.by_arrival()) == ["a", "b", "c"]
+    assert list(pool.by_recency()) == ["c", "b", "a"]
+    assert [pool.unused(expert) for expert in "abc"] == [False, False, True]
+
+
+def test_what_was_loaded_at_the_start_does_not_count_as_unused() -> None:
+    pool = pool_of()
+    pool.plan("a", 10, Why.INITIAL)
+    assert not pool.unused("a")
+
+
+def test_its_repr_is_a_status_line() -> None:
+    pool = pool_of(capacity=8 << 30, a=5 << 30, b=1 << 30)
+    pool.pin("a", 1 << 28)
+    assert repr(pool) == "<ModelPool gpu0 2 resident, 1 pinned, 6.25 GiB of 8.00 GiB>"
+
+
+EXPERTS = st.sampled_from("abcdef")
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Random legal operations; a naive book is kept beside the pool's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = pool_of()
+        self.pins: list[tuple[str, int]] = []
+
+    def in_state(self, state: State) -> list[str]:
+        return [expert for expert in "abcdef" if self.pool.state(expert) is state]
+
+    @rule(expert=EXPERTS, size=st.integers(0, 70), why=st.sampled_from(Why))
+    def plan(self, expert: str, size: int, why: Why) -> None:
+        if self.pool.state(expert) is None and not self.pool.missing_bytes(size):
+            self.pool.plan(expert, size, why)
+
+    @rule()
+    def reserve_in_turn(self) -> None:
+        for expert in self.pool.planned():
+            if not self.pool.reserve(expert):
+                break
+
+    @precondition(lambda self: self.in_state(State.LOADING))
+    @rule(data=st.data(), good=st.booleans())
+    def end_load(self, data: st.DataObject, good: bool) -> None:
+        expert = data.draw(st.sampled_from(self.in_state(State.LOADING)))
+        (self.pool.commit if good else self.pool.abandon)(expert)
+
+    @rule(expert=EXPERTS)
+    def leave(self, expert: str) -> None:
+        pinned = expert in [pinned for pinned, _ in self.pins]
+        if self.pool.state(expert) is State.READY:
+            assert self.pool.evictable(expert) is not pinned
+            if pinned:
+                with pytest.raises(ValueError, match="cannot leave"):
+                    self.pool.leave(expert)
+            else:
+                self.pool.leave(expert)
+
+    @precondition(lambda self: self.in_state(State.LEAVING))
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.pool.release(data.draw(st.sampled_from(self.in_state(State.LEAVING))))
+
+    @rule(expert=EXPERTS, size=st.integers(0, 60))
+    def pin(self, expert: str, size: int) -> None:
+        if self.pool.state(expert) is State.READY and size <= self.pool.batch_room_bytes():
+            self.pool.pin(expert, size)
+            self.pins.append((expert, size))
+
+    @precondition(lambda self: self.pins)
+    @rule(data=st.data())
+    def unpin(self, data: st.DataObject) -> None:
+        self.pool.unpin(*self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1))))
+
+    @invariant()
+    def the_books_balance(self) -> None:
+        self.pool.check()
+        assert self.pool.is_pinned() is bool(self.pins)
+        assert self.pool.is_moving() is bool(self.in_state(State.PLANNED) or self.in_state(State.LOADING))
+        held = {
+            expert: self.pool.size(expert)
+            for state in (State.LOADING, State.READY, State.LEAVING)
+            for expert in self.in_state(state)
+        }
+        assert self.pool.reserved_bytes == sum(held.values()) + sum(size for _, size in self.pins) <= CAPACITY
+        assert list(self.pool.by_arrival()) == [e for e in self.pool.by_arrival() if e in self.in_state(State.READY)]
+        assert sorted(self.pool.by_recency()) == sorted(self.in_state(State.READY))
+
+    @invariant()
+    def one_batch_has_its_workspace_whenever_nothing_runs(self) -> None:
+        assert self.pins or self.pool.batch_room_bytes() >= WORKSPACE
+
+    @invariant()
+    def what_is_planned_fits_once_everything_that_leaves_is_gone(self) -> None:
+        if self.in_state(State.PLANNED) and not self.in_state(State.LEAVING) and not self.pins:
+            sizes = [self.pool.size(expert) for expert in self.in_state(State.PLANNED)]
+            assert self.pool.weights_bytes + sum(sizes) + WORKSPACE <= CAPACITY
+
+
+TestPoolMachine = PoolMachine.TestCase

@@ -1,0 +1,127 @@
+"""YAML as plain words: bounded, with lines, and nothing in it is ever built or run."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coe import config, process_sheet
+from coe.errors import RulesError
+
+Write = Callable[[str | bytes], Path]
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(RulesError) as caught:
+        process_sheet.read(path)
+    return str(caught.value)
+
+
+def test_every_scalar_stays_the_text_that_was_written(board_file: Write) -> None:
+    sheet = process_sheet.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
+    assert sheet.data == {
+        "a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"],
+        "null": "5",
+    }
+
+
+def test_lines_are_those_of_keys_and_items(board_file: Write) -> None:
+    sheet = process_sheet.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
+    assert sheet.lines == {
+        (): 1,
+        ("a",): 1,
+        ("a", "b"): 2,
+        ("a", "c"): 3,
+        ("a", "c", 0): 4,
+        ("a", "c", 1): 5,
+    }
+
+
+def test_an_error_is_placed_at_the_nearest_line_that_the_file_holds(board_file: Write) -> None:
+    sheet = process_sheet.read(board_file("a:\n  b: 1\n"))
+    assert str(sheet.error(("a", "b"), "here")) == "board.yaml:2: here"
+    assert str(sheet.error(("a", "[key]", "b", 7), "here")) == "board.yaml:2: here"
+    assert str(sheet.error(("z",), "here")) == "board.yaml:1: here"
+
+
+def test_a_billion_laughs_are_stopped_at_the_first(board_file: Write) -> None:
+    lines = ['l0: &l0 ["ha"]'] + [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 30)]
+    assert refusal(board_file("\n".join(lines))) == "board.yaml:2: '*l0' is an alias; write the entry out"
+
+
+def test_an_alias_of_itself_is_refused(board_file: Write) -> None:
+    assert refusal(board_file("a: &a [*a]")) == "board.yaml:1: '*a' is an alias; write the entry out"
+
+
+TAGS = [
+    "!!python/object/apply:sys.modules.__setitem__ [pwned, 1]",
+    "!!python/object/new:type [x, [], {}]",
+    "!!python/name:os.system ''",
+    "!!python/module:this ''",
+    "!!binary aGk=",
+    "!!map {a: b}",
+    "!mine {a: b}",
+    "! plain",
+]
+
+
+@pytest.mark.parametrize("value", TAGS)
+def test_a_tag_is_refused_and_never_constructed(board_file: Write, value: str) -> None:
+    before = set(sys.modules)
+    assert "is a tag; write plain words, without '!'" in refusal(board_file(f"a: b\nc: {value}\n"))
+    assert "pwned" not in sys.modules
+    assert "this" not in set(sys.modules) - before
+
+
+@pytest.mark.parametrize("size", [5 << 20, 10 << 20])
+def test_a_large_file_is_refused_before_it_is_read_whole(board_file: Write, size: int) -> None:
+    assert refusal(board_file(b"a" * size)) == "board.yaml:1: larger than 4 MiB; this is not a board file"
+    assert refusal(board_file(b"# a\n" * (size // 4))) == "board.yaml:1: larger than 4 MiB; this is not a board file"
+
+
+@pytest.mark.parametrize("nest", ["[" * 5000, "{a: " * 5000, "- " * 5000, "? " * 5000])
+def test_deep_nesting_is_refused(board_file: Write, nest: str) -> None:
+    assert (
+        refusal(board_file("a: b\nc:\n " + nest)) == f"board.yaml:3: nested deeper than {config.MAX_RULES_DEPTH} levels"
+    )
+
+
+def test_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
+    depth = config.MAX_RULES_DEPTH
+    assert str(process_sheet.read(board_file("[" * depth + "]" * depth)).data) == "[" * depth + "]" * depth
+
+
+BYTES = {
+    "empty": (b"", "board.yaml:1: the file is empty; it needs board, experts and components"),
+    "only comments": (b"# nothing\n", "board.yaml:1: the file is empty; it needs board, experts and components"),
+    "latin-1": (b"a: b\nc: caf\xe9\n", "board.yaml:2: not UTF-8 text"),
+    "utf-16": ("a: b\n".encode("utf-16"), "board.yaml:1: not UTF-8 text"),
+    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "board.yaml:1: not UTF-8 text"),
+    "a NUL": (
+        b"a: b\n\nc: \0\n",
+        "board.yaml:3: not valid YAML: unacceptable character #x0000: control characters are not allowed",
+    ),
+    "an escape": (
+        b"a: \x1b[2J",
+        "board.yaml:1: not valid YAML: unacceptable character #x001b: control characters are not allowed",
+    ),
+    "half a surrogate": (b'a: "\\ud800"', "board.yaml:1: not valid YAML: found invalid Unicode character escape code"),
+}
+
+
+@pytest.mark.parametrize(("raw", "message"), BYTES.values(), ids=BYTES)
+def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, message: str) -> None:
+    assert refusal(board_file(raw)) == message
+
+
+def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
+    assert refusal(tmp_path / "x.yaml") == f"{tmp_path / 'x.yaml'}: cannot be read: No such file or directory"
+
+
+def test_the_digest_is_that_of_the_bytes_that_were_read(board_file: Write) -> None:
+    one = process_sheet.read(board_file("a: b")).digest
+    two = process_sheet.read(board_file("a: b # c")).digest
+    assert one != two == process_sheet.read(board_file("a: b # c")).digest
+    assert len(one) == 64

@@ -1,0 +1,304 @@
+"""The report as a browser would parse it: whole, self-contained, escaped."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from coe.core import Box, Finding, Request, Result, Verdict
+from coe.errors import ImageError
+from coe.images import Item
+from coe.report import write_report
+from coe.results import DiskFull
+from coe.summary import RunFigures, summarise
+
+OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
+RUN = RunFigures("demo", "coserve", 12.5, 7, 0.9996, 3 << 29, 2 << 30, 3 << 30, 75.0, started="21 November 2026")
+VOID = {"meta", "img", "input", "br", "link", "use", "path", "rect", "circle"}
+
+
+class Page(HTMLParser):
+    """The tags, texts and attributes of a page; fails if tags do not close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not {"style", "script"} & set(self.open):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        return [a for t, a in self.tags if t == tag and all(a.get(name) == value for name, value in wanted.items())]
+
+
+def result(
+    name: str,
+    verdict: Verdict | None = OK,
+    *,
+    boxes: Sequence[Box] = (),
+    serial: str = "SN1",
+    refdes: str = "R1",
+    component: str = "R0402",
+    error: str = "is empty",
+) -> Result:
+    findings = (Finding("body", "fp32", "ok", 0.9), Finding("joint", "fp32", "bridge", 0.7999, tuple(boxes)))
+    request = Request(0, component, name, serial, refdes)
+    return Result(request, verdict, findings if verdict else (), 0.1, None if verdict else error)
+
+
+def grey(_: str) -> np.ndarray:
+    return np.full((50, 100, 3), 90, np.uint8)
+
+
+def render(
+    folder: Path,
+    results: Sequence[Result],
+    load: Callable[[str], np.ndarray] = grey,
+    missing: Sequence[Item] = (),
+    board: str = "demo",
+    **options: int,
+) -> tuple[str, Page]:
+    path = folder / "report.html"
+    write_report(path, board, results, summarise(results, RUN, missing), load, **options)
+    text = path.read_text(encoding="utf-8")
+    return text, Page(text)
+
+
+def test_it_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    text, page = render(tmp_path, [result("a", NG), result("b")])
+    assert "http:" not in text
+    assert "https:" not in text
+    assert "@import" not in text
+    assert not page.all("link")
+    for tag, attributes in page.tags:
+        for name in ("src", "href"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "data:image/jpeg;base64,")), (tag, value)
+        assert not [name for name in attributes if name.startswith("on")]
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{allowed}'"
+        in text.replace("&#39;", "'")
+    )
+
+
+def test_the_numbers(tmp_path: Path) -> None:
+    results = [
+        result("a", NG),
+        result("b", REVIEW),
+        result("c", None, serial="SN2"),
+        *(result(f"{n}", serial="SN3") for n in range(5)),
+    ]
+    page = render(tmp_path, results)[1]
+    assert "1 of 3 boards passed. 8 images, of which 1 NG, 1 to review, 1 that could not be inspected." in page.text
+    assert "12.5 images/s" in page.text
+    assert "1 min 15 s" in page.text
+    assert "1.50 GiB of 2.00 GiB" in page.text
+    assert "Hit ratio 99.9 %" in page.text  # never rounded up to all
+    assert "strategy coserve" in page.text
+    assert "c is empty" in page.text
+
+
+def test_a_card_shows_the_chain_and_the_boxes(tmp_path: Path) -> None:
+    boxes = [
+        Box("joint", 0.9, (0, 0, 10, 10)),
+        Box("bridge", 0.7999, (20, 10, 60, 40)),
+        Box("far", 0.5, (90, 40, 300, 99)),
+    ]
+    page = render(tmp_path, [result("SN1/a.png", NG, boxes=boxes)])[1]
+    assert "body ok 0.90 joint bridge 0.79" in page.text  # rounded down: 0.7999 did not reach 0.80
+    assert len(page.all("rect", class_="line")) == 2
+    (first,) = page.all("rect", class_="line first")
+    assert [first[name] for name in ("x", "y", "width", "height")] == ["20", "10", "40.00", "30.00"]
+    far = page.all("rect", class_="line")[0]  # cut to the picture
+    assert [far[name] for name in ("x", "y", "width", "height")] == ["90", "40", "10.00", "10.00"]
+    assert [a["style"] for a in page.all("span", class_="tag")] == ["right:0.00%;top:80.0%", "left:20.00%;top:20.0%"]
+    assert page.all("span", class_="tag below")[0]["style"] == "left:0.00%;top:20.0%"  # no room above
+    assert page.all("svg", viewbox="0 0 100 50")
+    assert page.all("img")[0]["alt"] == "NG: R0402 R1 SN1"
+
+
+def test_many_boxes_are_numbered(tmp_path: Path) -> None:
+    boxes = [Box("bridge", 0.5 + n / 100, (n * 9, 5, n * 9 + 8, 20)) for n in range(8)]
+    page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
+    assert "1 bridge 0.57 2 bridge 0.56" in page.text
+
+
+def test_boxes_that_cannot_be_drawn_are_left_out(tmp_path: Path) -> None:
+    boxes = [Box("x", math.nan, (0, 0, math.nan, 1)), Box("y", 0.5, (10, 10, 5, 5)), Box("z", 0.5, (0, 0, math.inf, 9))]
+    page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
+    assert page.all("rect", class_="line") == []
+
+
+@pytest.mark.parametrize("error", [ImageError("gone"), OSError("gone"), KeyError("gone")])
+def test_a_lost_picture_costs_that_picture_alone(tmp_path: Path, error: Exception) -> None:
+    def load(name: str) -> np.ndarray:
+        if name == "a":
+            raise error
+        return grey(name)
+
+    page = render(tmp_path, [result("a", NG), result("b", NG)], load)[1]
+    assert page.text.count("The picture can no longer be read.") == 1
+    assert len(page.all("img")) == 1
+
+
+EVIL = "<script>alert(1)</script>\"'&amp;{{ 7*7 }}</style>\u202e\x00é"
+
+
+def test_every_text_is_escaped(tmp_path: Path) -> None:
+    box = Box(EVIL, 0.9, (0, 0, 9, 9))
+    results = [
+        Result(Request(0, EVIL, EVIL, EVIL, EVIL), NG, (Finding(EVIL, EVIL, EVIL, 0.9, (box,) * count),), 0.1)
+        for count in (1, 5)
+    ]
+    results.append(result(EVIL, None, error=EVIL, serial=EVIL, component=EVIL))
+    run = RunFigures(EVIL, EVIL, started=EVIL)
+    path = tmp_path / "report.html"
+    write_report(path, EVIL, results, summarise(results, run), grey)
+    text = path.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert text.count("<script>") == 1
+    assert text.count("</style>") == 1
+    assert "{{ 7*7 }}" in text
+    page = Page(text)
+    assert page.all("figure")[0]["data-component"] == EVIL
+
+
+def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
+    assert "\\udcff" in render(tmp_path, [result("\udcff", NG)])[0]
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.text(max_size=8), st.sampled_from([OK, NG, REVIEW, None]), st.text(max_size=3)), max_size=12)
+)
+def test_any_results_give_a_sound_page(tmp_path: Path, rows: list[tuple[str, Verdict | None, str]]) -> None:
+    results = [result(name, verdict, serial=serial, component=serial) for name, verdict, serial in rows]
+    page = render(tmp_path, results)[1]
+    assert len(page.all("figure")) == sum(verdict in (NG, REVIEW) for _, verdict, _ in rows)
+
+
+def test_the_gallery_has_a_stated_limit(tmp_path: Path) -> None:
+    results = [result(f"r{n}", REVIEW) for n in range(5)] + [result(f"n{n}", NG) for n in range(5)]
+    asked: list[str] = []
+
+    def load(name: str) -> np.ndarray:
+        asked.append(name)
+        return grey(name)
+
+    page = render(tmp_path, results, load, pictures=6)[1]
+    assert asked == ["n0", "n1", "n2", "n3", "n4", "r0"]
+    assert "6 images shown, NG first; 4 more are listed in results.csv alone" in page.text
+
+
+def test_thumbnails_are_small(tmp_path: Path) -> None:
+    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((3000, 1500, 3), np.uint8))[1]
+    address = str(page.all("img")[0]["src"])
+    picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+    assert (picture.format, picture.size) == ("JPEG", (240, 480))
+    assert page.all("svg", viewbox="0 0 1500 3000") == []  # no boxes, no drawing
+
+
+def test_extreme_shapes_have_a_thumbnail(tmp_path: Path) -> None:
+    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((8, 9000, 3), np.uint8))[1]
+    assert len(page.all("img")) == 1
+
+
+def test_nothing_wrong(tmp_path: Path) -> None:
+    page = render(tmp_path, [result("a"), result("b")])[1]
+    assert "All 2 images are OK." in page.text
+    assert "Nothing to look at: no image is NG or needs a review." in page.text
+    assert not page.all("script")
+
+
+def test_nothing_at_all(tmp_path: Path) -> None:
+    assert "No image has been inspected." in render(tmp_path, [])[1].text
+
+
+def test_no_serials(tmp_path: Path) -> None:
+    page = render(tmp_path, [result("a", NG, serial="")])[1]
+    assert "no boards to judge" in page.text
+
+
+def test_an_incomplete_run_says_so(tmp_path: Path) -> None:
+    missing = [Item(Path("x"), "R0402", "SN1", "R9", "x")] * 2
+    page = render(tmp_path, [result("a")], missing=missing)[1]
+    assert "This run is not complete. 2 images have not been inspected" in page.text
+    assert "0 of 1 board passed" in page.text
+    assert any("2 missing" in str(a.get("aria-label")) for a in page.all("svg"))
+
+
+def test_many_boards_and_components_are_folded(tmp_path: Path) -> None:
+    results = [
+        result(f"{s}/{c}", NG if s % 4 == 0 else OK, serial=f"SN{s}", component=f"C{c}", refdes=f"C{c}")
+        for s in range(200)
+        for c in range(10)
+    ]
+    text, page = render(tmp_path, results)
+    assert "26 more boards NG or to review" in page.text
+    assert "150 boards OK" in page.text
+    assert len(page.all("figure")) == 200
+    assert len(text) < 2_000_000
+
+
+def test_it_is_accessible(tmp_path: Path) -> None:
+    page = render(tmp_path, [result("a", NG), result("b", REVIEW), result("c", None)])[1]
+    assert page.all("html")[0]["lang"] == "en"
+    assert len(page.all("h1")) == 1
+    assert all(a.get("alt") for a in page.all("img"))
+    assert all(a.get("scope") in ("col", "row") for a in page.all("th"))
+    ids = [a["id"] for _, a in page.tags if a.get("id")]
+    assert len(ids) == len(set(ids))
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    for _, attributes in page.tags:
+        assert (attributes.get("aria-labelledby") or ids[0]) in ids
+
+
+def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    render(tmp_path, [result("a")])
+    before = (tmp_path / "report.html").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(DiskFull):
+        render(tmp_path, [result("a", NG)])
+    assert (tmp_path / "report.html").read_bytes() == before

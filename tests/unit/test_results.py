@@ -1,0 +1,341 @@
+"""A result that was written is never lost; what is not this run's is never touched."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coe.core import Box, Finding, Request, Result, Verdict
+from coe.errors import ConfigError
+from coe.images import Item
+from coe.results import DiskFull, ResultsFile, read, write_atomically
+from coe.summary import RunFigures
+
+RUN = RunFigures("demo", "coserve", 12.5, 7, 0.75, 1000, 2000, 3000, 1.5)
+FINDINGS = (
+    Finding("body", "fp32", "ok", 0.98),
+    Finding(
+        "joint", "q8", "bridge", 0.875, (Box("bridge", 0.875, (1.0, 2.0, 30.5, 40.25)), Box("joint", 0.5, (0, 0, 9, 9)))
+    ),
+)
+
+
+def result(name: str, verdict: Verdict | None = Verdict.OK, error: str | None = None, serial: str = "SN1") -> Result:
+    findings = FINDINGS if verdict else ()
+    return Result(Request(0, "R0402", name, serial, "R1"), verdict, findings, 0.25, error)
+
+
+def failed(name: str) -> Result:
+    return result(name, None, "is empty")
+
+
+def item(name: str, serial: str = "SN1") -> Item:
+    return Item(Path(name), "R0402", serial, "R1", name)
+
+
+def start(
+    folder: Path, *, resume: bool = False, board: str = "demo", fingerprint: str = "f1", source: str = "s"
+) -> ResultsFile:
+    return ResultsFile(folder, board=board, fingerprint=fingerprint, source=source, resume=resume)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[ResultsFile]:
+    with start(tmp_path / "run") as file:
+        yield file
+
+
+def test_a_line_is_what_the_issue_says(run: ResultsFile) -> None:
+    run.write(result("SN1/a.png", Verdict.NG))
+    assert json.loads((run.folder / "results.jsonl").read_text()) == {
+        "image": "SN1/a.png",
+        "serial": "SN1",
+        "component": "R0402",
+        "refdes": "R1",
+        "verdict": "NG",
+        "findings": [
+            {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.98, "boxes": []},
+            {
+                "expert": "joint",
+                "variant": "q8",
+                "label": "bridge",
+                "score": 0.875,
+                "boxes": [
+                    {"label": "bridge", "score": 0.875, "xyxy": [1.0, 2.0, 30.5, 40.25]},
+                    {"label": "joint", "score": 0.5, "xyxy": [0.0, 0.0, 9.0, 9.0]},
+                ],
+            },
+        ],
+        "latency_s": 0.25,
+        "error": None,
+    }
+
+
+def test_what_was_written_reads_back(run: ResultsFile) -> None:
+    written = [result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG)]
+    for each in written:
+        run.write(each)
+    back = read(run.folder / "results.jsonl")
+    assert [(r.verdict, r.findings, r.error, r.request.image) for r in back] == [
+        (r.verdict, r.findings, r.error, r.request.image) for r in written
+    ]
+    assert [r.request.id for r in back] == [0, 1, 2]
+
+
+def test_no_nan_gets_into_json(run: ResultsFile) -> None:
+    nan = Finding("x", "fp32", "ok", math.nan, (Box("b", math.inf, (0, math.nan, 1, 1)),))
+    run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (nan,), math.nan))
+    text = (run.folder / "results.jsonl").read_text()
+    row = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    assert row["findings"][0]["score"] is None
+    (back,) = read(run.folder / "results.jsonl")
+    assert math.isnan(back.findings[0].score)
+    summary = run.finish([item("a")], RunFigures("demo", hit_ratio=math.nan, images_per_s=math.inf))
+    assert json.loads((run.folder / "summary.json").read_text())["hit_ratio"] is None
+    assert summary.total.review == 1
+
+
+def test_errors_are_tried_again(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        for each in (result("a"), failed("b"), result("c")):
+            run.write(each)
+    with start(tmp_path, resume=True) as run:
+        assert run.done == {"a", "c"}
+        assert repr(run) == f"<ResultsFile {tmp_path / 'results.jsonl'} 3 images, 2 done>"
+        run.write(result("b", Verdict.NG))
+        assert run.done == {"a", "b", "c"}
+        run.finish([item(name) for name in "cba"], RUN)
+    assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["c", "b", "a"]
+
+
+def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> None:
+    items = [item(name) for name in "abc"]
+    for folder, stops in (("straight", ()), ("stopped", ("a",))):
+        order = "cab"
+        run = start(tmp_path / folder)
+        for name in order:
+            run.write(result(name, Verdict.NG if name == "b" else Verdict.OK))
+            if name in stops:
+                run.close()
+                with (tmp_path / folder / "results.jsonl").open("ab") as file:
+                    file.write(b'{"image": "b", "serial": "S')
+                run = start(tmp_path / folder, resume=True)
+        run.finish(items, RUN)
+    for name in ("results.jsonl", "results.csv", "summary.json", "run.json"):
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.data())
+def test_a_file_cut_anywhere_loses_one_line_at_most(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("cut")
+    with start(folder) as run:
+        for name in "abcd":
+            run.write(result(name))
+    path = folder / "results.jsonl"
+    whole = path.read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    path.write_bytes(whole[:cut])
+    with start(folder, resume=True) as run:
+        assert len(run.done) == whole[:cut].count(b"\n")
+        assert path.stat().st_size == whole[:cut].rfind(b"\n") + 1
+        for name in set("abcd") - run.done:
+            run.write(result(name))
+        run.finish([item(name) for name in "abcd"], RUN)
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\0\0\0\0\n", b"not json\n", b'{"image": 3}\n', b"[]\n", b'{"verdict": null, "error": null}\n']
+)
+def test_only_the_last_line_may_be_torn(tmp_path: Path, damage: bytes) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    path = tmp_path / "results.jsonl"
+    line = path.read_bytes()
+    path.write_bytes(line + damage)
+    assert [r.request.image for r in read(path)] == ["a"]
+    path.write_bytes(line + damage + line)
+    with pytest.raises(ConfigError, match=r"results.jsonl:2: not a result"):
+        start(tmp_path, resume=True)
+    assert path.read_bytes() == line + damage + line
+
+
+def test_results_are_never_overwritten(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    before = (tmp_path / "results.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=r"go on with it \(--resume\) or give another folder \(--out\)"):
+        start(tmp_path)
+    for other, says in [
+        ({"board": "B"}, "another board \\('demo', not 'B'\\)"),
+        ({"fingerprint": "f2"}, "another version of the board file"),
+        ({"source": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            start(tmp_path, resume=True, **other)
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(ConfigError, match="does not say whose results these are"):
+        start(tmp_path, resume=True)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_two_runs_cannot_share_a_folder(run: ResultsFile) -> None:
+    with pytest.raises(ConfigError, match="another run is writing here"):
+        start(run.folder, resume=True)
+
+
+def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
+    with start(tmp_path / "new", resume=True) as run:
+        assert run.done == frozenset()
+    with start(tmp_path / "new") as run:  # a run that ended before its first result is no results
+        assert run.results == []
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        start(tmp_path / "file" / "run")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").symlink_to("/dev/full")
+    with start(tmp_path) as run:
+        with pytest.raises(
+            DiskFull, match=r"results.jsonl: there is no room .* what was written is safe, so .* --resume"
+        ):
+            run.write(result("a"))
+        assert run.done == frozenset()
+
+
+def test_a_disk_that_fills_keeps_whole_lines(run: ResultsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.write(result("a"))
+    really = os.write
+    room = [100]
+
+    def write(fd: int, data: bytes | memoryview) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        done = really(fd, data[: room[0]])
+        room[0] -= done
+        return done
+
+    monkeypatch.setattr(os, "write", write)
+    with pytest.raises(DiskFull):
+        run.write(result("b"))
+    assert (run.folder / "results.jsonl").read_bytes().count(b"\n") == 1
+    room[0] = 10_000
+    run.write(result("b"))
+    assert [r.request.image for r in read(run.folder / "results.jsonl")] == ["a", "b"]
+
+
+def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ba":
+        run.write(result(name))
+    before = (run.folder / "results.jsonl").read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(122, "Disk quota exceeded")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFull, match="Disk quota exceeded"):
+        run.finish([item("a"), item("b")], RUN)
+    assert (run.folder / "results.jsonl").read_bytes() == before
+    assert sorted(path.name for path in run.folder.iterdir()) == ["results.jsonl", "run.json"]
+
+
+def test_an_atomic_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    write_atomically(path, ["old"])
+
+    def parts() -> Iterator[str]:
+        yield "new"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_atomically(path, parts())
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x", "old")]
+
+
+def test_the_table_and_the_summary(run: ResultsFile) -> None:
+    run.write(result("b, c.png", Verdict.NG))
+    run.write(failed("a.png"))
+    run.finish([item("a.png"), item("b, c.png"), item("never.png", "SN2")], RUN)
+    with (run.folder / "results.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["image"] for row in rows] == ["a.png", "b, c.png"]
+    assert rows[0]["error"] == "is empty"
+    assert rows[1]["findings"] == "body=ok 0.980 > joint=bridge 0.875 (2 boxes)"
+    assert json.loads((run.folder / "summary.json").read_text()) == {
+        "board": "demo",
+        "strategy": "coserve",
+        "started": "",
+        "images": 2,
+        "ok": 0,
+        "ng": 1,
+        "review": 0,
+        "errors": 1,
+        "missing": 1,
+        "first_pass_yield": 0.0,
+        "images_per_s": 12.5,
+        "switches": 7,
+        "hit_ratio": 0.75,
+        "peak_reserved_bytes": 1000,
+        "budget_bytes": 2000,
+        "peak_rss_bytes": 3000,
+        "wall_s": 1.5,
+        "interrupted": False,
+        "boards": {"SN1": "NG", "SN2": "REVIEW"},
+        "components": {
+            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "first_pass_yield": 0.0}
+        },
+    }
+
+
+def test_results_of_images_that_are_gone_are_kept(run: ResultsFile) -> None:
+    for name in "xab":
+        run.write(result(name))
+    assert run.finish([item("a"), item("b")], RUN).total.images == 3
+    assert [r.request.image for r in read(run.folder / "results.jsonl")] == ["a", "b", "x"]
+    assert [r.request.image for r in run.results] == ["a", "b", "x"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from coe.core import Request, Result, Verdict
+from coe.results import ResultsFile
+with ResultsFile(Path(sys.argv[1]), board="demo", fingerprint="f1", source="s") as run:
+    for number in range(10**9):
+        run.write(Result(Request(number, "R", f"{number}.png"), Verdict.OK, (), 0.0))
+"""
+
+
+def test_kill_9_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
+    try:
+        while not path.exists() or path.stat().st_size < 20_000:
+            assert process.poll() is None
+            time.sleep(0.01)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    lines = path.read_bytes().count(b"\n")
+    with start(tmp_path, resume=True) as run:
+        assert run.done == {f"{number}.png" for number in range(lines)}

@@ -1,0 +1,64 @@
+"""The counts of a run, as timetables of verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.core import Request, Result, Verdict
+from coe.images import Item
+from coe.summary import RunFigures, Tally, summarise
+
+OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
+
+
+def result(serial: str, component: str, verdict: Verdict | None) -> Result:
+    return Result(Request(0, component, "x", serial), verdict, (), 0.0, None if verdict else "is empty")
+
+
+def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:
+    items = [Item(Path("x"), "R", "SN1")] * missing
+    return (
+        summarise([result("SN1", "R", verdict) for verdict in verdicts], RunFigures("demo"), items)
+        .boards["SN1"]
+        .verdict
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "missing", "expected"),
+    [
+        ((OK, OK), 0, OK),
+        ((OK, REVIEW), 0, REVIEW),
+        ((OK, REVIEW, NG), 0, NG),
+        ((OK, None), 0, REVIEW),
+        ((NG, None), 0, NG),
+        ((OK, OK), 1, REVIEW),
+        ((), 1, REVIEW),
+    ],
+)
+def test_a_board_is_as_bad_as_its_worst_image(
+    verdicts: tuple[Verdict | None, ...], missing: int, expected: Verdict
+) -> None:
+    assert board(*verdicts, missing=missing) is expected
+
+
+def test_boards_and_components_in_natural_order() -> None:
+    summary = summarise(
+        [result("SN10", "B", OK), result("SN2", "A", NG), result("", "A", REVIEW), result("SN2", "B", None)],
+        RunFigures("demo"),
+    )
+    assert list(summary.boards.items()) == [("SN2", Tally(ng=1, errors=1)), ("SN10", Tally(ok=1))]
+    assert list(summary.components.items()) == [("A", Tally(ng=1, review=1)), ("B", Tally(ok=1, errors=1))]
+    assert summary.total == Tally(ok=1, ng=1, review=1, errors=1)
+    assert summary.total.images == 4
+    assert summary.total.first_pass_yield == 0.25
+    assert summary.verdict is NG
+
+
+def test_nothing_has_no_yield() -> None:
+    summary = summarise([], RunFigures("demo"))
+    assert summary.total.first_pass_yield is None
+    assert summary.boards == {}
+    assert summary.to_json()["hit_ratio"] is None

@@ -1,0 +1,106 @@
+"""From findings to the next steps, and from counts and shares to probabilities worked out by hand."""
+
+import pytest
+
+from coe.core import Finding, Verdict, worst
+from coe.errors import RulesError
+from coe.router import Router
+from coe.rules import Rules
+from coe.testing import rules_from
+
+
+def board(experts: str, components: str) -> Rules:
+    return rules_from(f"board: b\nexperts:\n{experts}\ncomponents:\n{components}")
+
+
+def probabilities(rules: Rules) -> dict[str, float]:
+    return {expert: round(rules.graph.probability(expert), 9) for expert in rules.graph.by_probability}
+
+
+E = "{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: OK}}"
+
+
+def test_probability_is_count_over_all_counts() -> None:
+    rules = board(f"  a: {E}\n  b: {E}", "  R1: {count: 30, inspect: a}\n  R2: {count: 10, inspect: b}")
+    assert probabilities(rules) == {"a": 0.75, "b": 0.25}
+
+
+def test_an_expert_shared_by_components_gathers_their_counts() -> None:
+    rules = board(
+        f"  a: {E}\n  b: {E}",
+        "  R1: {count: 3, inspect: a}\n  R2: {count: 1, inspect: b}\n  R3: {count: 4, inspect: b}",
+    )
+    assert probabilities(rules) == {"b": 0.625, "a": 0.375}
+
+
+def test_a_follower_is_needed_by_the_share_of_the_labels_that_lead_to_it() -> None:
+    rules = board(
+        f"  a: {{kind: k, labels: [ok, bad, odd], input: 8}}\n  joint: {E}",
+        "  R1: {count: 8, inspect: a, shares: {ok: 0.9, odd: 0.06, bad: 0.04}, then: {ok: joint, odd: joint, bad: NG}}"
+        "\n"
+        "  R2: {count: 2, inspect: a, shares: {ok: 0.5}, then: {ok: joint, bad: NG, odd: NG}}",
+    )
+    # R1: 0.8 * (0.9 + 0.06); R2: 0.2 * 0.5
+    assert probabilities(rules) == {"a": 1.0, "joint": 0.868}
+
+
+def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing() -> None:
+    rules = board(
+        f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}\n  z: {E}",
+        "  R1: {inspect: a, shares: {ok: 0.8}, then: {ok: x, odd: y, none: z}}",
+    )
+    assert rules.components["R1"].root.shares == pytest.approx({"ok": 0.8, "bad": 0.1, "odd": 0.1})
+    assert probabilities(rules) == {"a": 1.0, "x": 0.8, "y": 0.1, "z": 0.0}
+
+
+def test_shares_multiply_along_a_chain() -> None:
+    rules = board(
+        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.5}, then: {ok: b}}\n"
+        "  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.2}, then: {ok: c}}\n"
+        f"  c: {E}",
+        "  R1: {inspect: a}",
+    )
+    assert probabilities(rules) == {"a": 1.0, "b": 0.5, "c": 0.1}
+
+
+def test_branches_that_meet_again_are_never_likelier_than_the_component_and_nor_is_what_follows() -> None:
+    rules = board(
+        "  a: {kind: k, labels: [ok], input: 8, then: {ok: [b, c]}}\n"
+        "  b: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
+        "  c: {kind: k, labels: [ok], input: 8, then: {ok: d}}\n"
+        "  d: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.3}, then: {ok: e}}\n"
+        f"  e: {E}",
+        "  R1: {count: 1, inspect: a}\n  R2: {count: 1, inspect: e}",
+    )
+    assert probabilities(rules) == {"e": 0.65, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
+
+
+def test_the_order_of_experts_is_that_of_the_rules_predecessors_first() -> None:
+    rules = board(
+        f"  a: {{kind: k, labels: [ok], input: 8, then: {{ok: [b, c]}}}}\n"
+        f"  b: {{kind: k, labels: [ok], input: 8, then: {{ok: d}}}}\n  c: {E}\n  d: {E}",
+        "  R1: {inspect: a}",
+    )
+    assert rules.router.order("R1") == {"a": 0, "b": 1, "d": 2, "c": 3}
+    assert rules.router.order("R9") == {}
+
+
+def test_an_unknown_component_is_refused_with_a_suggestion() -> None:
+    rules = board(f"  a: {E}", "  R0402: {inspect: a}")
+    with pytest.raises(RulesError, match="the board has no component 'R0403'; did you mean 'R0402'\\?"):
+        rules.router.first("R0403")
+    with pytest.raises(RulesError, match="the board has no component ''"):
+        Router({}).first("")
+
+
+def test_a_label_that_no_rule_covers_is_an_error_that_names_expert_and_label() -> None:
+    rules = board(f"  a: {E}", "  R1: {inspect: a}")
+    root = rules.router.first("R1")
+    with pytest.raises(RulesError, match="expert 'a' said 'odd', which no rule covers"):
+        rules.router.next(root, Finding("a", "fp32", "odd", 0.0))
+
+
+def test_the_worst_verdict_is_the_most_severe_and_ok_without_any() -> None:
+    assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
+    assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW
+    assert worst([]) is Verdict.OK

@@ -1,0 +1,170 @@
+"""Board files that are right: what becomes of them."""
+
+from pathlib import Path
+
+import pytest
+
+from coe import rules
+from coe.core import Finding, Verdict
+from coe.router import Step
+from coe.testing import rules_from
+
+HEAD = """
+board: demo
+experts:
+  body: {kind: k, labels: [ok, missing], input: 64, reject: [missing]}
+  joint: {kind: k, labels: [joint, bridge], input: 96, reject: [bridge], weights: shared/joint}
+  polarity: {kind: k, labels: [mark, reversed], input: 64, reject: [reversed]}
+"""
+
+
+def says(expert: str, label: str, score: float = 1.0) -> Finding:
+    return Finding(expert, "fp32", label, score)
+
+
+def experts_after(board: rules.Rules, step: Step, label: str, score: float = 1.0) -> list[str] | Verdict:
+    outcome = board.router.next(step, says(step.expert, label, score))
+    return outcome if isinstance(outcome, Verdict) else [step.expert for step in outcome]
+
+
+def test_an_expert_has_what_the_file_says_and_weights_of_its_board() -> None:
+    board = rules_from(HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}")
+    body, joint = board.experts["body"], board.experts["joint"]
+    assert (body.kind, body.labels, body.input_size) == ("k", ("ok", "missing"), 64)
+    assert (body.weights, joint.weights) == ("demo/body", "shared/joint")
+    assert (body.reject, board.board) == (frozenset({"missing"}), "demo")
+
+
+def test_labels_are_words_whatever_yaml_makes_of_them() -> None:
+    board = rules_from(
+        "{board: b, experts: {e: {kind: k, labels: [no, 1e3, 0x10, ~x, 2024-01-01], input: 8, reject: [no]}},"
+        " components: {R1: {inspect: e}}}"
+    )
+    assert board.experts["e"].labels == ("no", "1e3", "0x10", "~x", "2024-01-01")
+
+
+def test_a_label_without_a_rule_is_ng_if_rejected_and_ok_otherwise() -> None:
+    board = rules_from(HEAD + "components: {R1: {inspect: body, then: {missing: joint, ok: polarity}}}")
+    root = board.components["R1"].root
+    (joint,) = board.router.next(root, says("body", "missing"))
+    assert experts_after(board, joint, "bridge") is Verdict.NG
+    assert experts_after(board, joint, "joint") is Verdict.OK
+    assert experts_after(board, joint, "none") is Verdict.OK
+
+
+def test_a_detector_that_sees_nothing_follows_the_rule_for_none() -> None:
+    board = rules_from(HEAD + "components: {R1: {inspect: joint, then: {none: REVIEW, joint: [body, polarity]}}}")
+    root = board.components["R1"].root
+    assert experts_after(board, root, "none") is Verdict.REVIEW
+    assert experts_after(board, root, "joint") == ["body", "polarity"]
+
+
+@pytest.mark.parametrize(("score", "verdict"), [(0.79, "REVIEW"), (0.8, "OK"), (float("nan"), "REVIEW")])
+def test_a_score_under_the_threshold_means_review_whatever_the_label(score: float, verdict: str) -> None:
+    board = rules_from(
+        "{board: b, experts: {e: {kind: k, labels: [ok, bad], input: 8}},"
+        " components: {R1: {inspect: e, min_score: 0.8, then: {ok: OK, bad: NG}}}}"
+    )
+    root = board.components["R1"].root
+    assert experts_after(board, root, "ok", score) is Verdict[verdict]
+    assert experts_after(board, root, "bad", 0.5) is Verdict.REVIEW
+
+
+def test_a_component_overrides_its_experts_defaults_and_only_those_it_names() -> None:
+    board = rules_from("""
+board: b
+experts:
+  e: {kind: k, labels: [ok, bad], input: 8, min_score: 0.6, shares: {ok: 0.9}, then: {ok: OK, bad: NG}}
+components:
+  plain: {inspect: e}
+  strict: {inspect: e, min_score: 0.95}
+  lenient: {inspect: e, then: {ok: OK, bad: REVIEW}, shares: {ok: 0.5}}
+""")
+    plain, strict, lenient = (board.components[name].root for name in ("plain", "strict", "lenient"))
+    assert (plain.min_score, strict.min_score, lenient.min_score) == (0.6, 0.95, 0.6)
+    assert plain.shares["ok"] == strict.shares["ok"] == 0.9
+    assert lenient.shares["ok"] == 0.5
+    assert experts_after(board, strict, "bad") is Verdict.NG
+    assert experts_after(board, lenient, "bad") is Verdict.REVIEW
+
+
+def test_an_expert_that_is_named_as_a_next_step_brings_its_own_defaults() -> None:
+    board = rules_from("""
+board: b
+experts:
+  first: {kind: k, labels: [ok], input: 8, then: {ok: second}}
+  second: {kind: k, labels: [ok], input: 8, min_score: 0.7, then: {ok: third}}
+  third: {kind: k, labels: [ok], input: 8, then: {ok: REVIEW}}
+components: {R1: {inspect: first}}
+""")
+    assert sorted(board.graph.digraph.edges) == [("first", "second"), ("second", "third")]
+    (second,) = board.router.next(board.components["R1"].root, says("first", "ok"))
+    assert experts_after(board, second, "ok", 0.69) is Verdict.REVIEW
+    assert experts_after(board, second, "ok", 0.7) == ["third"]
+
+
+def test_a_nested_step_may_differ_from_one_place_to_the_next() -> None:
+    board = rules_from(
+        HEAD
+        + """
+components:
+  R1: {inspect: body, then: {ok: {inspect: joint, min_score: 0.9, then: {bridge: REVIEW}}}}
+  R2: {inspect: body, then: {ok: [joint, {inspect: polarity, then: {reversed: OK}}]}}
+"""
+    )
+    (nested,) = board.router.next(board.components["R1"].root, says("body", "ok"))
+    plain, polarity = board.router.next(board.components["R2"].root, says("body", "ok"))
+    assert experts_after(board, nested, "bridge", 0.95) is Verdict.REVIEW
+    assert experts_after(board, plain, "bridge", 0.1) is Verdict.NG
+    assert experts_after(board, polarity, "reversed") is Verdict.OK
+
+
+@pytest.mark.parametrize("depth", [1, 2, 30, 120])
+def test_a_chain_may_be_of_any_depth(depth: int) -> None:
+    lines = ["board: b", "experts:"]
+    lines += [f"  e{i}: {{kind: k, labels: [ok], input: 8, then: {{ok: e{i + 1}}}}}" for i in range(depth)]
+    lines += [f"  e{depth}: {{kind: k, labels: [ok], input: 8, then: {{ok: OK}}}}", "components: {R1: {inspect: e0}}"]
+    board = rules_from("\n".join(lines))
+    step, seen = board.components["R1"].root, ["e0"]
+    while isinstance(outcome := board.router.next(step, says(step.expert, "ok")), tuple):
+        (step,) = outcome
+        seen.append(step.expert)
+    assert outcome is Verdict.OK
+    assert seen == [f"e{i}" for i in range(depth + 1)]
+    assert [board.router.order("R1")[f"e{i}"] for i in range(depth + 1)] == list(range(depth + 1))
+
+
+def test_branches_that_meet_again_in_layers_do_not_grow_into_a_tree() -> None:
+    lines = ["board: b", "experts:"]
+    for layer in range(40):
+        following = f"[l{layer + 1}, r{layer + 1}]" if layer < 39 else "OK"
+        lines += [f"  {side}{layer}: {{kind: k, labels: [ok], input: 8, then: {{ok: {following}}}}}" for side in "lr"]
+    board = rules_from("\n".join([*lines, "components: {R1: {inspect: l0}, R2: {inspect: r0}}"]))
+    assert board.graph.digraph.number_of_edges() == 39 * 4
+    assert board.graph.probability("l39") == pytest.approx(1.0)
+    assert len(repr(board.components["R1"].root)) < 200
+
+
+def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file() -> None:
+    board = rules.load("A")
+    assert (len(board.components), len(board.experts)) == (352, 372)
+    assert board.digest == rules.load("board_a").digest
+    # The probabilities of the first experts of all components add up to 1: each image has one component.
+    first = {component.root.expert for component in board.components.values()}
+    assert sum(board.graph.probability(expert) for expert in first) == pytest.approx(1.0)
+
+
+def test_a_component_of_which_there_are_none_is_known_but_never_expected() -> None:
+    board = rules_from(
+        HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}, R2: {count: 0, inspect: joint}}"
+    )
+    assert set(board.components) == {"R1", "R2"}
+    assert board.graph.probability("joint") == 0.5  # half of R1's findings: two labels share evenly
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "b.yaml"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + (HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}").encode()
+    )
+    assert rules.load(path).board == "demo"

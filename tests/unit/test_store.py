@@ -1,0 +1,265 @@
+"""The expert store: whole experts or none, damage is told, nothing leaves the folder and nothing is executed."""
+
+import json
+import math
+import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import torch
+
+from coe.errors import StoreError
+from coe.store import MANIFEST, Manifest, Store, checksum, load_tensors
+
+STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=torch.float16)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def put(store: Store, weights: str = "demo/a", **changes: Any) -> Manifest:
+    return store.put(weights, **{"kind": "k", "labels": ["ok", "bad"], "input_size": 64, "state": STATE, **changes})
+
+
+def edit(store: Store, **changes: Any) -> None:
+    path = store.folder("demo/a") / MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_what_is_put_is_read_again(store: Store) -> None:
+    made = put(store, metrics={"accuracy": 0.98}, source="here")
+    assert made == store.manifest("demo/a") == store.check("demo/a")
+    assert (made.id, made.labels, made.file, made.metrics) == (
+        "demo/a",
+        ("ok", "bad"),
+        "weights.safetensors",
+        {"accuracy": 0.98},
+    )
+    assert made.bytes == store.path("demo/a").stat().st_size
+    assert made.checksum == checksum(store.path("demo/a"))
+    again = store.load("demo/a")
+    assert {name: (tensor.dtype, tensor.tolist()) for name, tensor in again.items()} == {
+        name: (tensor.dtype, tensor.tolist()) for name, tensor in STATE.items()
+    }
+
+
+def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store: Store) -> None:
+    base = torch.arange(6.0)
+    put(store, state={"a": base, "b": base, "c": base.reshape(2, 3).T})
+    assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_a_file_is_copied_as_it_is_or_linked(store: Store, tmp_path: Path) -> None:
+    source = tmp_path / "model.onnx"
+    source.write_bytes(b"onnx")
+    put(store, "demo/copy", state=None, file=source)
+    put(store, "demo/link", state=None, file=source, link=True)
+    assert store.path("demo/copy").read_bytes() == b"onnx"
+    assert (store.path("demo/copy").name, store.path("demo/link").stat().st_ino) == (
+        "weights.onnx",
+        source.stat().st_ino,
+    )
+
+
+def test_a_measure_that_is_not_a_number_survives(store: Store) -> None:
+    put(store, metrics={"loss": math.nan, "bound": math.inf})
+    metrics = store.manifest("demo/a").metrics
+    assert math.isnan(metrics["loss"])
+    assert metrics["bound"] == math.inf
+
+
+def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store: Store) -> None:
+    assert store.ids() == []
+    for weights in ("demo/b", "demo/a", "lonely", "A/x.1+2_3-4"):
+        put(store, weights)
+    for half in (".put-x", "demo/.old-y"):
+        (store.root / half).mkdir()
+        (store.root / half / MANIFEST).write_text("{}")
+    assert store.ids() == ["A/x.1+2_3-4", "demo/a", "demo/b", "lonely"]
+    assert repr(store) == f"<Store {store.root}, 4 experts>"
+
+
+def test_nothing_is_left_beside_an_expert(store: Store) -> None:
+    put(store)
+    put(store)
+    assert sorted(path.name for path in store.root.rglob("*")) == ["a", "demo", MANIFEST, "weights.safetensors"]
+
+
+def test_an_unknown_expert_is_named_with_a_suggestion(store: Store) -> None:
+    put(store, "demo/chip-resistor")
+    with pytest.raises(
+        StoreError, match=r"no expert 'demo/chip-resistr' in the store .*; did you mean 'demo/chip-resistor'\?"
+    ):
+        store.path("demo/chip-resistr")
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [
+        "",
+        ".",
+        "..",
+        "../a",
+        "a/..",
+        "a/../b",
+        "/etc/passwd",
+        "a/b/c",
+        "a//b",
+        "a/",
+        ".hidden",
+        "a/.b",
+        "a\0b",
+        "a\nb",
+        "a b",
+        "a..b",
+    ],
+)
+def test_an_id_that_could_leave_the_store_is_refused(store: Store, weights: str) -> None:
+    for use in (store.folder, store.manifest, store.path, store.check, store.load, lambda id: put(store, id)):
+        with pytest.raises(StoreError, match="is not an expert id"):
+            use(weights)
+
+
+@pytest.mark.parametrize("file", ["../b/weights.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b"])
+def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(store: Store, file: str) -> None:
+    put(store)
+    edit(store, file=file)
+    for use in (store.path, store.check, store.load):
+        with pytest.raises(StoreError, match=r"lies outside the expert's folder; refused"):
+            use("demo/a")
+
+
+@pytest.mark.parametrize(
+    "change", [{"format": 2}, {"format": None}, {"variant": "q1"}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]
+)
+def test_a_manifest_of_another_version_is_refused(store: Store, change: dict[str, Any]) -> None:
+    put(store)
+    edit(store, **change)
+    with pytest.raises(StoreError, match=r"manifest\.json: the manifest cannot be read \(.*\); import it again"):
+        store.manifest("demo/a")
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"id": "demo/a"}'])
+def test_a_damaged_manifest_is_refused(store: Store, raw: bytes) -> None:
+    put(store)
+    (store.folder("demo/a") / MANIFEST).write_bytes(raw)
+    with pytest.raises(StoreError, match="the manifest cannot be read"):
+        store.manifest("demo/a")
+
+
+def test_a_truncated_file_is_told_from_its_size(store: Store) -> None:
+    put(store)
+    path = store.path("demo/a")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(StoreError, match=r"demo/a: weights\.safetensors has [\d,]+ bytes, not [\d,]+ \(truncated\?\)"):
+        store.check("demo/a")
+    with pytest.raises(StoreError, match="not a safetensors file"):
+        store.load("demo/a")
+
+
+def test_a_flipped_bit_is_told_from_the_checksum(store: Store) -> None:
+    put(store)
+    path = store.path("demo/a")
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match=r"demo/a: weights\.safetensors is damaged \(its checksum differs\)"):
+        store.check("demo/a")
+
+
+def test_a_missing_file_is_told(store: Store) -> None:
+    put(store)
+    store.path("demo/a").unlink()
+    with pytest.raises(StoreError, match=r"demo/a: weights\.safetensors cannot be read: No such file"):
+        store.check("demo/a")
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (exec, ("raise SystemExit('a pickle was opened')",))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: path.write_bytes(pickle.dumps(Bomb())), lambda path: torch.save(Bomb(), path)]
+)
+def test_a_pickle_with_another_name_is_refused_and_never_opened(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "weights.safetensors"
+    make(path)
+    with pytest.raises(StoreError, match=r"weights\.safetensors: not a safetensors file"):
+        load_tensors(path)
+
+
+def test_a_reader_keeps_the_expert_that_it_opened_while_another_takes_its_place(store: Store) -> None:
+    put(store)
+    with safetensors.safe_open(store.path("demo/a"), "pt") as reader:
+        put(store, state={"weight": torch.full((2, 3), 7.0)})
+        assert reader.get_tensor("weight").tolist() == STATE["weight"].tolist()
+    assert store.load("demo/a")["weight"].tolist() == [[7.0] * 3] * 2
+    assert store.check("demo/a").id == "demo/a"
+
+
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_expert_that_was_there(store: Store, tmp_path: Path) -> None:
+    old = put(store)
+    big = tmp_path / "big.onnx"
+    big.write_bytes(bytes(1 << 20))
+    for content in ({"state": {"weight": torch.zeros(1 << 20)}}, {"state": None, "file": big}):
+        with disk_of(1 << 16), pytest.raises(StoreError, match="demo/a: cannot be written to"):
+            put(store, **content)
+    assert store.check("demo/a") == old
+    assert [path.name for path in (store.root / "demo").iterdir()] == ["a"]
+
+
+def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = Store(tmp_path / "file")
+    with pytest.raises(StoreError, match=r"demo/a: cannot be written to .*file: (Not a directory|File exists)"):
+        put(store)
+    assert store.ids() == []
+    with pytest.raises(StoreError, match="the manifest cannot be read"):
+        store.manifest("demo/a")
+
+
+def test_a_file_that_is_not_there_is_named(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"demo/a: there is no file .*gone\.onnx"):
+        put(store, state=None, file=tmp_path / "gone.onnx")
+
+
+@pytest.mark.parametrize("given", [{"state": None, "file": None}, {"file": Path("x")}])
+def test_tensors_or_a_file_must_be_given(store: Store, given: dict[str, Any]) -> None:
+    with pytest.raises(StoreError, match="demo/a: give either tensors or a file"):
+        put(store, **given)
+
+
+def test_a_board_is_never_replaced_by_an_expert_of_its_name_nor_the_other_way_round(store: Store) -> None:
+    put(store, "demo/a")
+    put(store, "lonely")
+    with pytest.raises(StoreError, match=r"demo: that is a board in .*; write 'demo/<expert>'"):
+        put(store, "demo")
+    with pytest.raises(StoreError, match=r"lonely/a: 'lonely' is an expert in .*, not a board"):
+        put(store, "lonely/a")
+    assert store.ids() == ["demo/a", "lonely"]
+
+
+def test_the_root_is_that_of_the_variable_else_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("COE_STORE", raising=False)
+    assert Store().root == Path("store")
+    monkeypatch.setenv("COE_STORE", str(tmp_path))
+    assert Store().root == tmp_path
