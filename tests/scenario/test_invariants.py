@@ -1,5 +1,6 @@
 """What holds on any board, on any line, whatever fails (DESIGN section 7)."""
 
+import os
 from collections import Counter
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from coe.pool import State
 from coe.rules import Rules
 from coe.testing import VirtualLine, pools_of, rules_from
 
+THOROUGH = int(os.environ.get("COE_THOROUGH", "1"))
+"""Set it to 50 for an afternoon's search."""
 LABELS = ("ok", "bad", "odd")
 
 
@@ -106,10 +109,9 @@ def watch(line: VirtualLine) -> VirtualLine:
         check(idle=idle)
         for executor in line.controller.executors.values():
             if executor.batch is None and len(executor.backlog):
-                states = [executor.pool.state(expert) for expert in line.rules_experts]
+                states = [executor.pool.state(expert) for expert in line.board.experts]
                 assert {State.PLANNED, State.LOADING, State.LEAVING} & set(states), f"{executor!r} waits for nothing"
 
-    line.rules_experts = list(line.board.experts)  # type: ignore[attr-defined]
     line.controller.check = watched  # type: ignore[method-assign]
     return line
 
@@ -119,7 +121,7 @@ def answers(line: VirtualLine) -> dict[int, tuple[object, ...]]:
 
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=3))
-@settings(max_examples=150)
+@settings(max_examples=40 * THOROUGH)
 def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[tuple[str, int, int]]) -> None:
     expected = None
     for strategy, executors, spare in lines:
@@ -132,7 +134,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: lis
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=150)
+@settings(max_examples=40 * THOROUGH)
 def test_each_image_gets_one_reply_whatever_fails(
     case: Case, chosen: tuple[str, int, int], data: st.DataObject
 ) -> None:
@@ -153,7 +155,7 @@ def test_each_image_gets_one_reply_whatever_fails(
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=100)
+@settings(max_examples=30 * THOROUGH)
 def test_a_poisoned_stage_spoils_its_own_image_alone(
     case: Case, chosen: tuple[str, int, int], data: st.DataObject
 ) -> None:
@@ -169,7 +171,7 @@ def test_a_poisoned_stage_spoils_its_own_image_alone(
 
 
 @given(cases(), LINE)
-@settings(max_examples=100)
+@settings(max_examples=30 * THOROUGH)
 def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(
     case: Case, chosen: tuple[str, int, int]
 ) -> None:
@@ -192,7 +194,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=100)
+@settings(max_examples=30 * THOROUGH)
 def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     case: Case, chosen: tuple[str, int, int], data: st.DataObject
 ) -> None:
@@ -207,7 +209,7 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(
 
 
 @given(cases(), LINE)
-@settings(max_examples=50)
+@settings(max_examples=20 * THOROUGH)
 def test_loads_of_one_expert_are_never_doubled(case: Case, chosen: tuple[str, int, int]) -> None:
     line = case.line(*chosen)
     line.run()

@@ -1,0 +1,280 @@
+"""The commands as a user meets them: files, exit statuses, sentences; real networks, real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from coe.cli import experts as experts_cli
+from coe.cli import inspect as inspect_cli
+
+
+def run(main, monkeypatch, *arguments: object) -> int:
+    """Run a command in this process and return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two boards of six images; the B of SN2 is cut off, one file has an unknown component, one is no image."""
+    chance = np.random.default_rng(3)
+    for serial in ("SN1", "SN2"):
+        (tmp_path / "images" / serial).mkdir(parents=True)
+        for index, component in enumerate("AABBCC"):
+            pixels = chance.integers(0, 255, (60, 60, 3), dtype=np.uint8)
+            cv2.imwrite(str(tmp_path / "images" / serial / f"R{index}__{component}.png"), pixels)
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def inspect(tiny, folder, tmp_path, monkeypatch):
+    board, store = tiny
+
+    def command(*more: object, out: str = "out") -> int:
+        return run(
+            inspect_cli.main,
+            monkeypatch,
+            *("--board", board, "--images", folder, "--store", store, "--out", tmp_path / out, "--memory", "100MB"),
+            *more,
+        )
+
+    return command
+
+
+def rows(out: Path) -> list[dict]:
+    return [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
+    assert inspect() in (0, 1)
+    out = tmp_path / "out"
+    found = rows(out)
+    assert len(found) == 12
+    assert set(found[0]) == {
+        "image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "error",
+    }  # fmt: skip
+    assert found[0]["image"] == "SN1/R0__A.png"
+    assert set(found[0]["findings"][0]) == {"expert", "variant", "label", "score", "boxes"}
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert summary["images"] == 12 == summary["ok"] + summary["ng"] + summary["review"]
+    assert 0 < summary["peak_reserved_bytes"] <= 100_000_000
+    assert (out / "results.csv").read_text(encoding="utf-8").count("\n") == 13
+    assert "<html" in (out / "report.html").read_text(encoding="utf-8")
+    said = capsys.readouterr().out
+    assert "SN1" in said
+    assert "report" in said
+
+
+def test_bad_images_get_a_result_and_exit_status_3(inspect, folder, tmp_path, capsys):
+    whole = (folder / "SN2" / "R2__B.png").read_bytes()
+    (folder / "SN2" / "R2__B.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "SN2" / "R9__AB.png").write_bytes(whole)
+    (folder / "SN2" / "notes.txt").write_text("not an image")
+    assert inspect("--json") == 3
+    errors = {row["image"]: row["error"] for row in rows(tmp_path / "out") if row["error"]}
+    assert set(errors) == {"SN2/R2__B.png", "SN2/R9__AB.png"}
+    assert "truncated" in errors["SN2/R2__B.png"]
+    assert "'AB' is not a component" in errors["SN2/R9__AB.png"]
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["errors"] == 2
+    assert summary["boards"]["SN2"] != "OK"
+
+
+def test_resume_does_only_what_is_missing_and_ends_the_same(inspect, tmp_path):
+    inspect(out="whole")
+    inspect(out="torn")
+    path = tmp_path / "torn" / "results.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[:5]) + lines[5][:20], encoding="utf-8")
+    assert inspect("--resume", out="torn") in (0, 1)
+
+    def told(out: str) -> list[dict]:
+        return [{**row, "latency_s": 0} for row in rows(tmp_path / out)]
+
+    assert told("torn") == told("whole")
+    kept = path.read_text(encoding="utf-8").splitlines(keepends=True)[:5]
+    assert kept == lines[:5]
+
+
+def test_an_existing_run_is_not_overwritten(inspect, capsys):
+    inspect()
+    assert inspect() == 2
+    assert "--resume" in capsys.readouterr().err
+
+
+def test_max_errors_stops_the_run(inspect, folder, tmp_path):
+    for path in list(folder.rglob("*__B.png")):
+        path.write_bytes(b"")
+    assert inspect("--max-errors", "0") == 3
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["errors"] >= 1
+
+
+def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "results.jsonl").symlink_to("/dev/full")
+    assert inspect() == 4
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--board", "nowhere.yaml"), "no such board file"),
+        (("--board", "dmo"), "did you mean 'demo'"),
+        (("--images", "nowhere"), "no such folder"),
+        (("--memory", "lots"), "not an amount of memory"),
+        (("--strategy", "fast"), "no strategy 'fast'"),
+        (("--executors", "tpu=1"), "no device 'tpu'"),
+        (("--store", "nowhere"), "4 of 4 experts"),
+        (("--memory", "30MB"), "give at least"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "=".join(value),
+)
+def test_wrong_usage_is_one_sentence_and_status_2(inspect, capsys, tmp_path, options, sentence):
+    assert inspect(*options) == 2
+    said = capsys.readouterr().err
+    assert sentence in " ".join(said.split())
+    assert "Traceback" not in said
+    assert not (tmp_path / "out" / "summary.json").exists()
+
+
+def test_unknown_flags_are_errors(inspect):
+    assert inspect("--fast") == 2
+
+
+def _process(tiny, folder: Path, out: Path, *more: str) -> subprocess.Popen:
+    board, store = tiny
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from coe.cli.inspect import main; main()"),
+            *("--board", str(board), "--images", str(folder), "--store", str(store), "--out", str(out)),
+            *("--memory", "75MB", *more),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+def _many(folder: Path) -> None:
+    """Enough images that a run can be caught in the middle."""
+    pixels = (folder / "SN1" / "R0__A.png").read_bytes()
+    (folder / "SN3").mkdir()
+    for index in range(1500):
+        (folder / "SN3" / f"R{index}__{'ABC'[index % 3]}.png").write_bytes(pixels)
+
+
+def _wait_for_results(out: Path, process: subprocess.Popen) -> None:
+    path = out / "results.jsonl"
+    while process.poll() is None and not (path.exists() and path.stat().st_size):
+        time.sleep(0.02)
+
+
+def test_kill_9_loses_nothing_and_resume_goes_on(tiny, folder, tmp_path):
+    _many(folder)
+    process = _process(tiny, folder, tmp_path / "out")
+    _wait_for_results(tmp_path / "out", process)
+    process.kill()
+    process.communicate()
+    text = (tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8")
+    done = {json.loads(line)["image"] for line in text.splitlines(keepends=True) if line.endswith("\n")}
+    assert 0 < len(done) < 1512
+    again = _process(tiny, folder, tmp_path / "out", "--resume", "--quiet")
+    again.communicate()
+    assert again.returncode in (0, 1)
+    assert len({row["image"] for row in rows(tmp_path / "out")}) == 1512
+
+
+def test_ctrl_c_writes_the_report_and_says_how_to_go_on(tiny, folder, tmp_path):
+    _many(folder)
+    process = _process(tiny, folder, tmp_path / "out")
+    _wait_for_results(tmp_path / "out", process)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["interrupted"] is True
+    assert summary["errors"] == 0
+    assert 0 < summary["images"] < 1512
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_experts_are_listed_shown_and_verified(own_tiny, monkeypatch, capsys):
+    _, store = own_tiny
+    run(experts_cli.main, monkeypatch, "list", "--store", store)
+    assert "tiny/joint" in capsys.readouterr().out
+    run(experts_cli.main, monkeypatch, "show", "tiny/joint", "--store", store)
+    assert json.loads(capsys.readouterr().out)["kind"] == "yolov5n"
+    assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 0
+    weights = store / "tiny" / "joint" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    assert run(experts_cli.main, monkeypatch, "verify", "--store", store) == 1
+    assert "tiny/joint" in capsys.readouterr().err
+
+
+def test_synthetic_experts_share_files_and_run(own_tiny, tmp_path, monkeypatch):
+    board, _ = own_tiny
+    store = tmp_path / "synthetic"
+    assert run(experts_cli.main, monkeypatch, "synth", "--board", board, "--files", 1, "--store", store) == 0
+    files = [path.stat().st_ino for path in store.rglob("weights.safetensors")]
+    assert (len(files), len(set(files))) == (4, 2)
+
+
+def test_a_state_dict_is_imported_and_a_pickle_is_not(tmp_path, monkeypatch, capsys):
+    import pickle
+
+    import torch
+
+    from coe import kinds
+    from coe.core import Expert
+
+    expert = Expert("x", "resnet18", ("ok", "bad"), 48, "t/x")
+    torch.save(kinds.resolve("resnet18").skeleton(expert).state_dict(), tmp_path / "good.pt")
+    options = ("--kind", "resnet18", "--labels", "ok,bad", "--input", "48", "--store", tmp_path / "store")
+    assert run(experts_cli.main, monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
+    assert run(experts_cli.main, monkeypatch, "verify", "t/x", "--store", tmp_path / "store") == 0
+
+    class Evil:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    with (tmp_path / "evil.pt").open("wb") as file:
+        pickle.dump(Evil(), file)
+    assert run(experts_cli.main, monkeypatch, "import", "t/y", tmp_path / "evil.pt", *options) == 2
+    assert not (tmp_path / "ran").exists()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_classifier_is_trained_from_a_labelled_folder(tmp_path, monkeypatch):
+    chance = np.random.default_rng(0)
+    for label, level in (("dark", 40), ("light", 200)):
+        (tmp_path / "data" / label).mkdir(parents=True)
+        for index in range(20):
+            pixels = np.clip(chance.normal(level, 20, (40, 40, 3)), 0, 255).astype(np.uint8)
+            cv2.imwrite(str(tmp_path / "data" / label / f"{index}.png"), pixels)
+    options = ("--kind", "resnet18", "--input", "32", "--epochs", "2", "--batch", "8", "--threads", "1")
+    store = tmp_path / "store"
+    status = run(
+        experts_cli.main, monkeypatch, "train", "t/light", "--data", tmp_path / "data", *options, "--store", store
+    )
+    assert status == 0
+    manifest = json.loads((store / "t" / "light" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["labels"] == ["dark", "light"]
+    assert manifest["metrics"]["held_out"] == 8
+    assert 0 <= manifest["metrics"]["accuracy"] <= 1

@@ -1,0 +1,138 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.kinds import resolve
+from experts.onnx import describe
+from experts.onnx import onnx as kind
+from experts.resnet import DEVIATION, MEAN
+
+COLOUR = Expert("colour", "onnx", ("red", "green", "blue"), 32, "b/colour")
+JOINT = Expert("joint", "onnx", ("joint", "bridge"), 32, "b/joint", frozenset({"bridge"}))
+
+
+def save(path, nodes, shape, output, kind_of=TensorProto.FLOAT, constants=(), out_shape=None):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("images", kind_of, shape)],
+        [helper.make_tensor_value_info(output, TensorProto.FLOAT, out_shape)],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+    return path
+
+
+def classifier(path, batch="n", kind_of=TensorProto.FLOAT, size=32):
+    """Returns the mean of each channel as its logit."""
+    nodes = [
+        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceMean", ["numbers"], ["means"], axes=[2, 3], keepdims=0),
+    ]
+    return save(path, nodes, [batch, 3, size, size], "means", kind_of, out_shape=[batch, 3])
+
+
+def detector(path, candidates, batch=1):
+    """Returns the same candidates for every image of a batch of one."""
+    nodes = [
+        helper.make_node("ReduceMean", ["images"], ["mean"], axes=[0, 1, 2, 3], keepdims=0),
+        helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
+        helper.make_node("Add", ["candidates", "nothing"], ["output0"]),
+    ]
+    constants = [("zero", np.float32(0)), ("candidates", np.asarray(candidates, np.float32)[None])]
+    return save(path, nodes, [batch, 3, 32, 32], "output0", constants=constants, out_shape=[1, *np.shape(candidates)])
+
+
+def run(path, expert, *images):
+    prepared = [kind.preprocess(image, expert) for image in images]
+    outputs = kind.open(path, expert, 1).run(np.stack([one.pixels for one in prepared]))
+    return outputs, kind.postprocess(outputs, prepared, expert)
+
+
+def painted(channel):
+    image = np.zeros((32, 32, 3), np.uint8)
+    image[:, :, channel] = 255
+    return image
+
+
+def test_it_is_found_by_its_dotted_path():
+    assert resolve("experts.onnx:onnx").name == "onnx"
+
+
+@pytest.mark.parametrize("batch", ["n", 1])
+def test_a_classifier_with_an_open_batch_or_a_batch_of_one(tmp_path, batch):
+    outputs, findings = run(classifier(tmp_path / "c.onnx", batch), COLOUR, painted(0), painted(2), painted(1))
+    assert [finding.label for finding in findings] == ["red", "blue", "green"]
+    # Its input is normalised like ImageNet's.
+    assert outputs[0, 0] == pytest.approx((1 - MEAN[0]) / DEVIATION[0], abs=1e-4)
+    assert findings[0].score == pytest.approx(np.exp(outputs[0]).max() / np.exp(outputs[0]).sum(), abs=1e-5)
+
+
+def test_an_input_of_bytes_gets_the_pixels_as_they_are(tmp_path):
+    outputs, _ = run(classifier(tmp_path / "c.onnx", kind_of=TensorProto.UINT8), COLOUR, painted(1))
+    assert outputs.tolist() == [[0.0, 255.0, 0.0]]
+
+
+def test_probabilities_are_left_as_they_are():
+    rows = np.array([[0.7, 0.2, 0.1]], np.float32)
+    prepared = kind.preprocess(painted(0), COLOUR)
+    (finding,) = kind.postprocess(rows, [prepared], COLOUR)
+    assert (finding.label, round(finding.score, 3)) == ("red", 0.7)
+
+
+def test_a_detector_of_the_later_layout(tmp_path):
+    candidates = np.zeros((6, 9), np.float32)
+    candidates[:, 4] = [16, 16, 8, 4, 0.1, 0.9]
+    outputs, findings = run(
+        detector(tmp_path / "d.onnx", candidates), JOINT, painted(0), np.zeros((64, 64, 3), np.uint8)
+    )
+    assert outputs.shape == (2, 6, 9)
+    assert [finding.label for finding in findings] == ["bridge", "bridge"]
+    assert findings[0].boxes[0].xyxy == (12.0, 14.0, 20.0, 18.0)
+    assert findings[1].boxes[0].xyxy == (24.0, 28.0, 40.0, 36.0)
+
+
+def test_a_detector_of_the_legacy_layout_counts_its_objectness(tmp_path):
+    candidates = np.zeros((9, 7), np.float32)
+    candidates[2] = [16, 16, 8, 4, 0.5, 0.9, 0.1]
+    candidates[5] = [4, 4, 8, 4, 0.1, 0.1, 0.9]
+    _, (finding,) = run(detector(tmp_path / "d.onnx", candidates), JOINT, painted(0))
+    assert (finding.label, round(finding.score, 3), len(finding.boxes)) == ("joint", 0.45, 1)
+
+
+def test_outputs_that_do_not_fit_the_labels_name_the_shapes(tmp_path):
+    with pytest.raises(StoreError, match=r"returns \(1, 9, 9\); 2 labels need \(n, 2\), \(n, 6, N\) or \(n, N, 7\)"):
+        run(detector(tmp_path / "d.onnx", np.zeros((9, 9))), JOINT, painted(0))
+
+
+def test_it_says_what_a_file_takes(tmp_path):
+    told = describe(classifier(tmp_path / "c.onnx", 1))
+    assert (told.input_size, told.batch, told.rank) == (32, 1, 2)
+    open_size = describe(classifier(tmp_path / "o.onnx", "n", size="s"))
+    assert (open_size.input_size, open_size.batch) == (None, None)
+
+
+def test_another_input_size_is_told_before_anything_runs(tmp_path):
+    path = classifier(tmp_path / "c.onnx", size=64)
+    with pytest.raises(StoreError, match=r"takes images of 64 pixels.*write 'input: 64'"):
+        kind.open(path, COLOUR, 1)
+
+
+@pytest.mark.parametrize("raw", [b"", b"no model", b"\x08\x07"])
+def test_a_file_that_is_no_model_is_told(tmp_path, raw):
+    (tmp_path / "x.onnx").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"x\.onnx: not an ONNX model"):
+        kind.open(tmp_path / "x.onnx", COLOUR, 1)
+
+
+def test_a_model_that_takes_no_image_is_told(tmp_path):
+    path = save(
+        tmp_path / "x.onnx", [helper.make_node("Identity", ["images"], ["y"])], ["n", 4, 32, 32], "y",
+        out_shape=["n", 4, 32, 32],
+    )  # fmt: skip
+    with pytest.raises(StoreError, match=r"must be \(n, 3, S, S\)"):
+        kind.open(path, COLOUR, 1)

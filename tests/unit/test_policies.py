@@ -1,0 +1,194 @@
+"""What every policy keeps to, whoever wrote it: a file that is added to a family's folder is taken up by itself."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coe import policies
+from coe.controller import Controller, Executor
+from coe.core import Stage
+from coe.costs import Cost
+from coe.errors import ConfigError
+from coe.events import Why
+from coe.policies.base import World
+from coe.policies.strategies import STRATEGIES
+from coe.rules import Rules
+from coe.testing import VirtualLine, pools_of, rules_from
+
+ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]
+CASES = pytest.mark.parametrize(("family", "name"), ALL)
+
+BOARD = """
+board: b
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: [x, y]}}
+  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
+  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  y: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components: {A: {count: 5, inspect: a}, B: {count: 3, inspect: b}, C: {count: 2, inspect: c}}
+"""
+
+
+@pytest.fixture(scope="module")
+def rules() -> Rules:
+    return rules_from(BOARD)
+
+
+@pytest.fixture
+def controller(rules: Rules) -> Controller:
+    """Two executors: the first holds x (an orphan), c and a, the second b; both have stages waiting."""
+    costs = {name: Cost(0.1, 0.2, 1.0, 10 + index, 2, 4, 1) for index, name in enumerate(rules.experts)}
+    made = VirtualLine(rules, costs, pools_of(2, 70, 9)).controller
+    for expert, executor in zip("xcab", ["cpu0", "cpu0", "cpu0", "cpu1"], strict=True):
+        pool = made.pools[executor]
+        pool.plan(expert, costs[expert].weights_bytes, Why.DEMAND)
+        assert pool.reserve(expert)
+        pool.commit(expert)
+    for number, (executor, expert) in enumerate([("cpu0", e) for e in "caycbac"] + [("cpu1", e) for e in "bx"]):
+        made.executors[executor].backlog.add(Stage(number, expert), 0.3, join=number % 2 == 0)
+    made.pools["cpu0"].pin("c", 3)
+    made.pools["cpu0"].unpin("c", 3)
+    return made
+
+
+def picture(controller: Controller) -> list[Any]:
+    """Everything that a policy could have changed."""
+    return [
+        [
+            executor.backlog.pending_s,
+            [(group.expert, tuple(group.stages), group.open, group.started_s) for group in executor.backlog.groups()],
+            [
+                (expert, executor.pool.state(expert), executor.pool.size(expert))
+                for expert in executor.pool.by_arrival()
+            ],
+            list(executor.pool.by_recency()),
+            executor.pool.reserved_bytes,
+            executor.batch,
+        ]
+        for executor in controller.executors.values()
+    ]
+
+
+def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
+    """Ask a policy everything that its family can be asked about the controller's state."""
+    world: World = controller.world
+    executors: list[Executor] = list(controller.executors.values())
+    experts = list(controller.graph.experts)
+    match family:
+        case "assign":
+            return [policy.choose(expert, world, 5.0) for expert in experts * 2]
+        case "arrange":
+            return [policy.joins(expert, executor.backlog, 5.0) for expert in experts for executor in executors]
+        case "select":
+            return [[group.expert for group in policy.rank(executor, world, 5.0)] for executor in executors]
+        case "split":
+            groups = [group for executor in executors for group in executor.backlog.groups()]
+            cost = world.costs("cpu", "a")
+            return [policy.size(group, cost, room) for group in groups for room in range(-1, 12)]
+        case "eviction":
+            return [list(policy.rank(executor.pool, world, 5.0)) for executor in executors]
+        case "prefetch":
+            return [list(policy.rank(executor, world, 5.0)) for executor in executors]
+    raise AssertionError(f"say here what a policy of the family '{family}' is asked")
+
+
+@CASES
+def test_a_file_holds_one_class_and_says_what_it_does(family: str, name: str) -> None:
+    module = importlib.import_module(f"coe.policies.{family}.{name.replace('-', '_')}")
+    classes = [
+        value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
+    ]
+    assert [issubclass(one, policies.FAMILIES[family]) for one in classes] == [True]
+    assert module.__doc__
+    assert classes[0].__doc__
+    assert isinstance(policies.make(family, name), classes[0])
+
+
+@CASES
+def test_it_only_looks(family: str, name: str, controller: Controller) -> None:
+    before = picture(controller)
+    answers(policies.make(family, name), family, controller)
+    assert picture(controller) == before
+    controller.check()
+
+
+@CASES
+def test_the_same_state_has_the_same_answer(family: str, name: str, controller: Controller) -> None:
+    one, two = (answers(policies.make(family, name), family, controller) for _ in range(2))
+    assert one == two
+
+
+@CASES
+def test_it_ranks_only_what_it_was_given_and_nothing_twice(family: str, name: str, controller: Controller) -> None:
+    said = answers(policies.make(family, name), family, controller)
+    executors = list(controller.executors.values())
+    match family:
+        case "assign":
+            assert set(said) <= set(controller.executors)
+        case "arrange":
+            assert {type(one) for one in said} == {bool}
+        case "select":
+            policy = policies.make(family, name)
+            for executor in executors:
+                ranked, groups = list(policy.rank(executor, controller.world, 5.0)), list(executor.backlog.groups())
+                assert all(any(one is group for group in groups) for one in ranked)
+                assert len({id(one) for one in ranked}) == len(ranked) > 0
+        case "split":
+            sizes = iter(said)
+            for executor in executors:
+                for group in executor.backlog.groups():
+                    for room in range(-1, 12):
+                        size = next(sizes)
+                        assert 0 <= size <= min(len(group), 4)
+                        assert size == 0 or 2 * size + 1 <= room
+        case "eviction":
+            for executor, ranked in zip(executors, said, strict=True):
+                # All of them: the pool stops when there is room, and must find it if there is any.
+                assert sorted(ranked) == sorted(executor.pool.by_arrival())
+        case "prefetch":
+            for executor, ranked in zip(executors, said, strict=True):
+                assert set(ranked) <= {group.expert for group in executor.backlog.groups()}
+
+
+@CASES
+def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, rules: Rules) -> None:
+    costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
+    said = answers(policies.make(family, name), family, VirtualLine(rules, costs, pools_of(1, 70, 9)).controller)
+    assert all(not one for one in said) or family == "assign"
+
+
+@CASES
+def test_a_ranking_is_lazy_or_a_copy_so_that_it_may_be_broken_off(
+    family: str, name: str, controller: Controller
+) -> None:
+    if family in ("select", "eviction", "prefetch"):
+        policy = policies.make(family, name)
+        subject = controller.pools["cpu0"] if family == "eviction" else controller.executors["cpu0"]
+        ranking = policy.rank(subject, controller.world, 5.0)
+        assert isinstance(ranking, Iterator)
+        next(ranking, None)
+
+
+@pytest.mark.parametrize("family", policies.FAMILIES)
+def test_an_unknown_name_lists_the_folder(family: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        policies.make(family, "zzz")
+    assert str(caught.value) == f"there is no {family} policy 'zzz'; known: {', '.join(policies.names(family))}"
+    close = policies.names(family)[0][:-1] + "?"
+    with pytest.raises(ConfigError, match="did you mean"):
+        policies.make(family, close)
+
+
+def test_names_are_those_of_files_with_dashes() -> None:
+    assert {"makespan", "round-robin"} <= set(policies.names("assign"))
+    assert {"dependency", "fifo", "lru"} <= set(policies.names("eviction"))
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_strategy_names_one_policy_of_each_family(name: str) -> None:
+    for family in policies.FAMILIES:
+        assert policies.make(family, getattr(STRATEGIES[name], family))
