@@ -203,7 +203,7 @@ class Controller:
         verdict = worst(case.verdicts) if case.error is None else None
         # The order of the rules, not that of the clock: results do not depend on scheduling.
         order = self.router.order(case.request.component)
-        findings = tuple(sorted(case.findings.values(), key=lambda finding: order[finding.expert]))
+        findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
         result = Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error)
         self._commands.append(Reply(result))
 
@@ -231,6 +231,10 @@ class Controller:
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self.executors[event.executor]
+        if executor.batch and len(event.findings) != len(executor.batch):
+            said = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
+            self._run_failed(RunFailed(event.executor, said), now)
+            return
         batch = self._let_go(executor)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             case = self._cases[stage.request_id]

@@ -9,7 +9,7 @@ from coe.core import Batch, Finding, Request, Result
 
 
 class Why(StrEnum):
-    """Why an expert is loaded, the most urgent first; lanes serve in this order."""
+    """Why an expert is loaded. Lanes serve by urgency, and first come, first served within one."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
@@ -17,8 +17,12 @@ class Why(StrEnum):
 
     @property
     def urgency(self) -> int:
-        """0 for the most urgent."""
-        return list(Why).index(self)
+        """0 for the most urgent.
+
+        A prefetch is no less urgent than a demand: its executor may be waiting for it by now, and two other executors
+        whose demands take turns would keep it from ever being served.
+        """
+        return 1 if self is Why.INITIAL else 0
 
 
 # Commands

@@ -60,9 +60,10 @@ def pools_of(executors: int, capacity_bytes: int, workspace_bytes: int = 0) -> P
 class VirtualLine:
     """Carries out a controller's commands in virtual time and keeps a log of (seconds, what happened).
 
-    One lane serves loads, the most urgent first; evictions take no time. `findings` gives the label for (request id,
-    expert), else the expert's first label is said with score 1. `bad_loads` maps experts to how many loads fail,
-    `bad_stages` holds (request id, expert) that make any batch fail. `history` holds each event with its commands.
+    One lane serves loads by urgency, then first come, first served; an eviction takes `evict_s`. `findings` gives the
+    label for (request id, expert), else the expert's first label is said with score 1. `bad_loads` maps experts to how
+    many loads fail, `bad_stages` holds (request id, expert) that make any batch fail. `history` holds each event with
+    its commands.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class VirtualLine:
         findings: Mapping[tuple[int, str], str | Finding] | None = None,
         bad_loads: Mapping[str, int] | None = None,
         bad_stages: frozenset[tuple[int, str]] = frozenset(),
+        evict_s: float = 0.0,
     ) -> None:
         self.board = board
         table = CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
@@ -85,6 +87,7 @@ class VirtualLine:
         self.findings = dict(findings or {})
         self.bad_loads = dict(bad_loads or {})
         self.bad_stages = bad_stages
+        self.evict_s = evict_s
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}
         self.loads: list[Load] = []
@@ -140,7 +143,7 @@ class VirtualLine:
                     heapq.heappush(self._lane, (command.why.urgency, next(self._ties), command))
                 case Evict():
                     self._note(f"{command.pool} evict {command.expert}")
-                    self._at(self.now, Evicted(command.pool, command.expert))
+                    self._at(self.now + self.evict_s, Evicted(command.pool, command.expert))
                 case Run():
                     self._run(command)
                 case Reply():
