@@ -14,7 +14,7 @@ from coe.images import Item, natural
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What was measured of a run. `hit_ratio` is the share of stages that ran without a switch of their own, None without any."""
+    """What was measured of a run. `hit_ratio`: the share of stages that ran without a switch of their own, or None."""
 
     board: str
     strategy: str = ""

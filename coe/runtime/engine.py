@@ -104,6 +104,8 @@ class Engine:
     def submit(self, request: Request, source: Source) -> Future[Result]:
         """Take in an image; the future's result is its one reply, errors included."""
         job = _Job(request, source, Future())
+        # A reply cannot be called off: `cancel` on the future says no from here on.
+        job.future.set_running_or_notify_cancel()
         self._jobs[request.id] = job
         self._workers.submit(self._receive, job)
         return job.future
@@ -127,7 +129,7 @@ class Engine:
         for runs in self._runs.values():
             runs.put(None)
         for lane in self._lanes.values():
-            lane.put((100, next(self._turn), None))
+            lane.put((-2, next(self._turn), None))
         self._replies.put(None)
         for thread in self._threads:
             thread.join()

@@ -26,13 +26,19 @@ class Slot:
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB; None runs on whatever weights the skeleton has."""
+        if blob is not None:
+            self._bind(blob)
+        # Outside the lock: while a batch runs, the lane must be able to evict other experts. The one that runs is
+        # pinned, so nobody unbinds it.
+        with torch.inference_mode():
+            return self.kind.forward(self.module, images)
+
+    def _bind(self, blob: Blob) -> None:
         with self._lock:
-            if blob is not None and self._bound is not blob:
+            if self._bound is not blob:
                 for name, target in self._targets.items():
                     target.data = blob.tensors[name]
                 self._bound = blob
-            with torch.inference_mode():
-                return self.kind.forward(self.module, images)
 
     def unbind(self, blob: Blob | None = None) -> None:
         """Let go of a blob if it is the one that is bound (None: of whatever is), so that its memory can be freed."""
