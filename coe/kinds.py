@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,10 @@ class ModuleKind(Kind):
         if path.suffix == ".safetensors":
             return Foreign(load_tensors(path))
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
+            with warnings.catch_warnings():
+                # torch muses about pickle protocols before it refuses; the refusal is what counts.
+                warnings.simplefilter("ignore")
+                state = torch.load(path, map_location="cpu", weights_only=True)
         except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise StoreError(f"{path}: cannot be opened safely as weights ({reason})") from error

@@ -1,9 +1,12 @@
 """The mechanisms of the paper (sections 4.1 to 4.3) as timetables."""
 
+from itertools import pairwise
+
 import pytest
 from lines import arrive, board, cost, line_of, log_of
 
 from coe import config
+from coe.testing import rules_from
 
 # Start (section 4.1)
 
@@ -189,6 +192,36 @@ def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
     ]
 
 
+# Fan-out
+
+
+def test_branches_run_in_the_order_of_the_rules_and_all_must_pass() -> None:
+    line = line_of(board({"A": 1}, {"a": "[x, y, z]"}), 64, findings={(1, "y"): "bad"})
+    arrive(line, 10.0, "A")
+    arrive(line, 20.0, "A")
+    line.run()
+    assert log_of(line, after=20.0, without="cpu0 load") == [
+        (20.0, "cpu0 run a x1"),
+        (20.3, "cpu0 run x x1"),
+        (20.6, "cpu0 run y x1"),
+        (20.9, "cpu0 run z x1"),
+        (21.2, "reply 1 NG"),
+    ]
+    assert [finding.expert for finding in line.results[1].findings] == ["a", "x", "y", "z"]
+
+
+def test_branches_that_meet_again_in_forty_layers_are_walked_once() -> None:
+    layers = {f"{side}{layer}": f"[l{layer + 1}, r{layer + 1}]" for layer in range(39) for side in "lr"}
+    layers |= {"l39": "OK", "r39": "NG"}
+    lines = [f"  {name}: {{kind: k, labels: [ok], input: 8, then: {{ok: {then}}}}}" for name, then in layers.items()]
+    head = "board: b\ncomponents: {L: {inspect: l0}, R: {inspect: r0}}\nexperts:\n"
+    line = line_of(rules_from(head + "\n".join(lines)), 1000)
+    line.arrive(100.0, "L")
+    line.run()
+    assert line.results[0].verdict == "NG"
+    assert len(line.results[0].findings) == 79
+
+
 # Ours: no stage waits for ever
 
 
@@ -211,3 +244,17 @@ def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can
     line.run()
     # Half of what comes in each second can run: at the bound as much waits as was run before.
     assert line.results[waiting].latency_s <= 2 * config.GROUP_HOLD_S + 3.0
+
+
+def test_an_executor_whose_prefetch_waits_is_not_passed_over_for_the_demands_of_others_for_ever() -> None:
+    small, large = "ABCDEF", "UVWX"
+    rules = board(dict.fromkeys(small, 1.0) | dict.fromkeys(large, 0.5))
+    costs = {letter.lower(): cost(weights_bytes=6, per_image_s=0.5) for letter in small}
+    costs |= {letter.lower(): cost(weights_bytes=18) for letter in large}
+    line = line_of(rules, 22, executors=3, strategy="coserve-none", costs=costs)
+    for index in range(60):
+        arrive(line, 20.0, small[index % 6] + large[index % 4] + large[(index + 2) % 4])
+    line.run()
+    runs = [when for when, what in log_of(line, after=20.0) if what.startswith("cpu0 run")]
+    # The lane always has the demands of the two others; each may be served once or twice between.
+    assert max(later - earlier for earlier, later in pairwise(runs)) <= 5.0

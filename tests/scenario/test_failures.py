@@ -1,10 +1,13 @@
 """What goes wrong and what is made of it: each image still gets one reply, and the others go on."""
 
+from dataclasses import replace
+
 import pytest
 from lines import arrive, board, cost, line_of, log_of
 
 from coe import config
 from coe.core import Finding
+from coe.events import Command, Event, Finished
 from coe.testing import VirtualLine
 
 
@@ -127,6 +130,29 @@ def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> N
     said = [(finding.expert, finding.label) for finding in line.results[0].findings]
     assert said == [("a", "ok"), ("x", "smudge"), ("y", "ok")]
     assert line.results[1].verdict == "OK"
+
+
+def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alone() -> None:
+    line = line_of(board({"A": 2, "B": 1}), 24)
+    arrive(line, 10.0, "BAAAB")
+    handle = line.controller.handle
+
+    def shortened(event: Event, now: float) -> list[Command]:
+        if isinstance(event, Finished) and event.findings[0].expert == "a":
+            event = replace(event, findings=event.findings[1:])
+        return handle(event, now)
+
+    line.controller.handle = shortened  # type: ignore[method-assign]
+    line.run()
+    sentence = "expert 'a' failed: it gave 0 finding(s) for 1 image(s)"
+    assert errors_of(line) == {0: None, 1: sentence, 2: sentence, 3: sentence, 4: None}
+
+
+def test_a_finding_that_bears_the_name_of_another_expert_is_that_of_the_one_that_ran() -> None:
+    line = line_of(board({"A": 1}), 14, findings={(0, "a"): Finding("alias", "fp32", "bad", 1.0)})
+    arrive(line, 10.0, "A")
+    line.run()
+    assert line.results[0].verdict == "NG"
 
 
 def test_a_branch_that_fails_does_not_stop_the_other_branch() -> None:

@@ -5,7 +5,7 @@ import torch
 
 from apps.deeppcb import measures, tiles
 from apps.deeppcb.crops import Crops, Loaded, marked
-from apps.deeppcb.data import DataMissing, Defect, Pair, find, read, split_held_out
+from apps.deeppcb.data import DataMissing, Defect, find, read, split_held_out
 from apps.deeppcb.images import write
 from apps.deeppcb.patch_train import read_list, threshold, write_list
 from apps.deeppcb.patches import PatchResNet18

@@ -107,8 +107,8 @@ def test_torch_stays_where_weights_are(module: str) -> None:
     if outside(module, TORCH):
         for line, name in imports(MODULES[module], lazy=outside(module, LAZY_TORCH)):
             assert top(name) not in HEAVY, (
-                f"coe.{module}:{line} imports {name}: only {', '.join(sorted(TORCH))} and experts/ may; decisions, rules "
-                "and reports must start without it"
+                f"coe.{module}:{line} imports {name}: only {', '.join(sorted(TORCH))} and experts/ may; decisions, "
+                "rules and reports must start without it"
             )
 
 

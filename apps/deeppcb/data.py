@@ -1,0 +1,86 @@
+"""The DeepPCB lists and annotations as data. Only this file knows how the data set names its files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+LABELS = ("open", "short", "mousebite", "spur", "copper", "pin-hole")
+"""In the order of the data set's class ids 1 to 6."""
+
+
+class DataMissing(Exception):
+    """The images are not where they were looked for; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Defect:
+    """One annotated defect: `label` an index into LABELS, `xyxy` whole pixels of the tested image."""
+
+    label: int
+    xyxy: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One tested image with its defects, and the defect-free template aligned to it; both 640 x 640."""
+
+    key: str
+    group: str
+    tested: Path
+    template: Path
+    note: Path
+    defects: tuple[Defect, ...]
+
+
+def find(data: Path | None = None) -> Path:
+    """Return the folder of the data set: `data`, else $COE_DATA, else ../shared/data; itself or its `deeppcb`.
+
+    Raises DataMissing if there is no data set.
+    """
+    root = data or Path(os.environ.get("COE_DATA") or "../shared/data")
+    for folder in (root, root / "deeppcb"):
+        if (folder / "PCBData").is_dir() and (folder / "splits").is_dir():
+            return folder
+    raise DataMissing(f"no DeepPCB data under '{root}'; name the folder that holds 'deeppcb' with --data or COE_DATA")
+
+
+def read(folder: Path, split: str) -> list[Pair]:
+    """Return the pairs of a split, `trainval` or `test`, in the order of its list."""
+    pairs = []
+    for line in (folder / "splits" / f"{split}.txt").read_text(encoding="utf-8").split("\n"):
+        if not line.strip():
+            continue
+        image, note = line.split()
+        stem = folder / "PCBData" / image.removesuffix(".jpg")
+        pairs.append(
+            Pair(
+                key=stem.name,
+                group=image.split("/", 1)[0],
+                tested=stem.with_name(f"{stem.name}_test.jpg"),
+                template=stem.with_name(f"{stem.name}_temp.jpg"),
+                note=folder / "PCBData" / note,
+                defects=tuple(defects(folder / "PCBData" / note)),
+            )
+        )
+    return pairs
+
+
+def defects(path: Path) -> Iterable[Defect]:
+    """Yield the defects of an annotation file: a line each, x1 y1 x2 y2 class, whole pixels, classes from 1."""
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        if line.strip():
+            x1, y1, x2, y2, label = (int(word) for word in line.replace(",", " ").split())
+            yield Defect(label - 1, (x1, y1, x2, y2))
+
+
+def split_held_out(pairs: list[Pair], every: int) -> tuple[list[Pair], list[Pair]]:
+    """Part the pairs into those to train on and every `every`-th one of each group, held out."""
+    seen: dict[str, int] = {}
+    train, held = [], []
+    for pair in pairs:
+        seen[pair.group] = seen.get(pair.group, 0) + 1
+        (held if seen[pair.group] % every == 0 else train).append(pair)
+    return train, held

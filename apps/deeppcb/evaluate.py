@@ -1,0 +1,159 @@
+"""Measure the `deeppcb` board on the test list: verdicts by the public API, boxes by the data set's own measure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+from safetensors.torch import load_file
+
+from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
+from apps.deeppcb.measures import Shown, average_precision, best_score, mean_average_precision, score_at
+from apps.deeppcb.train import DETECTOR, HELD_OUT_EVERY
+from coe import rules
+from coe.core import Result, Verdict
+from coe.decoding import decode
+from coe.errors import CoeError
+from coe.inspector import Inspector, Picture
+from coe.store import Store
+from experts.yolov5 import YoloV5
+
+IOU = 0.33
+"""A detection is right from this overlap on, as the data set's authors measure."""
+
+PUBLISHED = {"map33": 0.986, "f_score": 0.982}
+LEAST_SCORE = 0.005
+
+
+def judge(pairs: list[Pair], store: Path | None, memory: str) -> list[Result]:
+    """Inspect tested images and templates as a line would; `Request.image` is `bad/...` or `good/...`."""
+    pictures = [
+        Picture(path, pair.group, serial=pair.key, name=f"{truth}/{path.name}")
+        for pair in pairs
+        for path, truth in ((pair.tested, "bad"), (pair.template, "good"))
+    ]
+    with Inspector("deeppcb", store=store, memory=memory) as line:
+        return list(line.stream(pictures))
+
+
+def detect(pairs: list[Pair], store: Path | None) -> list[Shown]:
+    """Run the detector alone over the tested images, keeping boxes of nearly any score, as average precision wants."""
+    expert = rules.load("deeppcb").experts[DETECTOR]
+    kind = YoloV5("n", threshold=LEAST_SCORE)
+    module = kind.skeleton(expert)
+    module.load_state_dict(load_file(Store(store).path(expert.weights)))
+    shown = []
+    with torch.inference_mode():
+        for pair in pairs:
+            prepared = kind.preprocess(decode(pair.tested), expert)
+            outputs = kind.forward(module, torch.from_numpy(prepared.pixels)[None])
+            boxes = kind.postprocess(outputs, [prepared], expert)[0].boxes
+            shown.append(
+                Shown(
+                    true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
+                    true_labels=np.array([defect.label for defect in pair.defects], np.int64),
+                    boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
+                    labels=np.array([expert.labels.index(box.label) for box in boxes], np.int64),
+                    scores=np.array([box.score for box in boxes], np.float64),
+                )
+            )
+    return shown
+
+
+def verdict_counts(results: list[Result]) -> dict[str, dict[str, int]]:
+    """Return for each component, and for `all`, how many bad and good images got which verdict."""
+    counts: dict[str, Counter[str]] = {}
+    for result in results:
+        truth = result.request.image.split("/", 1)[0]
+        said = result.verdict.value if result.verdict else "error"
+        for name in (result.request.component, "all"):
+            counts.setdefault(name, Counter())[f"{truth} {said}"] += 1
+    return {name: dict(counter) for name, counter in sorted(counts.items())}
+
+
+def rates(counts: dict[str, int]) -> dict[str, float]:
+    """Return the escape rate (bad images called OK) and the false-call rate (good images called NG or REVIEW)."""
+    bad = sum(count for words, count in counts.items() if words.startswith("bad "))
+    good = sum(count for words, count in counts.items() if words.startswith("good "))
+    escaped = counts.get(f"bad {Verdict.OK.value}", 0)
+    called = good - counts.get(f"good {Verdict.OK.value}", 0)
+    return {"escape_rate": escaped / max(1, bad), "false_call_rate": called / max(1, good)}
+
+
+def boxes_report(shown: list[Shown], held: list[Shown]) -> dict[str, Any]:
+    """Return the measures of the boxes; the threshold of `f_score` was chosen on held-out training images."""
+    chosen = best_score(held, IOU)
+    tested = score_at(shown, chosen.threshold, IOU)
+    shipped = score_at(shown, YoloV5("n").threshold, IOU)
+    return {
+        "map33": mean_average_precision(shown, len(LABELS), IOU),
+        "map50": mean_average_precision(shown, len(LABELS), 0.5),
+        "ap33": {label: average_precision(shown, place, IOU) for place, label in enumerate(LABELS)},
+        "f_score": tested.f,
+        "at_chosen_threshold": dataclasses.asdict(tested),
+        "at_shipped_threshold": {**dataclasses.asdict(shipped), "f": shipped.f},
+        "best_f_on_test": best_score(shown, IOU).f,
+        "boxes": sum(len(image.true_boxes) for image in shown),
+    }
+
+
+def show(console: Console, counts: dict[str, dict[str, int]], boxes: dict[str, Any]) -> None:
+    """Print both tables."""
+    columns = [f"{truth} {said}" for truth in ("bad", "good") for said in ("NG", "REVIEW", "OK", "error")]
+    table = Table("board type", *columns, "escapes", "false calls", title="verdicts (images)")
+    for name, count in counts.items():
+        rate = rates(count)
+        cells = [str(count.get(column, 0)) for column in columns]
+        table.add_row(name, *cells, f"{rate['escape_rate']:.2%}", f"{rate['false_call_rate']:.2%}")
+    console.print(table)
+    table = Table("measure", "here", "published", title=f"boxes ({boxes['boxes']} defects)")
+    table.add_row(f"mAP at IoU {IOU}", f"{boxes['map33']:.2%}", f"{PUBLISHED['map33']:.1%}")
+    table.add_row(f"F-score at IoU {IOU}", f"{boxes['f_score']:.2%}", f"{PUBLISHED['f_score']:.1%}")
+    table.add_row("mAP at IoU 0.5", f"{boxes['map50']:.2%}", "-")
+    for label, value in boxes["ap33"].items():
+        table.add_row(f"  AP of {label} at IoU {IOU}", "-" if value is None else f"{value:.2%}", "-")
+    console.print(table)
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/deeppcb"),
+    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
+) -> None:
+    """Measure verdicts and boxes of the DeepPCB board on the test list.
+
+    An escape is a defective image that the line calls OK; a false call is a good one that it calls NG or REVIEW.
+    REVIEW counts as called, since a person looks at it.
+    """
+    console = Console()
+    try:
+        folder = find(data)
+        pairs = read(folder, "test")
+        held = split_held_out(read(folder, "trainval"), HELD_OUT_EVERY[DETECTOR])[1]
+        started = time.monotonic()
+        counts = verdict_counts(judge(pairs, store, memory))
+        line_s = time.monotonic() - started
+        boxes = boxes_report(detect(pairs, store), detect(held, store))
+    except (DataMissing, CoeError) as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+    show(console, counts, boxes)
+    out.mkdir(parents=True, exist_ok=True)
+    summary = {"verdicts": counts, "rates": rates(counts["all"]), "line_s": line_s, "boxes": boxes}
+    (out / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    console.print(f"{2 * len(pairs)} images in {line_s:.0f} s; figures in {out / 'evaluation.json'}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,56 @@
+"""Write the table of test images that `coe-inspect` reads; no image is copied."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apps.deeppcb.data import DataMissing, Pair, find, read
+
+LINK = "data"
+"""A link beside the table that leads to the data set: a table may only name images under its own folder."""
+
+
+def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
+    """Write `out/images.csv`: each tested image (defective) and its template (good); returns the table's path.
+
+    The serial is the image's key with `-bad` or `-good`, so that the truth can be read off a report.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    link = out / LINK
+    if link.is_symlink():
+        link.unlink()
+    link.symlink_to(folder.resolve(), target_is_directory=True)
+    table = out / "images.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("path", "component", "serial", "refdes"))
+        for pair in pairs:
+            for image, truth in ((pair.tested, "bad"), (pair.template, "good")):
+                inside = Path(LINK, image.relative_to(folder)).as_posix()
+                writer.writerow((inside, pair.group, f"{pair.key}-{truth}", pair.group))
+    return table
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for images.csv.")] = Path("build/deeppcb/test"),
+    split: Annotated[str, typer.Option(help="test or trainval")] = "test",
+) -> None:
+    """Write the table of DeepPCB images for `coe-inspect --board deeppcb --images <out>/images.csv`."""
+    try:
+        folder = find(data)
+    except DataMissing as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    pairs = read(folder, split)
+    table = write(folder, pairs, out)
+    typer.echo(f"{table}: {2 * len(pairs)} images, {len(pairs)} of them defective")
+
+
+if __name__ == "__main__":
+    typer.run(main)

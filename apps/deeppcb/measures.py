@@ -1,0 +1,109 @@
+"""How good detections are: precision, recall, F-score, average precision. Boxes are x1, y1, x2, y2 in pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One image: what is there, (n, 4) and (n,), and what was detected, (m, 4), (m,) and (m,) scores."""
+
+    true_boxes: Numbers
+    true_labels: NDArray[np.int64]
+    boxes: Numbers
+    labels: NDArray[np.int64]
+    scores: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """At one threshold: of what was detected the share that is right, of what is there the share that was found."""
+
+    threshold: float
+    precision: float
+    recall: float
+
+    @property
+    def f(self) -> float:
+        """The harmonic mean of precision and recall; 0 if both are."""
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+def overlap(first: Numbers, second: Numbers) -> Numbers:
+    """Return the intersection over union of each of (n, 4) with each of (m, 4): (n, m)."""
+    low = np.maximum(first[:, None, :2], second[None, :, :2])
+    high = np.minimum(first[:, None, 2:], second[None, :, 2:])
+    common = np.clip(high - low, 0, None).prod(axis=2)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).prod(axis=1) for boxes in (first, second)]
+    return np.asarray(common / np.maximum(areas[0][:, None] + areas[1][None, :] - common, 1e-9), dtype=np.float64)
+
+
+def hits(image: Shown, least: float) -> NDArray[np.bool_]:
+    """Say of each detection whether it is right: of the same label as a true box, overlapping it by more than `least`.
+
+    The best-scored detection takes the true box that it overlaps most; a true box can be taken once.
+    """
+    right = np.zeros(len(image.scores), bool)
+    if not len(image.true_boxes) or not len(image.scores):
+        return right
+    overlaps = overlap(image.boxes, image.true_boxes)
+    overlaps[image.labels[:, None] != image.true_labels[None, :]] = 0
+    for place in np.argsort(-image.scores, kind="stable"):
+        best = int(overlaps[place].argmax())
+        if overlaps[place, best] > least:
+            right[place] = True
+            overlaps[:, best] = 0
+    return right
+
+
+def average_precision(images: Sequence[Shown], label: int, least: float) -> float | None:
+    """Return the area under precision over recall of one label, precision made monotonic; None if it never occurs."""
+    count = sum(int((image.true_labels == label).sum()) for image in images)
+    if not count:
+        return None
+    right = np.concatenate([hits(image, least)[image.labels == label] for image in images])
+    scores = np.concatenate([image.scores[image.labels == label] for image in images])
+    right = right[np.argsort(-scores, kind="stable")]
+    found = np.cumsum(right)
+    precision = found / np.arange(1, len(right) + 1)
+    # At each recall, the best precision that any lower threshold still reaches.
+    reached = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(reached[right].sum() / count)
+
+
+def mean_average_precision(images: Sequence[Shown], labels: int, least: float) -> float:
+    """Return the mean over the labels that occur."""
+    values = [average_precision(images, label, least) for label in range(labels)]
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else 0.0
+
+
+def score_at(images: Sequence[Shown], threshold: float, least: float) -> Score:
+    """Return precision and recall over all labels of the detections scored `threshold` or more."""
+    right = np.concatenate([hits(image, least) for image in images])
+    scores = np.concatenate([image.scores for image in images])
+    there = sum(len(image.true_boxes) for image in images)
+    return _score(right, scores, threshold, there)
+
+
+def best_score(images: Sequence[Shown], least: float) -> Score:
+    """Return the score at the threshold of the greatest F-score."""
+    right = np.concatenate([hits(image, least) for image in images])
+    scores = np.concatenate([image.scores for image in images])
+    there = sum(len(image.true_boxes) for image in images)
+    candidates = [_score(right, scores, float(limit), there) for limit in np.arange(0.05, 0.96, 0.01)]
+    return max(candidates, key=lambda candidate: candidate.f)
+
+
+def _score(right: NDArray[np.bool_], scores: Numbers, threshold: float, there: int) -> Score:
+    kept = scores >= threshold
+    found = int(right[kept].sum())
+    return Score(threshold, found / max(1, int(kept.sum())), found / max(1, there))

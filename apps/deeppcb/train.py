@@ -1,0 +1,201 @@
+"""Train the experts of the `deeppcb` board and put them into the store.
+
+Made for two CPU cores: the detector sees small tiles and not whole images, and the classifier of each board type is
+tuned from one that was trained on all of them. What is held out comes from the training list; the test list is not
+touched here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from safetensors.torch import save_file
+
+from apps.deeppcb import data as deeppcb
+from apps.deeppcb import patch_train, tiles
+from coe import kinds, rules
+from coe.core import Expert
+from coe.errors import CoeError
+from coe.kinds import Trained, TrainingPlan
+from coe.store import Store
+from experts.yolov5 import YoloV5
+
+DETECTOR = "pcb-defects"
+ANY = "board-any"
+HELD_OUT_EVERY = {DETECTOR: 20, ANY: 10}
+
+# A mirrored board is a board; grey levels are always the same two, and every tile has the scale of the real image.
+DETECTOR_AUGMENT = {
+    "flipud": 0.5,
+    "fliplr": 0.5,
+    "translate": 0.0,
+    "scale": 0.0,
+    "hsv_h": 0.0,
+    "hsv_s": 0.0,
+    "hsv_v": 0.0,
+}
+
+
+def train_detector(
+    expert: Expert,
+    pairs: list[deeppcb.Pair],
+    out: Path,
+    *,
+    size: int,
+    plan_epochs: int,
+    batch: int,
+    rate: float,
+    seed: int,
+    threads: int,
+    init: Path | None,
+    minutes: float,
+) -> Trained:
+    """Train the shared detector on tiles of `size` pixels; it runs on whole images afterwards.
+
+    With `minutes` the training ends then, its learning rate at its lowest, however many epochs that makes.
+    """
+    training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[DETECTOR])
+    cut = tiles.cut({"train": training, "val": held}, out / f"tiles-{size}", size=size, templates=0.15, seed=seed)
+    small = Expert(expert.id, expert.kind, expert.labels, size, expert.weights)
+    plan = TrainingPlan(
+        data=cut,
+        work=out / "detector",
+        epochs=plan_epochs,
+        batch=batch,
+        learning_rate=rate,
+        seed=seed,
+        threads=threads,
+        init=init,
+    )
+    settings = {**DETECTOR_AUGMENT, "time": minutes / 60} if minutes else DETECTOR_AUGMENT
+    return YoloV5("n", augment=settings).train(small, plan, _say(expert.id))
+
+
+def train_classifier(
+    expert: Expert,
+    pairs: list[deeppcb.Pair],
+    out: Path,
+    *,
+    epochs: int,
+    rate: float,
+    seed: int,
+    threads: int,
+    init: Path | None = None,
+) -> Trained:
+    """Train one classifier on pairs of the board types that it is for."""
+    training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[ANY])
+    listed = patch_train.write_list(out / f"{expert.id}.csv", {"train": training, "val": held})
+    plan = TrainingPlan(
+        data=listed,
+        work=out / expert.id,
+        epochs=epochs,
+        batch=32,
+        learning_rate=rate,
+        seed=seed,
+        threads=threads,
+        init=init,
+    )
+    return kinds.resolve(expert.kind).train(expert, plan, _say(expert.id))
+
+
+def _say(name: str) -> kinds.Progress:
+    started = time.monotonic()
+
+    def progress(done: int, of: int, measures: dict[str, float]) -> None:
+        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
+        typer.echo(f"{name}: epoch {done}/{of}, {time.monotonic() - started:.0f} s  {words}")
+
+    return progress
+
+
+def _keep(store: Store, expert: Expert, trained: Trained, source: str) -> None:
+    manifest = store.put(
+        expert.weights,
+        kind=expert.kind,
+        labels=expert.labels,
+        input_size=expert.input_size,
+        state=trained.state,
+        metrics=trained.metrics,
+        source=source,
+    )
+    measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
+    typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for tiles and checkpoints.")] = Path("build/deeppcb"),
+    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    only: Annotated[str, typer.Option(help="Train only 'detector' or only 'classifiers'.")] = "",
+    epochs: Annotated[int, typer.Option(help="Epochs of the detector.")] = 8,
+    tile: Annotated[int, typer.Option(help="Pixels a side of the detector's tiles, a multiple of 32.")] = 192,
+    batch: Annotated[int, typer.Option(help="Tiles a step of the detector.")] = 16,
+    rate: Annotated[float, typer.Option(help="Learning rate of the detector.")] = 0.002,
+    init: Annotated[Path | None, typer.Option(help="Safetensors from which the detector starts.")] = None,
+    minutes: Annotated[float, typer.Option(help="End the detector's training after so long; 0: by --epochs.")] = 0.0,
+    classifier_epochs: Annotated[int, typer.Option(help="Times 25 steps of the common classifier.")] = 48,
+    tune_epochs: Annotated[int, typer.Option(help="Times 25 steps of each board type's own.")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+) -> None:
+    """Train the DeepPCB detector and the classifiers, and put them into the store."""
+    try:
+        if only not in ("", "detector", "classifiers"):
+            raise deeppcb.DataMissing(f"--only is 'detector' or 'classifiers', not '{only}'")
+        pairs = deeppcb.read(deeppcb.find(data), "trainval")
+        experts, target = rules.load("deeppcb").experts, Store(store)
+        out.mkdir(parents=True, exist_ok=True)
+        if only != "classifiers":
+            expert = experts[DETECTOR]
+            trained = train_detector(
+                expert,
+                pairs,
+                out,
+                size=tile,
+                plan_epochs=epochs,
+                batch=batch,
+                rate=rate,
+                seed=seed,
+                threads=threads,
+                init=init,
+                minutes=minutes,
+            )
+            _keep(target, expert, trained, f"apps.deeppcb.train, {tile} pixel tiles")
+        if only != "detector":
+            trained = train_classifier(
+                experts[ANY], pairs, out, epochs=classifier_epochs, rate=2e-3, seed=seed, threads=threads
+            )
+            start = out / f"{ANY}.safetensors"
+            save_file(trained.state, start)
+            _keep(target, experts[ANY], trained, "apps.deeppcb.train, all board types")
+            tune(experts, pairs, target, out, start, epochs=tune_epochs, seed=seed, threads=threads)
+    except (deeppcb.DataMissing, CoeError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+
+
+def tune(
+    experts: dict[str, Expert],
+    pairs: list[deeppcb.Pair],
+    store: Store,
+    out: Path,
+    start: Path,
+    *,
+    epochs: int,
+    seed: int,
+    threads: int,
+) -> None:
+    """Tune a classifier for each board type that has images, from the one trained on all."""
+    for group in sorted({pair.group for pair in pairs}):
+        expert = experts[group.replace("group", "board-")]
+        own = [pair for pair in pairs if pair.group == group]
+        trained = train_classifier(expert, own, out, epochs=epochs, rate=3e-4, seed=seed, threads=threads, init=start)
+        _keep(store, expert, trained, f"apps.deeppcb.train, {ANY} tuned on {group}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

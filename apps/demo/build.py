@@ -1,0 +1,156 @@
+"""Make the demo board: `python -m apps.demo.build` renders its images and trains its experts into the store.
+
+What is there already is not made again; a fingerprint of the recipe, the renderer and the seed decides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import queue
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from apps.demo import work
+from apps.demo.production import lot, truth_file
+from apps.demo.recipe import recipe, renderer
+from coe import rules
+from coe.errors import CoeError, StoreError
+from coe.store import Store
+
+IMAGES = Path("build/demo/images")
+
+
+def missing_experts(store: Store, seed: int, quick: bool) -> list[str]:
+    """Return the experts whose weights are not in the store, or came from another recipe; those to start from first."""
+    names = []
+    for name, expert in rules.load(work.BOARD).experts.items():
+        try:
+            made = store.manifest(expert.weights).source == work.source_of(name, seed, quick)
+        except StoreError:
+            made = False
+        if not made:
+            names.append(name)
+    # a detector takes longest, so it starts first
+    return sorted(names, key=lambda name: (recipe(name).init is not None, -recipe(name).epochs))
+
+
+def build(
+    images: Path,
+    store: Store,
+    *,
+    seed: int = 1,
+    boards: int = 6,
+    quick: bool = False,
+    force: bool = False,
+    only: set[str] | None = None,
+    workers: int | None = None,
+    console: Console | None = None,
+) -> dict[str, dict[str, float]]:
+    """Render `boards` boards into `images` and train what is missing; returns the measures of what was trained.
+
+    `only` limits the training to these experts (and leaves the others as they are), `workers` is the number of
+    processes (None: a core each). Raises CoeError if a training fails.
+    """
+    console = console or Console(stderr=True)
+    known = list(rules.load(work.BOARD).experts)
+    todo = known if force else missing_experts(store, seed, quick)
+    todo = [name for name in todo if only is None or name in only]
+    mark = f"{renderer()} seed {seed} boards {boards}"
+    mark_file = work.mark_file(images)
+    shoot = force or not mark_file.is_file() or mark_file.read_text() != mark + "\n" or not truth_file(images).is_file()
+    if not todo and not shoot:
+        console.print(f"demo board: all there ({images}, {store.root})")
+        return {}
+    count = workers or min(os.cpu_count() or 1, 8)
+    context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
+    reports = context.Queue()
+    columns = (
+        TextColumn("{task.description:<16}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    trained: dict[str, dict[str, float]] = {}
+    with (
+        ProcessPoolExecutor(count, mp_context=context, initializer=work.start, initargs=(reports,)) as pool,
+        Progress(*columns, console=console) as progress,
+    ):
+        under_way: dict[Future[dict[str, float] | None], str] = {}
+        if shoot:
+            under_way[pool.submit(work.photograph_lot, lot(boards, seed), images, mark)] = "boards"
+        waiting = list(todo)
+        bars: dict[str, TaskID] = {}
+        while waiting or under_way:
+            for name in list(waiting):
+                if recipe(name, quick).init not in {*waiting, *under_way.values()}:
+                    folder = images.parent / "training"
+                    source = work.source_of(name, seed, quick)
+                    job = pool.submit(work.train_expert, name, folder, store.root, seed, quick, source)
+                    under_way[job] = name
+                    waiting.remove(name)
+            finished, _ = wait(under_way, timeout=0.2, return_when=FIRST_COMPLETED)
+            _show(reports, progress, bars)
+            for job in finished:
+                name = under_way.pop(job)
+                if error := job.exception():
+                    pool.shutdown(cancel_futures=True)
+                    raise error if isinstance(error, CoeError) else CoeError(f"demo board, {name}: {error}") from error
+                if measures := job.result():
+                    trained[name] = measures
+                    if not console.is_terminal:  # where no bar can move, say at least what is done
+                        console.print(f"demo board: trained {name} ({len(trained)} of {len(todo)})")
+        _show(reports, progress, bars)
+    return trained
+
+
+def _show(reports: queue.Queue[work.Report], progress: Progress, bars: dict[str, TaskID]) -> None:
+    """Bring the bars up to what the workers last said."""
+    while True:
+        try:
+            report = reports.get_nowait()
+        except queue.Empty:
+            return
+        if report.job not in bars:
+            bars[report.job] = progress.add_task(report.job, note="")
+        bar = bars[report.job]
+        progress.update(bar, completed=report.done, total=report.total, note=report.note)
+        if report.done >= report.total:
+            progress.stop_task(bar)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Build what the options ask for."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo.build", description=__doc__)
+    parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' images go (%(default)s)")
+    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--boards", type=int, default=6, help="how many boards to render (%(default)s)")
+    parser.add_argument("--workers", type=int, help="processes of one thread each (one a core)")
+    parser.add_argument("--only", action="append", metavar="EXPERT", help="train this expert alone; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="train next to nothing, to try the rest")
+    parser.add_argument("--force", action="store_true", help="make everything again")
+    options = parser.parse_args(arguments)
+    begun = time.perf_counter()
+    trained = build(
+        options.images,
+        Store(options.store),
+        seed=options.seed,
+        boards=options.boards,
+        quick=options.quick,
+        force=options.force,
+        only=set(options.only) if options.only else None,
+        workers=options.workers,
+    )
+    took, cpu = time.perf_counter() - begun, sum(os.times()[:4])
+    print(f"demo board ready: {len(trained)} experts trained, {took:.0f} s, {cpu:.0f} s of CPU time")
+    print(f"next: coe-inspect --board demo --images {options.images} --out results/demo")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+"""How well the demo board is inspected: `python -m apps.demo.evaluate` on boards that no expert learned from.
+
+Two lots are rendered and inspected through the public API: one as it comes off a line, where most parts are good, and
+one in which every third part has a defect, so that each defect is seen often enough to count. A verdict is right if
+it is OK for a good part and NG for a bad one; REVIEW is never counted as right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from apps.demo.production import Place, lot, take
+from coe.core import Result, Verdict
+from coe.inspector import Inspector, Picture
+
+FIRST_SEED = 9001
+"""Lots for evaluation start here, far from the seeds of training and of the boards that are shown."""
+
+
+@dataclass(slots=True)
+class Count:
+    """Verdicts against the truth. `escapes` are bad parts called OK, `false_calls` good parts called NG."""
+
+    good: int = 0
+    bad: int = 0
+    escapes: int = 0
+    false_calls: int = 0
+    good_reviewed: int = 0
+    bad_reviewed: int = 0
+    errors: int = 0
+
+    def add(self, defect: str, result: Result) -> None:
+        """Count one result of a part whose defect ("" for none) is known."""
+        self.errors += result.verdict is None
+        if defect:
+            self.bad += 1
+            self.escapes += result.verdict is Verdict.OK
+            self.bad_reviewed += result.verdict is Verdict.REVIEW
+        else:
+            self.good += 1
+            self.false_calls += result.verdict is Verdict.NG
+            self.good_reviewed += result.verdict is Verdict.REVIEW
+
+    @property
+    def images(self) -> int:
+        """Parts that were inspected."""
+        return self.good + self.bad
+
+    @property
+    def wrong(self) -> int:
+        """Verdicts that are not the truth."""
+        return self.escapes + self.false_calls + self.good_reviewed + self.bad_reviewed + self.errors
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right verdicts."""
+        return 1 - self.wrong / self.images if self.images else 1.0
+
+
+Counts = dict[str, Count]
+
+
+def inspect(line: Inspector, places: Iterable[Place]) -> Iterator[tuple[Place, Result]]:
+    """Photograph and inspect places; yields each with its result, as they are ready."""
+    known: dict[str, Place] = {}
+
+    def pictures() -> Iterator[Picture]:
+        for place in places:
+            known[place.file] = place
+            yield Picture(take(place), place.component, place.serial, place.refdes, place.file, "RGB")
+
+    for result in line.stream(pictures()):
+        yield known.pop(result.request.image), result
+
+
+def tally(results: Iterable[tuple[Place, Result]]) -> tuple[Counts, Counts]:
+    """Count results by component and by defect ("ok" for none)."""
+    by_component: Counts = {}
+    by_defect: Counts = {}
+    for place, result in results:
+        by_component.setdefault(place.component, Count()).add(place.defect, result)
+        by_defect.setdefault(place.defect or "ok", Count()).add(place.defect, result)
+    return by_component, by_defect
+
+
+def total(counts: Counts) -> Count:
+    """Return the sum of counts."""
+    result = Count()
+    for count in counts.values():
+        for name, value in asdict(count).items():
+            setattr(result, name, getattr(result, name) + value)
+    return result
+
+
+def _table(title: str, counts: Counts) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in ("good", "bad", "escapes", "false calls", "review: good", "review: bad", "right"):
+        table.add_column(name, justify="right")
+    for name, count in [*sorted(counts.items()), ("all", total(counts))]:
+        numbers = (count.good, count.bad, count.escapes, count.false_calls, count.good_reviewed, count.bad_reviewed)
+        table.add_row(name, *map(str, numbers), f"{count.accuracy:.2%}", style="bold" if name == "all" else "")
+    return table
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Evaluate and print; exit status 1 if fewer than `--at-least` of the verdicts are right."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo.evaluate", description=__doc__)
+    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
+    parser.add_argument("--boards", type=int, default=12, help="boards of each lot (%(default)s)")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--memory", default="1.5GiB")
+    parser.add_argument("--at-least", type=float, default=0.97, metavar="SHARE")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    options = parser.parse_args(arguments)
+    console = Console()
+    report: dict[str, dict[str, object]] = {}
+    lots = {
+        "as on a line": lot(options.boards, options.seed),
+        "every third part defective": lot(options.boards, options.seed + 1, defective=1 / 3),
+    }
+    shares = []
+    with Inspector("demo", store=options.store, memory=options.memory) as line:
+        for name, places in lots.items():
+            outcomes = list(inspect(line, places))
+            by_component, by_defect = tally(outcomes)
+            whole = total(by_component)
+            shares.append(whole.accuracy)
+            report[name] = {"images": whole.images, "accuracy": whole.accuracy, **asdict(whole)}
+            if not options.json:
+                console.print(_table(f"{name}: by component", by_component))
+                console.print(_table(f"{name}: by defect", by_defect))
+                for place, result in outcomes:
+                    if result.verdict is not (Verdict.NG if place.defect else Verdict.OK):
+                        said = ", ".join(f"{f.expert} {f.label} {f.score:.2f}" for f in result.findings)
+                        console.print(
+                            f"  {place.file} {place.defect or 'ok'}: {result.verdict} ({said or result.error})"
+                        )
+    if options.json:
+        print(json.dumps(report, indent=2))
+    sys.exit(0 if min(shares) >= options.at_least else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""How much each expert of the demo board learns from, and for how long; what is made anew when any of it changes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from apps.demo.lessons import Amount
+from coe.core import Expert
+
+SOURCES = ("canvas", "light", "pcb", "site", "chips", "leaded", "cans", "render", "lessons", "production", "recipe")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Training of one expert; `init` is the expert whose weights it starts from."""
+
+    amount: Amount
+    epochs: int
+    batch: int
+    learning_rate: float
+    init: str | None = None
+
+
+FIRST_BODY = Recipe(Amount(ok=60, damage=60, other=12), 6, 16, 1e-3)
+NEXT_BODY = Recipe(Amount(ok=36, damage=36, other=10), 4, 16, 8e-4, init="chip-resistor")
+FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15), 14, 4, 2e-3)
+NEXT_DETECTOR = Recipe(Amount(ok=14, damage=0, other=14), 8, 4, 2e-3, init="solder-joints")
+
+RECIPES: dict[str, Recipe] = {
+    "chip-resistor": FIRST_BODY,
+    "solder-joints": FIRST_DETECTOR,
+    "polarity": NEXT_DETECTOR,
+}
+"""The first body and the first detector start from nothing, the others from one of them."""
+
+
+def recipe(expert: str, quick: bool = False) -> Recipe:
+    """Return the recipe of an expert; a quick one trains too little to be of use, in seconds (for trying the rest)."""
+    full = RECIPES.get(expert, NEXT_BODY)
+    return replace(full, amount=Amount(4, 4, 2), epochs=1) if quick else full
+
+
+def fingerprint(expert: Expert, seed: int, quick: bool = False) -> str:
+    """Return what identifies an expert's training: the recipe, the renderer, the seed, and what it starts from."""
+    own = recipe(expert.id, quick)
+    words = (expert.id, expert.kind, expert.labels, expert.input_size, own, own.init and recipe(own.init, quick), seed)
+    return hashlib.sha256(f"{renderer()}{words!r}".encode()).hexdigest()[:16]
+
+
+@cache
+def renderer() -> str:
+    """Return the digest of the code that makes the pictures."""
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+    return digest.hexdigest()[:16]

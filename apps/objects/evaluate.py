@@ -1,0 +1,71 @@
+"""Measure the `objects` board on the test part, through the public API."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from apps.objects.data import DataMissing, Photo, find, read
+from coe.core import Result, Verdict
+from coe.errors import CoeError
+from coe.inspector import Inspector, Picture
+
+
+def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) -> list[Result]:
+    """Inspect the photos as a line would; `Request.image` is the photo's path inside the data set."""
+    pictures = [Picture(folder / photo.inside, photo.component, name=photo.inside.as_posix()) for photo in photos]
+    with Inspector("objects", store=store, memory=memory) as line:
+        return list(line.stream(pictures))
+
+
+def counted(photos: list[Photo], results: list[Result]) -> dict[str, dict[str, int]]:
+    """Return for each type, and for `all`, how many photos of which truth got which verdict."""
+    truths = {photo.inside.as_posix(): photo.label for photo in photos}
+    counts: dict[str, Counter[str]] = {}
+    for result in results:
+        said = result.verdict.value if result.verdict else "error"
+        for name in (result.request.component, "all"):
+            counts.setdefault(name, Counter())[f"{truths[result.request.image]} {said}"] += 1
+    return {name: dict(counter) for name, counter in sorted(counts.items())}
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/objects"),
+    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
+) -> None:
+    """Measure verdicts of the object types on the test part: 18 photos of one, 11 of the other.
+
+    An escape is an anomaly that the line calls OK; a false call is a normal photo that it calls NG or REVIEW.
+    """
+    console = Console()
+    try:
+        folder = find(data)
+        photos = read(folder, "test")
+        counts = counted(photos, judge(folder, photos, store, memory))
+    except (DataMissing, CoeError) as error:
+        console.print(str(error), style="red", markup=False)
+        raise typer.Exit(2) from error
+    table = Table("type", "photos", "right", "escapes", "false calls", title="verdicts")
+    for name, count in counts.items():
+        bad = sum(number for words, number in count.items() if words.startswith("anomaly "))
+        good = sum(number for words, number in count.items() if words.startswith("normal "))
+        escapes = count.get(f"anomaly {Verdict.OK.value}", 0)
+        false_calls = good - count.get(f"normal {Verdict.OK.value}", 0)
+        right = bad + good - escapes - false_calls
+        table.add_row(name, str(bad + good), str(right), f"{escapes} of {bad}", f"{false_calls} of {good}")
+    console.print(table)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "evaluation.json").write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,96 @@
+"""Train the experts of the `objects` board, one classifier for each type, and put them into the store.
+
+The data is small (82 and 63 photos to train on) and there are no weights to start from, so the photos are varied as
+far as the labels allow: an object may lie anyhow, but it is never blotted out, because a missing part is the anomaly.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apps.objects.data import TYPES, DataMissing, find, read
+from coe import rules
+from coe.core import Expert
+from coe.errors import CoeError
+from coe.kinds import Progress, TrainingPlan
+from coe.store import Store
+from experts.augment import Augment
+from experts.resnet import ResNet
+
+AUGMENT = Augment(
+    mirror_x=True, mirror_y=True, shift=0.08, scale=0.12, rotate=180.0, gain=0.25, offset=0.12, noise=0.02
+)
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for what training writes.")] = Path("build/objects"),
+    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = 60,
+    batch: Annotated[int, typer.Option(help="Photos a step.")] = 16,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
+    held_out: Annotated[float, typer.Option(help="Share of the training photos kept apart to choose the epoch.")] = 0.2,
+    threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+) -> None:
+    """Train a classifier for each object type on the training part; the test part is not touched."""
+    try:
+        folder = find(data)
+        experts = rules.load("objects").experts
+        for name in TYPES:
+            expert = experts[name]
+            plan = TrainingPlan(
+                data=linked(folder, name, out / name / "photos"),
+                work=out / name,
+                epochs=epochs,
+                batch=batch,
+                learning_rate=rate,
+                seed=seed,
+                threads=threads,
+                held_out=held_out,
+            )
+            trained = ResNet(18, augment=AUGMENT).train(expert, plan, _say(expert))
+            manifest = Store(store).put(
+                expert.weights,
+                kind=expert.kind,
+                labels=expert.labels,
+                input_size=expert.input_size,
+                state=trained.state,
+                metrics=trained.metrics,
+                source=f"apps.objects.train, {epochs} epochs",
+            )
+            measured = "  ".join(f"{key} {value:.4f}" for key, value in trained.metrics.items())
+            typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
+    except (DataMissing, CoeError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+
+
+def linked(folder: Path, name: str, out: Path) -> Path:
+    """Make a labelled folder of links to the training photos of a type; nothing is copied."""
+    for photo in read(folder, "train"):
+        if photo.component == name:
+            link = out / photo.label / photo.inside.name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to((folder / photo.inside).resolve())
+    return out
+
+
+def _say(expert: Expert) -> Progress:
+    started = time.monotonic()
+
+    def progress(done: int, of: int, measures: dict[str, float]) -> None:
+        words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items() if key != "epoch")
+        typer.echo(f"{expert.id}: epoch {done}/{of}, {time.monotonic() - started:.0f} s  {words}")
+
+    return progress
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,67 @@
+"""Findings out of network outputs: a classifier's probabilities, a detector's candidate boxes."""
+
+from __future__ import annotations
+
+import torch
+
+from coe.core import NOTHING, Box, Expert, Finding
+from coe.kinds import Prepared
+from experts.geometry import to_image
+
+VARIANT = "fp32"
+"""What findings are marked with here; the runtime knows better where it runs another precision."""
+
+
+def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
+    """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label."""
+    scores, places = probabilities.float().cpu().max(dim=1)
+    return [
+        Finding(expert.id, VARIANT, expert.labels[place], score)
+        for score, place in zip(scores.tolist(), places.tolist(), strict=True)
+    ]
+
+
+def detected(
+    candidates: torch.Tensor, prepared: Prepared, expert: Expert, *, threshold: float, overlap: float, most: int
+) -> Finding:
+    """Return the finding of one image.
+
+    candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label.
+    Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
+    best stays, and at most `most` in all. The finding's label is that of the best box whose label is in
+    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low.
+    """
+    candidates = candidates.float().cpu()
+    scores, labels = candidates[:, 4:].max(dim=1)
+    clear = scores >= threshold
+    if not bool(clear.any()):
+        best = float(scores.max()) if len(scores) else 0.0
+        return Finding(expert.id, VARIANT, NOTHING, 1.0 - best)
+    corners, scores, labels = candidates[clear, :4], scores[clear], labels[clear]
+    kept = suppress(corners, scores, labels, overlap)[:most]
+    boxes = tuple(
+        Box(expert.labels[label], score, to_image((x1, y1, x2, y2), prepared))
+        for label, score, (x1, y1, x2, y2) in zip(
+            labels[kept].tolist(), scores[kept].tolist(), corners[kept].tolist(), strict=True
+        )
+    )
+    told = next((box for box in boxes if box.label in expert.reject), boxes[0])
+    return Finding(expert.id, VARIANT, told.label, told.score, boxes)
+
+
+def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:
+    """Return the indices that non-maximum suppression within each label keeps, best first.
+
+    torchvision's operator, the one that ultralytics' own function calls; that function also stops after a time limit,
+    so what it returns would depend on how busy the machine is.
+    """
+    from torchvision.ops import batched_nms
+
+    kept: torch.Tensor = batched_nms(corners, scores, labels, overlap)
+    return kept
+
+
+def corners_of(centres: torch.Tensor) -> torch.Tensor:
+    """Turn (N, 4) centre x, centre y, width, height into x1, y1, x2, y2."""
+    middle, half = centres[:, :2], centres[:, 2:4] / 2
+    return torch.cat((middle - half, middle + half), dim=1)

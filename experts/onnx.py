@@ -1,0 +1,160 @@
+"""ONNX models on the CPU through onnxruntime: a classifier or a detector, told apart by what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coe.core import Expert, Finding
+from coe.errors import StoreError
+from coe.kinds import FileKind, Image, Prepared
+from experts.findings import classified, corners_of, detected
+from experts.geometry import letterbox
+from experts.resnet import DEVIATION, MEAN
+
+PADDING = (114, 114, 114)
+NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a model file says of itself; None where it leaves a number open. `rank` is that of its first output."""
+
+    input_size: int | None
+    batch: int | None
+    rank: int
+
+
+def describe(path: Path) -> Description:
+    """Read the shapes of a model file; raises StoreError if it is no ONNX model or none that fits this kind."""
+    return _Session(path, 1).description
+
+
+class Onnx(FileKind):
+    """Models with one image input (n, 3, S, S) RGB whose batch is open or 1.
+
+    A classifier returns (n, labels), logits or probabilities. A detector returns (n, 4 + labels, N), as YOLOv8 and
+    later do, or (n, N, 5 + labels) with an objectness, as YOLOv5's own exports do; boxes as centre, width, height in
+    pixels of the input. A classifier's input is normalised as ImageNet's, a detector's goes from 0 to 1; an input of
+    type uint8 gets the pixels as they are.
+    """
+
+    name = "onnx"
+    task = "classify"
+    suffix = ".onnx"
+
+    def __init__(self, *, threshold: float = 0.25, overlap: float = 0.45, most: int = 300) -> None:
+        self.threshold = threshold
+        self.overlap = overlap
+        self.most = most
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Scale to fit, centre, and pad with grey."""
+        return letterbox(image, expert.input_size, PADDING)
+
+    def open(self, path: Path, expert: Expert, threads: int) -> _Session:
+        """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
+        session = _Session(path, threads)
+        size = session.description.input_size
+        if size is not None and size != expert.input_size:
+            raise StoreError(
+                f"{path}: the model takes images of {size} pixels, expert '{expert.id}' has {expert.input_size}; "
+                f"write 'input: {size}' in the rules"
+            )
+        return session
+
+    def postprocess(self, outputs: NDArray[Any], prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
+        values = torch.from_numpy(np.asarray(outputs, dtype=np.float32))
+        count = len(expert.labels)
+        if values.ndim == 2 and values.shape[1] == count:
+            return classified(_probabilities(values), expert)
+        if values.ndim == 3 and values.shape[1] == 4 + count:
+            rows = values.transpose(1, 2)
+            scores = rows[:, :, 4:]
+        elif values.ndim == 3 and values.shape[2] == 5 + count:
+            rows = values
+            scores = rows[:, :, 5:] * rows[:, :, 4:5]
+        else:
+            raise StoreError(
+                f"the model of expert '{expert.id}' returns {tuple(values.shape)}; {count} labels need (n, {count}), "
+                f"(n, {4 + count}, N) or (n, N, {5 + count})"
+            )
+        return [
+            detected(
+                torch.cat((corners_of(row), score), dim=1),
+                one,
+                expert,
+                threshold=self.threshold,
+                overlap=self.overlap,
+                most=self.most,
+            )
+            for row, score, one in zip(rows, scores, prepared, strict=True)
+        ]
+
+
+class _Session:
+    """An open model. Runs one image at a time where the model's batch is fixed to 1."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        onnxruntime.disable_telemetry_events()
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises classes of its own that share no parent but this
+            raise StoreError(f"{path}: not an ONNX model that can be run ({_first_line(error)})") from error
+        self._input = self._session.get_inputs()[0]
+        self._output = self._session.get_outputs()[0]
+        shape = self._input.shape
+        if len(self._session.get_inputs()) != 1 or len(shape) != 4 or self._input.type not in NUMBERS:
+            raise StoreError(f"{path}: takes {self._input.type} of shape {shape}; it must take one image (n, 3, S, S)")
+        batch, channels, height, width = (value if isinstance(value, int) else None for value in shape)
+        if channels not in (3, None) or height != width or batch not in (1, None):
+            raise StoreError(f"{path}: takes images of shape {shape}; it must be (n, 3, S, S) with n open or 1")
+        self.description = Description(input_size=height, batch=batch, rank=len(self._output.shape))
+
+    def run(self, images: Image) -> NDArray[Any]:
+        """Return the model's first output for images (n, 3, S, S) uint8 RGB."""
+        values = self._values(images)
+        step = self.description.batch or len(values)
+        parts = [
+            np.asarray(self._session.run([self._output.name], {self._input.name: values[start : start + step]})[0])
+            for start in range(0, len(values), step)
+        ]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _values(self, images: Image) -> NDArray[Any]:
+        wanted = NUMBERS[self._input.type]
+        if wanted is np.uint8:
+            return np.ascontiguousarray(images)
+        scaled = images.astype(np.float32) / np.float32(255)
+        if self.description.rank == 2:
+            mean, deviation = (np.array(values, np.float32)[None, :, None, None] for values in (MEAN, DEVIATION))
+            scaled = (scaled - mean) / deviation
+        return np.ascontiguousarray(scaled, dtype=wanted)
+
+
+def _probabilities(values: torch.Tensor) -> torch.Tensor:
+    """Leave rows that are probabilities as they are and take the softmax of logits."""
+    sums = values.sum(dim=1)
+    if bool((values >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all()):
+        return values
+    return values.softmax(dim=1)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]
+
+
+onnx = Onnx()

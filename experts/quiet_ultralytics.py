@@ -1,0 +1,81 @@
+"""Only this file decides how ultralytics is imported: offline, and writing into a folder of ours alone.
+
+ultralytics reads its environment when it is first imported, so every module here that needs it calls `prepare`
+first. What it would do otherwise: look for newer versions, send usage events, download fonts and weights, install
+packages, and keep settings under the user's home.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_LOCK = threading.Lock()
+_ENVIRONMENT = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBOSE": "false"}
+
+
+def prepare(folder: Path | None = None) -> None:
+    """Import ultralytics quietly; calls after the first do nothing.
+
+    `folder` is where it keeps its settings; None means a temporary folder that goes when the process ends. Raises
+    ModuleNotFoundError if ultralytics is not installed.
+    """
+    with _LOCK:
+        if "ultralytics" in sys.modules:
+            _silence()
+            return
+        home = folder or _temporary()
+        home.mkdir(parents=True, exist_ok=True)
+        kept = {name: os.environ.get(name) for name in ("MPLCONFIGDIR", "OMP_NUM_THREADS", "ULTRALYTICS_API_KEY")}
+        os.environ.update(_ENVIRONMENT, YOLO_CONFIG_DIR=str(home), MPLCONFIGDIR=str(home))
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home / "inductor"))  # made as soon as training starts
+        os.environ.pop("ULTRALYTICS_API_KEY", None)
+        # ultralytics sets OMP_NUM_THREADS=1 where it is unset, which every child process would inherit.
+        try:
+            _silence()
+            import matplotlib  # noqa: F401  (reads MPLCONFIGDIR once)
+        finally:
+            _restore(kept)
+
+
+def _silence() -> None:
+    from ultralytics.utils import SETTINGS, events, tqdm
+
+    if not getattr(tqdm.TQDM, "quiet", False):
+        tqdm.TQDM.__init__ = _hidden(tqdm.TQDM.__init__)
+        tqdm.TQDM.quiet = True
+    events.events.enabled = False
+    # In memory alone: assigning through `update` of the manager would write its file again.
+    for name in ("sync", "clearml", "comet", "dvc", "mlflow", "raytune", "tensorboard", "wandb"):
+        if name in SETTINGS:
+            dict.__setitem__(SETTINGS, name, False)
+
+
+def _hidden(begin: Callable[..., None]) -> Callable[..., None]:
+    """Make a progress bar that prints nothing: some are shown whatever `verbose` says, and we have our own."""
+
+    def quiet(self: Any, *given: Any, **named: Any) -> None:
+        begin(self, *given, **{**named, "disable": True})
+
+    return quiet
+
+
+def _temporary() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="coe-ultralytics-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def _restore(kept: dict[str, str | None]) -> None:
+    for name, value in kept.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value

@@ -1,0 +1,111 @@
+"""ResNet classifiers: torchvision's networks. The whole image is shown, its aspect kept, the rest padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from coe.core import Expert, Finding
+from coe.errors import StoreError
+from coe.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from experts.augment import Augment
+from experts.checkpoint import read_checkpoint
+from experts.findings import classified
+from experts.geometry import letterbox
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+PADDING = (124, 116, 104)
+"""The mean colour of ImageNet: zero once normalised."""
+
+
+class ResNet(ModuleKind):
+    """A ResNet of `depth` layers.
+
+    Images keep their aspect, because a stretched component looks like another defect. `augment` is how training
+    varies its images; the default leaves every label true, also of a shifted, rotated or reversed part.
+    """
+
+    task = "classify"
+
+    def __init__(self, depth: int, augment: Augment | None = None) -> None:
+        self.name = f"resnet{depth}"
+        self.augment = augment or Augment()
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Scale to fit, centre, and pad with the mean colour."""
+        return letterbox(image, expert.input_size, PADDING)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
+        from torchvision import models
+
+        module: torch.nn.Module = getattr(models, self.name)(weights=None, num_classes=len(expert.labels))
+        return module.eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return the logits, (n, labels), of images (n, 3, S, S) uint8 RGB."""
+        logits: torch.Tensor = module(normalise(images, next(module.parameters()).dtype))
+        return logits
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn logits into the likeliest label and its probability."""
+        return classified(outputs.float().softmax(dim=1), expert)
+
+    def read(self, path: Path) -> Foreign:
+        """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
+        return super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.
+
+        Raises StoreError if tensors are missing or have another shape.
+        """
+        return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Train on a labelled folder; the best epoch by held-out accuracy is returned."""
+        from experts import classifier_train
+
+        return classifier_train.train(self, expert, plan, progress, self.augment)
+
+
+def normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return uint8 RGB images (n, 3, S, S) as ImageNet-normalised numbers; by plain scalars, which any device takes."""
+    scaled = images.to(dtype).div_(255.0)
+    for channel, (mean, deviation) in enumerate(zip(MEAN, DEVIATION, strict=True)):
+        scaled[:, channel].sub_(mean).div_(deviation)
+    return scaled
+
+
+def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
+    """Return exactly the tensors of the kind's skeleton out of `state`; batch counters that are missing become 0.
+
+    Raises StoreError that names the first tensor which is missing, surplus or of another shape.
+    """
+    wanted = kind.skeleton(expert).state_dict()
+    for name in state:
+        if name not in wanted:
+            raise StoreError(f"weights of '{expert.id}': {kind.name} has no tensor '{name}'; is it of another kind?")
+    result: dict[str, torch.Tensor] = {}
+    for name, own in wanted.items():
+        if name not in state and name.endswith("num_batches_tracked"):
+            result[name] = torch.zeros_like(own)
+        elif name not in state:
+            raise StoreError(f"weights of '{expert.id}': {kind.name} needs a tensor '{name}', which the file lacks")
+        elif state[name].shape != own.shape:
+            raise StoreError(
+                f"weights of '{expert.id}': '{name}' is {tuple(state[name].shape)}, {kind.name} with "
+                f"{len(expert.labels)} labels needs {tuple(own.shape)}"
+            )
+        else:
+            result[name] = state[name].detach().to(own.dtype).contiguous()
+    return result
+
+
+resnet18 = ResNet(18)
+resnet34 = ResNet(34)
+resnet50 = ResNet(50)
+resnet101 = ResNet(101)

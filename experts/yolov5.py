@@ -1,0 +1,99 @@
+"""YOLOv5 detectors: the network of ultralytics as a plain module, with our own pre- and postprocessing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coe.core import Expert, Finding
+from coe.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from experts import quiet_ultralytics
+from experts.checkpoint import read_checkpoint
+from experts.findings import corners_of, detected
+from experts.geometry import letterbox
+from experts.resnet import fitted
+
+PADDING = (114, 114, 114)
+"""The grey that YOLO networks are trained to see around an image."""
+
+LABEL_PRESERVING: dict[str, Any] = {"translate": 0.05, "scale": 0.1, "hsv_h": 0.0, "hsv_s": 0.1, "hsv_v": 0.2}
+
+
+class YoloV5(ModuleKind):
+    """A YOLOv5 of a size n, s, m or l, with ultralytics' anchor-free head.
+
+    `threshold` is the least score of a box, `overlap` the IoU above which two boxes of one label are one, `most` the
+    number of boxes kept. `augment` are ultralytics' training arguments; the default mirrors nothing, since a mirrored
+    part may be a defect.
+    """
+
+    task = "detect"
+    max_batch = 16
+
+    def __init__(
+        self,
+        size: str,
+        *,
+        threshold: float = 0.25,
+        overlap: float = 0.45,
+        most: int = 300,
+        augment: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = f"yolov5{size}"
+        self.threshold = threshold
+        self.overlap = overlap
+        self.most = most
+        self.augment = LABEL_PRESERVING if augment is None else augment
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Scale to fit, centre, and pad with grey."""
+        return letterbox(image, expert.input_size, PADDING)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network for `len(expert.labels)` labels, without weights, ready to infer."""
+        quiet_ultralytics.prepare()
+        from ultralytics.nn.tasks import DetectionModel
+
+        module: torch.nn.Module = DetectionModel(f"{self.name}.yaml", nc=len(expert.labels), verbose=False)
+        return module.eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return (n, 4 + labels, candidates): centre, width, height in pixels of the input, a score for each label."""
+        outputs = module(images.to(next(module.parameters()).dtype).div_(255.0))
+        decoded: torch.Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
+        return decoded
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn candidates into boxes in pixels of the original images."""
+        findings = []
+        for candidates, one in zip(outputs, prepared, strict=True):
+            rows = candidates.float().T
+            rows = torch.cat((corners_of(rows), rows[:, 4:]), dim=1)
+            findings.append(detected(rows, one, expert, threshold=self.threshold, overlap=self.overlap, most=self.most))
+        return findings
+
+    def read(self, path: Path) -> Foreign:
+        """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""
+        return super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Map the state dict of an ultralytics model of this size, with or without `module.`, to our names.
+
+        Raises StoreError if it is of another size, has other labels, or is a legacy export with anchors.
+        """
+        return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Train on a YOLO data set; the epoch of the best held-out mAP is returned."""
+        from experts import yolov5_train
+
+        return yolov5_train.train(expert, plan, progress, self.augment)
+
+
+yolov5n = YoloV5("n")
+yolov5s = YoloV5("s")
+yolov5m = YoloV5("m")
+yolov5l = YoloV5("l")

@@ -1,0 +1,102 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from apps.demo import work
+from apps.demo.build import missing_experts
+from apps.demo.evaluate import Count, tally, total
+from apps.demo.lessons import BODY_DEFECTS, Amount, boxes, data_of, expose, shots
+from apps.demo.production import Place
+from apps.demo.recipe import fingerprint, recipe
+from apps.demo.render import Picture, photograph
+from apps.demo.site import Truth
+from coe import rules
+from coe.core import Request, Result, Verdict
+from coe.store import Store
+
+BOARD = rules.load("demo")
+AMOUNT = Amount(ok=4, damage=4, other=3)
+
+
+def test_a_classifier_learns_every_label_and_passes_what_detectors_look_for() -> None:
+    expert = BOARD.experts["soic-body"]
+    listed = shots(expert, False, ["U-SOIC8-EEPROM"], AMOUNT, seed=1)
+    assert {shot.label for shot in listed} == set(expert.labels)
+    assert {shot.label for shot in listed if shot.defect in {"bridged", "lifted", "reversed"}} == {"ok"}
+    assert len({(shot.split, shot.label, shot.stem) for shot in listed}) == len(listed)
+    assert {shot.split for shot in listed} == {"train", "val"}
+
+
+def test_a_detector_sees_only_what_reaches_it() -> None:
+    listed = shots(BOARD.experts["polarity"], True, ["LED-0805-GRN", "U-SOIC8-EEPROM"], AMOUNT, seed=1)
+    assert {shot.defect for shot in listed} == {None, "reversed", "bridged", "lifted"}
+    assert not BODY_DEFECTS & {shot.defect for shot in listed}
+
+
+def test_a_label_file_holds_centre_and_size_of_the_experts_own_labels() -> None:
+    picture = photograph("LED-0805-GRN", None, np.random.default_rng(1))
+    size = picture.image.shape[0]
+    made = Picture(picture.image, (Truth("joint", (0, 0, 1, 1)),), (Truth("reversed", (0, size / 4, size / 2, size)),))
+    assert boxes(BOARD.experts["polarity"], made) == "1 0.25000 0.62500 0.50000 0.75000\n"
+
+
+def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path: Path) -> None:
+    body, marks = BOARD.experts["led-lens"], BOARD.experts["polarity"]
+    few = Amount(1, 1, 1)
+    expose(body, False, shots(body, False, ["LED-0805-GRN"], few, 1), tmp_path / "body")
+    assert {path.name for path in (tmp_path / "body" / "train").iterdir()} == set(body.labels)
+    assert data_of(body, False, tmp_path / "body") == tmp_path / "body"
+    expose(marks, True, shots(marks, True, ["LED-0805-GRN"], few, 1), tmp_path / "marks")
+    sheet = data_of(marks, True, tmp_path / "marks")
+    assert "names:\n- mark\n- reversed" in sheet.read_text()
+    images = sorted(path.stem for path in (tmp_path / "marks" / "images").rglob("*.png"))
+    assert images == sorted(path.stem for path in (tmp_path / "marks" / "labels").rglob("*.txt"))
+
+
+def test_a_fingerprint_depends_on_seed_recipe_and_expert() -> None:
+    expert, other = BOARD.experts["led-lens"], BOARD.experts["qfp-body"]
+    prints = [fingerprint(expert, 1), fingerprint(expert, 2), fingerprint(expert, 1, quick=True), fingerprint(other, 1)]
+    assert len(set(prints)) == 4
+    assert fingerprint(expert, 1) == prints[0]
+
+
+def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    everything = missing_experts(store, 1, False)
+    assert set(everything) == set(BOARD.experts)
+    assert {recipe(name).init for name in everything[:2]} == {None}
+    for name, source in (("led-lens", work.source_of("led-lens", 1, False)), ("qfp-body", "made long ago")):
+        expert = BOARD.experts[name]
+        store.put(
+            expert.weights,
+            kind=expert.kind,
+            labels=expert.labels,
+            input_size=expert.input_size,
+            state={"w": torch.zeros(1)},
+            source=source,
+        )
+    assert set(everything) - set(missing_experts(store, 1, False)) == {"led-lens"}
+    assert "led-lens" in missing_experts(store, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("defect", "verdict", "wrong"),
+    [("", "OK", None), ("", "NG", "false_calls"), ("", "REVIEW", "good_reviewed"), ("missing", "NG", None),
+     ("missing", "OK", "escapes"), ("missing", "REVIEW", "bad_reviewed")],
+)  # fmt: skip
+def test_verdicts_are_counted_against_the_truth(defect: str, verdict: str, wrong: str | None) -> None:
+    count = Count()
+    count.add(defect, Result(Request(1, "R0402-10K"), Verdict(verdict), (), 0.0))
+    assert count.wrong == (wrong is not None)
+    assert wrong is None or getattr(count, wrong) == 1
+    assert count.accuracy == (0.0 if wrong else 1.0)
+
+
+def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
+    place = Place("SN1", "R1", "R0402-10K", "", (1,))
+    parts, defects = tally([(place, Result(Request(1, "R0402-10K"), None, (), 0.0, "unreadable"))])
+    assert parts.keys() == {"R0402-10K"}
+    assert defects.keys() == {"ok"}
+    assert total(parts).errors == total(parts).wrong == total(parts).images == 1
