@@ -11,7 +11,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -110,18 +111,48 @@ class Store:
         file: Path | None = None,
         metrics: Mapping[str, float] | None = None,
         source: str = "",
-        link: bool = False,
     ) -> Manifest:
         """Put an expert into the store, replacing one of the same id as a whole.
 
-        Give `state`, tensors by name, which is written as safetensors, or `file`, which is copied as it is (hard-linked
-        with `link`, so that many synthetic experts can share one file). Raises StoreError if the disk refuses.
+        Give `state`, tensors by name, which is written as safetensors, or `file`, which is copied as it is. Raises
+        StoreError if the disk refuses.
         """
-        target = self.folder(weights)
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
         if file is not None and not file.is_file():
             raise StoreError(f"{weights}: there is no file {file}")
+        with self._making(weights) as folder:
+            path = _write(folder, state, file)
+            manifest = Manifest(
+                id=weights,
+                kind=kind,
+                labels=tuple(labels),
+                input_size=input_size,
+                file=path.name,
+                bytes=path.stat().st_size,
+                checksum=checksum(path),
+                metrics=dict(metrics or {}),
+                source=source,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            _write_manifest(folder, manifest)
+        return manifest
+
+    def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
+        """Put an expert into the store that shares the weights file of another (a hard link; no bytes are copied).
+
+        Each is loaded and accounted by itself: that is how a few files can stand for a board of hundreds.
+        """
+        manifest = self.manifest(original).model_copy(update={"id": weights, "labels": tuple(labels)})
+        with self._making(weights) as folder:
+            os.link(self.path(original), folder / manifest.file)
+            _write_manifest(folder, manifest)
+        return manifest
+
+    @contextmanager
+    def _making(self, weights: str) -> Iterator[Path]:
+        """Give a new folder, and put it into the expert's place once all went well."""
+        target = self.folder(weights)
         if (target.parent / MANIFEST).exists():
             raise StoreError(f"{weights}: '{target.parent.name}' is an expert in {self.root}, not a board")
         if any(target.glob(f"*/{MANIFEST}")):
@@ -130,20 +161,7 @@ class Store:
             target.parent.mkdir(parents=True, exist_ok=True)
             made = Path(tempfile.mkdtemp(prefix=".put-", dir=target.parent))
             try:
-                path = _write(made, state, file, link)
-                manifest = Manifest(
-                    id=weights,
-                    kind=kind,
-                    labels=tuple(labels),
-                    input_size=input_size,
-                    file=path.name,
-                    bytes=path.stat().st_size,
-                    checksum=checksum(path),
-                    metrics=dict(metrics or {}),
-                    source=source,
-                    created=datetime.now(UTC).isoformat(timespec="seconds"),
-                )
-                (made / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+                yield made
                 made.chmod(0o755)
                 _swap(made, target)
             finally:
@@ -151,7 +169,6 @@ class Store:
         except (OSError, safetensors.SafetensorError) as error:
             reason = getattr(error, "strerror", None) or _first_line(error)
             raise StoreError(f"{weights}: cannot be written to {self.root}: {reason}") from error
-        return manifest
 
     def check(self, weights: str) -> Manifest:
         """Compare an expert's weights file with its manifest (size, checksum); raises StoreError where they differ."""
@@ -182,7 +199,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         raise StoreError(f"{path}: not a safetensors file ({_first_line(error)})") from error
 
 
-def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | None, link: bool) -> Path:
+def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | None) -> Path:
     if state is not None:
         path = folder / "weights.safetensors"
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
@@ -190,11 +207,12 @@ def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | 
         return path
     assert file is not None
     path = folder / f"weights{file.suffix}"
-    if link:
-        os.link(file, path)
-    else:
-        shutil.copyfile(file, path)
+    shutil.copyfile(file, path)
     return path
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def _swap(made: Path, target: Path) -> None:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -20,6 +20,9 @@ from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
 from coe.store import Manifest, Store
+
+if TYPE_CHECKING:
+    import torch
 
 app = application(
     "Train, import, list, show and verify experts.\n\n"
@@ -190,21 +193,26 @@ def synth(
     """
     shelf = Store(store)
     have = set(shelf.ids())
-    made: dict[tuple[str, int, int], list[Path]] = {}
+    made: dict[tuple[str, int, int], list[str]] = {}
     wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in have]
     columns = (TextColumn("[bold]making"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err) as bar:
         for expert in bar.track(wanted):
-            paths = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
-            said = {"kind": expert.kind, "labels": expert.labels, "input_size": expert.input_size}
-            if len(paths) < files:
-                state = _random_state(expert, seed + len(paths))
-                shelf.put(expert.weights, state=state, source=f"synthetic, seed {seed}", **said)  # type: ignore[arg-type]
-                paths.append(shelf.path(expert.weights))
+            alike = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
+            if len(alike) < files:
+                shelf.put(
+                    expert.weights,
+                    kind=expert.kind,
+                    labels=expert.labels,
+                    input_size=expert.input_size,
+                    state=_random_state(expert, seed + len(alike)),
+                    source=f"synthetic, seed {seed}",
+                )
+                alike.append(expert.weights)
             else:
                 # A stable choice that does not depend on the order of the rules.
-                path = paths[zlib.crc32(expert.id.encode()) % len(paths)]
-                shelf.put(expert.weights, file=path, link=True, source=f"synthetic, seed {seed}", **said)  # type: ignore[arg-type]
+                original = alike[zlib.crc32(expert.id.encode()) % len(alike)]
+                shelf.link(expert.weights, original, labels=expert.labels)
     out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
 
 
@@ -243,7 +251,7 @@ def _labels_of(data: Path) -> str:
     return ",".join(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else ",".join(map(str, names))
 
 
-def _random_state(expert: Expert, seed: int) -> dict[str, object]:
+def _random_state(expert: Expert, seed: int) -> dict[str, torch.Tensor]:
     import torch
 
     kind = kinds.resolve(expert.kind)

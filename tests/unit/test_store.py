@@ -56,16 +56,20 @@ def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store: Store)
     assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_a_file_is_copied_as_it_is_or_linked(store: Store, tmp_path: Path) -> None:
+def test_a_file_is_copied_as_it_is(store: Store, tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     source.write_bytes(b"onnx")
     put(store, "demo/copy", state=None, file=source)
-    put(store, "demo/link", state=None, file=source, link=True)
-    assert store.path("demo/copy").read_bytes() == b"onnx"
-    assert (store.path("demo/copy").name, store.path("demo/link").stat().st_ino) == (
-        "weights.onnx",
-        source.stat().st_ino,
-    )
+    assert (store.path("demo/copy").name, store.path("demo/copy").read_bytes()) == ("weights.onnx", b"onnx")
+
+
+def test_a_linked_expert_shares_the_file_and_is_sound_by_itself(store: Store) -> None:
+    original = put(store, "demo/a")
+    linked = store.link("demo/b", "demo/a", labels=("yes", "no"))
+    assert (linked.id, linked.labels, linked.checksum) == ("demo/b", ("yes", "no"), original.checksum)
+    assert store.path("demo/b").stat().st_ino == store.path("demo/a").stat().st_ino
+    put(store, "demo/a")
+    assert store.check("demo/b") == linked
 
 
 def test_a_measure_that_is_not_a_number_survives(store: Store) -> None:
