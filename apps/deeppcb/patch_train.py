@@ -55,8 +55,8 @@ def read_list(path: Path) -> dict[str, list[Pair]]:
 def train(kind: PatchResNet18, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Train for `plan.epochs` times 25 steps and set the threshold; the last weights are returned.
 
-    The score that a training ends with is calibrated once, on held-out pairs: the head's bias is shifted so that a
-    probability of 0.5 lies midway between the good and the bad images, see `threshold`.
+    The limit is calibrated once, on held-out pairs: a probability of 0.5 lies midway between the good and the bad
+    images, see `threshold`.
     """
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
@@ -101,13 +101,14 @@ def _loss(module: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, 
 
 @torch.inference_mode()
 def _calibrate(kind: PatchResNet18, module: torch.nn.Module, expert: Expert, held: list[Pair]) -> dict[str, float]:
-    scores = {"good": [], "bad": []}  # type: dict[str, list[float]]
+    scores: dict[str, list[float]] = {"good": [], "bad": []}
+    module.limit.zero_()
     for pair in crops.load(held):
         for name, image in (("good", pair.template), ("bad", pair.tested)):
             pixels = kind.preprocess(image[:, :, None].repeat(3, axis=2), expert).pixels
             scores[name].append(float(kind.forward(module, torch.from_numpy(pixels)[None])[0]))
     limit = threshold(scores["good"], scores["bad"])
-    module.head.bias.data -= limit
+    module.limit.fill_(limit)
     escaped = sum(score < limit for score in scores["bad"])
     called = sum(score >= limit for score in scores["good"])
     count = len(held)

@@ -28,7 +28,8 @@ PADDING = (255, 255, 255)
 class PatchNetwork(nn.Module):
     """ResNet18 up to its third stage, half as wide, on one grey channel; a score where ResNet18 would go on.
 
-    From (n, 1, S, S) in 0..1 to logits (n, 1, S / 16, S / 16); one logit sees 211 x 211 pixels.
+    From (n, 1, S, S) in 0..1 to logits (n, 1, S / 16, S / 16); one logit sees 211 x 211 pixels. `limit` is the logit
+    from which an image is bad, calibrated after training; training itself does not use it.
     """
 
     def __init__(self, width: int = 32) -> None:
@@ -46,6 +47,8 @@ class PatchNetwork(nn.Module):
         )
         self.stages = nn.Sequential(stage(width, width, 1), stage(width, 2 * width, 2), stage(2 * width, 4 * width, 2))
         self.head = nn.Conv2d(4 * width, 1, 1)
+        self.limit: torch.Tensor
+        self.register_buffer("limit", torch.zeros(1))
 
     def forward(self, grey: torch.Tensor) -> torch.Tensor:
         """Return the map of logits."""
@@ -71,13 +74,13 @@ class PatchResNet18(ModuleKind):
         return PatchNetwork().eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: that of the worst place."""
+        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: that of the worst place, less the limit."""
         grey = images[:, :1].to(next(module.parameters()).dtype).div_(255.0)
         worst: torch.Tensor = module(grey).flatten(1).amax(dim=1)
-        return worst
+        return worst - module.limit
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn logits into good or bad; the calibrated threshold lies in the head's bias, so that it is at 0.5."""
+        """Turn logits into good or bad; the calibrated limit is at a probability of 0.5."""
         bad = outputs.float().sigmoid()
         return classified(torch.stack((1 - bad, bad), dim=1), expert)
 

@@ -8,17 +8,18 @@ touched here.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from safetensors.torch import save_file
 
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import patch_train, tiles
 from coe import kinds, rules
 from coe.core import Expert
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.kinds import Trained, TrainingPlan
 from coe.store import Store
 from experts.yolov5 import YoloV5
@@ -40,65 +41,34 @@ DETECTOR_AUGMENT = {
 
 
 def train_detector(
-    expert: Expert,
-    pairs: list[deeppcb.Pair],
-    out: Path,
-    *,
-    size: int,
-    plan_epochs: int,
-    batch: int,
-    rate: float,
-    seed: int,
-    threads: int,
-    init: Path | None,
-    minutes: float,
+    expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPlan, *, size: int, minutes: float
 ) -> Trained:
     """Train the shared detector on tiles of `size` pixels; it runs on whole images afterwards.
 
     With `minutes` the training ends then, its learning rate at its lowest, however many epochs that makes.
+    `plan.data` is set here.
     """
     training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[DETECTOR])
-    cut = tiles.cut({"train": training, "val": held}, out / f"tiles-{size}", size=size, templates=0.15, seed=seed)
-    small = Expert(expert.id, expert.kind, expert.labels, size, expert.weights)
-    plan = TrainingPlan(
-        data=cut,
-        work=out / "detector",
-        epochs=plan_epochs,
-        batch=batch,
-        learning_rate=rate,
-        seed=seed,
-        threads=threads,
-        init=init,
-    )
+    folder = plan.work / f"tiles-{size}"
+    cut = tiles.cut({"train": training, "val": held}, folder, size=size, templates=0.15, seed=plan.seed)
+    small = replace(expert, input_size=size)
     settings = {**DETECTOR_AUGMENT, "time": minutes / 60} if minutes else DETECTOR_AUGMENT
-    return YoloV5("n", augment=settings).train(small, plan, _say(expert.id))
+    return YoloV5("n", augment=settings).train(small, replace(plan, data=cut), _say(expert.id))
 
 
-def train_classifier(
-    expert: Expert,
-    pairs: list[deeppcb.Pair],
-    out: Path,
-    *,
-    epochs: int,
-    rate: float,
-    seed: int,
-    threads: int,
-    init: Path | None = None,
-) -> Trained:
-    """Train one classifier on pairs of the board types that it is for."""
+def train_classifier(expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPlan) -> Trained:
+    """Train one classifier on pairs of the board types that it is for; `plan.data` is set here."""
     training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[ANY])
-    listed = patch_train.write_list(out / f"{expert.id}.csv", {"train": training, "val": held})
-    plan = TrainingPlan(
-        data=listed,
-        work=out / expert.id,
-        epochs=epochs,
-        batch=32,
-        learning_rate=rate,
-        seed=seed,
-        threads=threads,
-        init=init,
-    )
-    return kinds.resolve(expert.kind).train(expert, plan, _say(expert.id))
+    listed = patch_train.write_list(plan.work / f"{expert.id}.csv", {"train": training, "val": held})
+    return kinds.resolve(expert.kind).train(expert, replace(plan, data=listed), _say(expert.id))
+
+
+def tune(experts: Mapping[str, Expert], pairs: list[deeppcb.Pair], plan: TrainingPlan, store: Store) -> None:
+    """Tune a classifier for each board type that has images, from the one trained on all, which is `plan.init`."""
+    for group in sorted({pair.group for pair in pairs}):
+        expert = experts[group.replace("group", "board-")]
+        trained = train_classifier(expert, [pair for pair in pairs if pair.group == group], plan)
+        _keep(store, expert, trained, f"apps.deeppcb.train, {ANY} tuned on {group}")
 
 
 def _say(name: str) -> kinds.Progress:
@@ -145,56 +115,25 @@ def main(
     """Train the DeepPCB detector and the classifiers, and put them into the store."""
     try:
         if only not in ("", "detector", "classifiers"):
-            raise deeppcb.DataMissing(f"--only is 'detector' or 'classifiers', not '{only}'")
+            raise ConfigError(f"--only is 'detector' or 'classifiers', not '{only}'")
         pairs = deeppcb.read(deeppcb.find(data), "trainval")
         experts, target = rules.load("deeppcb").experts, Store(store)
+        plan = TrainingPlan(
+            data=Path(), work=out, epochs=epochs, batch=batch, learning_rate=rate, seed=seed, threads=threads, init=init
+        )
         out.mkdir(parents=True, exist_ok=True)
         if only != "classifiers":
-            expert = experts[DETECTOR]
-            trained = train_detector(
-                expert,
-                pairs,
-                out,
-                size=tile,
-                plan_epochs=epochs,
-                batch=batch,
-                rate=rate,
-                seed=seed,
-                threads=threads,
-                init=init,
-                minutes=minutes,
-            )
-            _keep(target, expert, trained, f"apps.deeppcb.train, {tile} pixel tiles")
+            trained = train_detector(experts[DETECTOR], pairs, plan, size=tile, minutes=minutes)
+            _keep(target, experts[DETECTOR], trained, f"apps.deeppcb.train, {tile} pixel tiles")
         if only != "detector":
-            trained = train_classifier(
-                experts[ANY], pairs, out, epochs=classifier_epochs, rate=2e-3, seed=seed, threads=threads
-            )
-            start = out / f"{ANY}.safetensors"
-            save_file(trained.state, start)
+            plan = replace(plan, epochs=classifier_epochs, batch=32, learning_rate=2e-3, init=None)
+            trained = train_classifier(experts[ANY], pairs, plan)
             _keep(target, experts[ANY], trained, "apps.deeppcb.train, all board types")
-            tune(experts, pairs, target, out, start, epochs=tune_epochs, seed=seed, threads=threads)
+            plan = replace(plan, epochs=tune_epochs, learning_rate=3e-4, init=target.path(experts[ANY].weights))
+            tune(experts, pairs, plan, target)
     except (deeppcb.DataMissing, CoeError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
-
-
-def tune(
-    experts: dict[str, Expert],
-    pairs: list[deeppcb.Pair],
-    store: Store,
-    out: Path,
-    start: Path,
-    *,
-    epochs: int,
-    seed: int,
-    threads: int,
-) -> None:
-    """Tune a classifier for each board type that has images, from the one trained on all."""
-    for group in sorted({pair.group for pair in pairs}):
-        expert = experts[group.replace("group", "board-")]
-        own = [pair for pair in pairs if pair.group == group]
-        trained = train_classifier(expert, own, out, epochs=epochs, rate=3e-4, seed=seed, threads=threads, init=start)
-        _keep(store, expert, trained, f"apps.deeppcb.train, {ANY} tuned on {group}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from apps.demo import work
+from apps.demo.lessons import BODY
 from apps.demo.production import lot, truth_file
 from apps.demo.recipe import recipe, renderer
 from coe import rules
@@ -36,7 +37,7 @@ def missing_experts(store: Store, seed: int, quick: bool) -> list[str]:
             made = False
         if not made:
             names.append(name)
-    # a detector takes longest, so it starts first
+    # the first detector takes longest, so it starts first
     return sorted(names, key=lambda name: (recipe(name).init is not None, -recipe(name).epochs))
 
 
@@ -61,6 +62,10 @@ def build(
     known = list(rules.load(work.BOARD).experts)
     todo = known if force else missing_experts(store, seed, quick)
     todo = [name for name in todo if only is None or name in only]
+    folder = images.parent / "training"
+    start = {recipe(name).init for name in todo} & {BODY.id}
+    if start and (force or not work.body_file(folder, seed, quick).is_file()):
+        todo.insert(0, BODY.id)
     mark = f"{renderer()} seed {seed} boards {boards}"
     mark_file = work.mark_file(images)
     shoot = force or not mark_file.is_file() or mark_file.read_text() != mark + "\n" or not truth_file(images).is_file()
@@ -89,7 +94,6 @@ def build(
         while waiting or under_way:
             for name in list(waiting):
                 if recipe(name, quick).init not in {*waiting, *under_way.values()}:
-                    folder = images.parent / "training"
                     source = work.source_of(name, seed, quick)
                     job = pool.submit(work.train_expert, name, folder, store.root, seed, quick, source)
                     under_way[job] = name

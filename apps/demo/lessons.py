@@ -18,6 +18,9 @@ from apps.demo.render import COMPONENTS, Picture, photograph
 from apps.demo.site import Truth
 from coe.core import Expert
 
+BODY = Expert("body", "resnet18", ("ok", "missing", "cracked", "shifted", "rotated", "tombstone"), 64, "")
+"""What the classifiers have in common: learned once from all component types, then each starts from it."""
+
 BODY_DEFECTS = frozenset({"missing", "cracked", "damaged", "shifted", "rotated", "tombstone"})
 """Defects that classifiers find; the others are left to the detectors."""
 
@@ -62,16 +65,23 @@ def shots(expert: Expert, detects: bool, components: list[str], amount: Amount, 
         for defect in (None, *COMPONENTS[component].defects):
             if detects and defect in BODY_DEFECTS:
                 continue
-            label = defect if defect in expert.labels else "ok"
+            label = label_of(defect, expert.labels)
             number = amount.of(defect)
-            if defect is not None and not any(defect.startswith(own) for own in expert.labels):
+            if defect is not None and label == "ok" and not any(defect.startswith(own) for own in expert.labels):
                 number = max(2, number // 3)  # another expert's business, but it must be seen to be left alone
             held = max(1, round(number * amount.held))
             for i in range(number + held):
                 words = zlib.crc32(f"{expert.id}/{component}/{defect}".encode())
                 split = "val" if i >= number else "train"
-                listed.append(Shot(component, defect, label or "ok", split, (seed, words, i)))
+                listed.append(Shot(component, defect, label, split, (seed, words, i)))
     return listed
+
+
+def label_of(defect: str | None, labels: tuple[str, ...]) -> str:
+    """Return the label that a classifier with these labels gives a defect."""
+    if defect == "damaged" and defect not in labels and "cracked" in labels:
+        return "cracked"
+    return defect if defect in labels else "ok"
 
 
 def expose(expert: Expert, detects: bool, listed: list[Shot], folder: Path) -> None:

@@ -24,22 +24,22 @@ class Recipe:
     init: str | None = None
 
 
-FIRST_BODY = Recipe(Amount(ok=60, damage=60, other=12), 6, 16, 1e-3)
-NEXT_BODY = Recipe(Amount(ok=36, damage=36, other=10), 4, 16, 8e-4, init="chip-resistor")
+ALL_BODIES = Recipe(Amount(ok=30, damage=30, other=6), 4, 16, 1e-3)
+ONE_BODY = Recipe(Amount(ok=30, damage=30, other=6), 3, 8, 3e-4, init="body")
 FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15), 14, 4, 2e-3)
 NEXT_DETECTOR = Recipe(Amount(ok=14, damage=0, other=14), 8, 4, 2e-3, init="solder-joints")
 
 RECIPES: dict[str, Recipe] = {
-    "chip-resistor": FIRST_BODY,
+    "body": ALL_BODIES,
     "solder-joints": FIRST_DETECTOR,
     "polarity": NEXT_DETECTOR,
 }
-"""The first body and the first detector start from nothing, the others from one of them."""
+"""All classifiers start from `body`, which is no expert of the board, the second detector from the first."""
 
 
 def recipe(expert: str, quick: bool = False) -> Recipe:
     """Return the recipe of an expert; a quick one trains too little to be of use, in seconds (for trying the rest)."""
-    full = RECIPES.get(expert, NEXT_BODY)
+    full = RECIPES.get(expert, ONE_BODY)
     return replace(full, amount=Amount(4, 4, 2), epochs=1) if quick else full
 
 

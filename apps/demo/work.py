@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from pathlib import Path
 
-from apps.demo.lessons import data_of, expose, shots
+import cv2
+import torch
+from safetensors.torch import save_file
+
+from apps.demo.lessons import BODY, data_of, expose, label_of, shots
 from apps.demo.production import Place, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
 from coe import kinds, rules
+from coe.core import Expert
 from coe.kinds import TrainingPlan
-from coe.store import Store
+from coe.store import Store, load_tensors
 
 BOARD = "demo"
 
@@ -36,9 +41,6 @@ _REPORTS: list[Queue[Report]] = []
 
 def start(reports: Queue[Report]) -> None:
     """Prepare a worker process: one thread, and a way to report."""
-    import cv2
-    import torch
-
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     _REPORTS[:] = [reports]
@@ -69,7 +71,8 @@ def mark_file(folder: Path) -> Path:
 
 def source_of(name: str, seed: int, quick: bool) -> str:
     """Return what the manifest of an expert says of its making."""
-    mark = fingerprint(rules.load(BOARD).experts[name], seed, quick)
+    expert = BODY if name == BODY.id else rules.load(BOARD).experts[name]
+    mark = fingerprint(expert, seed, quick)
     return f"apps.demo.build seed {seed}{' quick' if quick else ''}, recipe {mark}"
 
 
@@ -80,17 +83,23 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     prints goes to `<folder>/<name>/training.log`.
     """
     board, own = rules.load(BOARD), recipe(name, quick)
-    expert = board.experts[name]
+    if name == BODY.id:
+        expert, served = BODY, list(board.components)
+    else:
+        expert = board.experts[name]
+        served = [c.name for c in board.components.values() if any(step.expert == name for step in c.root.walk())]
     kind = kinds.resolve(expert.kind)
     detects = kind.task == "detect"
-    served = [c.name for c in board.components.values() if any(step.expert == name for step in c.root.walk())]
-    place = folder / name
+    place, shelf = folder / name, Store(store)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     _say(Report(name, 0, own.epochs, "rendering"))
     data = place / "data"
     expose(expert, detects, shots(expert, detects, served, own.amount, seed), data)
-    shelf = Store(store)
+    init = shelf.path(f"{BOARD}/{own.init}") if own.init in board.experts else None
+    if own.init == BODY.id:
+        init = place / "start.safetensors"
+        save_file(_own_head(load_tensors(body_file(folder, seed, quick)), expert), init)
     plan = TrainingPlan(
         data=data_of(expert, detects, data),
         work=place / "work",
@@ -99,7 +108,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
         learning_rate=own.learning_rate,
         seed=seed,
         threads=1,
-        init=shelf.path(f"{BOARD}/{own.init}") if own.init else None,
+        init=init,
     )
     measure = "map50" if detects else "accuracy"
     with (place / "training.log").open("w", encoding="utf-8") as log, _quiet(log.fileno()):
@@ -108,17 +117,31 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
             plan,
             lambda epoch, epochs, now: _say(Report(name, epoch, epochs, f"{measure} {now.get(measure, 0.0):.3f}")),
         )
-    shelf.put(
-        expert.weights,
-        kind=expert.kind,
-        labels=trained.labels,
-        input_size=expert.input_size,
-        state=trained.state,
-        metrics=trained.metrics,
-        source=source,
-    )
-    shutil.rmtree(place / "data", ignore_errors=True)
+    if name == BODY.id:
+        save_file(trained.state, body_file(folder, seed, quick))
+    else:
+        shelf.put(
+            expert.weights,
+            kind=expert.kind,
+            labels=trained.labels,
+            input_size=expert.input_size,
+            state=trained.state,
+            metrics=trained.metrics,
+            source=source,
+        )
+    shutil.rmtree(place, ignore_errors=True)
     return trained.metrics
+
+
+def body_file(folder: Path, seed: int, quick: bool) -> Path:
+    """Return where the weights lie from which the classifiers start."""
+    return folder / f"body-{fingerprint(BODY, seed, quick)}.safetensors"
+
+
+def _own_head(state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+    """Keep of the common head the rows of an expert's labels, so that it starts with what they mean."""
+    rows = [BODY.labels.index(label_of(label, BODY.labels)) for label in expert.labels]
+    return {name: value[rows].contiguous() if name.startswith("fc.") else value for name, value in state.items()}
 
 
 @contextlib.contextmanager

@@ -3,24 +3,50 @@
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
+from safetensors.torch import save_file
 
+from apps.demo import work
 from apps.demo.build import build, missing_experts
 from apps.demo.evaluate import inspect, tally, total
+from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
+from apps.demo.recipe import Recipe
 from coe.inspector import Inspector
+from coe.kinds import resolve
 from coe.store import Store
 
 
+def test_a_classifier_starts_from_the_common_body_and_lands_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "recipe", lambda name, quick: Recipe(Amount(2, 1, 1), 1, 8, 1e-3, init=BODY.id))
+    start = resolve(BODY.kind).skeleton(BODY).state_dict()
+    start["fc.bias"] = torch.arange(6.0)
+    save_file(start, work.body_file(tmp_path, 1, True))
+    measures = work.train_expert("crystal-can", tmp_path, tmp_path / "store", 1, True, "a test")
+    manifest = Store(tmp_path / "store").check("demo/crystal-can")
+    assert manifest.labels == ("ok", "missing", "cracked", "shifted", "rotated")
+    assert manifest.metrics == measures
+    assert manifest.source == "a test"
+    bias = Store(tmp_path / "store").load("demo/crystal-can")["fc.bias"]
+    assert torch.allclose(bias, torch.arange(5.0), atol=0.1)
+
+
+@pytest.mark.slow
 def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: Path) -> None:
     images, store = tmp_path / "images", Store(tmp_path / "store")
-    settings = {"boards": 1, "quick": True, "only": {"chip-resistor", "crystal-can"}, "workers": 1}
-    trained = build(images, store, console=Console(quiet=True), **settings)
+
+    def make() -> dict[str, dict[str, float]]:
+        only = {"chip-resistor", "crystal-can"}
+        return build(images, store, boards=1, quick=True, only=only, workers=1, console=Console(quiet=True))
+
+    trained = make()
     assert store.ids() == ["demo/chip-resistor", "demo/crystal-can"]
-    assert set(trained) == {"chip-resistor", "crystal-can"}
-    assert store.manifest("demo/crystal-can").metrics["accuracy"] == trained["crystal-can"]["accuracy"]
+    assert set(trained) == {"body", "chip-resistor", "crystal-can"}
     assert {path.relative_to(images).as_posix() for path in images.rglob("*.png")} == set(read_truth(images))
-    assert build(images, store, console=Console(quiet=True), **settings) == {}
+    assert make() == {}
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import pytest
 from lines import arrive, board, cost, line_of, log_of
 
 from coe import config
+from coe.core import Finding
 from coe.testing import rules_from
 
 # Start (section 4.1)
@@ -208,6 +209,24 @@ def test_branches_run_in_the_order_of_the_rules_and_all_must_pass() -> None:
         (21.2, "reply 1 NG"),
     ]
     assert [finding.expert for finding in line.results[1].findings] == ["a", "x", "y", "z"]
+
+
+def test_one_run_serves_two_branches_that_judge_it_differently() -> None:
+    follows = {"a": "[x, y]", "x": "{inspect: z, min_score: 0.9}", "y": "{inspect: z, min_score: 0.1}"}
+    rules = rules_from(
+        "board: b\ncomponents: {A: {inspect: a}}\nexperts:\n"
+        + "\n".join(f"  {e}: {{kind: k, labels: [ok], input: 8, then: {{ok: {follows.get(e, 'OK')}}}}}" for e in "axyz")
+    )
+    line = line_of(rules, 100, findings={(0, "z"): Finding("z", "fp32", "ok", 0.5)})
+    arrive(line, 10.0, "A")
+    line.run()
+    assert log_of(line, after=10.0, without="cpu0 load") == [
+        (10.0, "cpu0 run a x1"),
+        (10.3, "cpu0 run x x1"),
+        (10.6, "cpu0 run y x1"),
+        (10.9, "cpu0 run z x1"),
+        (11.2, "reply 0 REVIEW"),  # the stricter branch did not believe it
+    ]
 
 
 def test_branches_that_meet_again_in_forty_layers_are_walked_once() -> None:

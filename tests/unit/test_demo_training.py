@@ -7,7 +7,7 @@ import torch
 from apps.demo import work
 from apps.demo.build import missing_experts
 from apps.demo.evaluate import Count, tally, total
-from apps.demo.lessons import BODY_DEFECTS, Amount, boxes, data_of, expose, shots
+from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
 from apps.demo.production import Place
 from apps.demo.recipe import fingerprint, recipe
 from apps.demo.render import Picture, photograph
@@ -33,6 +33,16 @@ def test_a_detector_sees_only_what_reaches_it() -> None:
     listed = shots(BOARD.experts["polarity"], True, ["LED-0805-GRN", "U-SOIC8-EEPROM"], AMOUNT, seed=1)
     assert {shot.defect for shot in listed} == {None, "reversed", "bridged", "lifted"}
     assert not BODY_DEFECTS & {shot.defect for shot in listed}
+
+
+def test_all_classifiers_share_one_start_that_knows_their_labels() -> None:
+    for name, expert in BOARD.experts.items():
+        if expert.kind == "resnet18":
+            assert recipe(name).init == BODY.id
+            rows = [label_of(label, BODY.labels) for label in expert.labels]
+            assert len(set(rows)) == len(rows)
+            assert rows[0] == "ok"
+            assert "ok" not in rows[1:]
 
 
 def test_a_label_file_holds_centre_and_size_of_the_experts_own_labels() -> None:
@@ -66,7 +76,7 @@ def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:
     store = Store(tmp_path)
     everything = missing_experts(store, 1, False)
     assert set(everything) == set(BOARD.experts)
-    assert {recipe(name).init for name in everything[:2]} == {None}
+    assert everything[0] == "solder-joints"  # takes longest, and another starts from it
     for name, source in (("led-lens", work.source_of("led-lens", 1, False)), ("qfp-body", "made long ago")):
         expert = BOARD.experts[name]
         store.put(

@@ -123,11 +123,13 @@ def test_the_worst_place_speaks_for_the_image():
     prepared = kind.preprocess(np.full((64, 64, 3), 255, np.uint8), BOARD)
     images = torch.from_numpy(prepared.pixels)[None].repeat(3, 1, 1, 1)
     images[1, :, 20:30, 20:30] = 0
-    with torch.inference_mode():
+    with torch.no_grad():
         worst = kind.forward(module, images)
         places = module(images[:, :1].float() / 255).flatten(1).amax(dim=1)
         findings = kind.postprocess(torch.tensor([-2.0, 3.0, 0.5]), [prepared] * 3, BOARD)
     torch.testing.assert_close(worst, places)
+    module.limit.fill_(1.5)
+    torch.testing.assert_close(kind.forward(module, images), places - 1.5)
     assert [finding.label for finding in findings] == ["ok", "defective", "defective"]
     assert findings[0].score == pytest.approx(0.8808, abs=1e-4)
 
