@@ -84,6 +84,7 @@ def measure(
     costs: dict[tuple[str, str], Cost] = {}
     for device_id, device in devices.items():
         measured = {name: device.measure(sample) for name, sample in samples.items()}
+        device.prepare(experts)
         for expert in experts:
             name = _architecture(expert, known)
             costs[device_id, expert.id] = _adapted(measured[name], samples[name], expert, manifests)

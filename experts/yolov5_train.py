@@ -192,7 +192,11 @@ def _trainer_class() -> Callable[..., Any]:
         def save_model(self) -> bool:
             if self.best_fitness is None or self.fitness == self.best_fitness:
                 state = self.ema.ema.state_dict()
-                self.kept = {name: value.detach().float().cpu().contiguous().clone() for name, value in state.items()}
+                # Counters stay whole numbers: the skeleton's tensors are matched by type too.
+                self.kept = {
+                    name: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
+                    for name, value in state.items()
+                }
                 self.kept_metrics = self._measures()
                 save_file(self.kept, self.plan.work / "best.safetensors")
             return True

@@ -108,11 +108,12 @@ def boxes_report(shown: list[Shown], held: list[Shown]) -> dict[str, Any]:
 
 def show(console: Console, counts: dict[str, dict[str, int]], boxes: dict[str, Any]) -> None:
     """Print both tables."""
-    columns = [f"{truth} {said}" for truth in ("bad", "good") for said in ("NG", "REVIEW", "OK", "error")]
-    table = Table("board type", *columns, "escapes", "false calls", title="verdicts (images)")
+    said = ("NG", "REVIEW", "OK", "error")
+    words = "/".join(said)
+    table = Table("board type", f"bad: {words}", f"good: {words}", "escapes", "false calls", title="verdicts (images)")
     for name, count in counts.items():
         rate = rates(count)
-        cells = [str(count.get(column, 0)) for column in columns]
+        cells = ["/".join(str(count.get(f"{truth} {one}", 0)) for one in said) for truth in ("bad", "good")]
         table.add_row(name, *cells, f"{rate['escape_rate']:.2%}", f"{rate['false_call_rate']:.2%}")
     console.print(table)
     table = Table("measure", "here", "published", title=f"boxes ({boxes['boxes']} defects)")

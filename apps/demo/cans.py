@@ -67,8 +67,8 @@ def _dent(site: Site, pose: Pose, radius: float) -> None:
     if rng.random() < 0.5:  # the vent has opened: three torn lines with a dark residue between them
         middle = (site.uniform(-0.1, 0.25) * radius, site.uniform(-0.2, 0.2) * radius)
         start = site.uniform(0, 120)
-        stain = scene.disc(*middle, radius * site.uniform(0.26, 0.40), radius * site.uniform(0.22, 0.34), pose)
-        scene.paint(stain, (0.16, 0.11, 0.06), 0.05, 0.85)
+        stain = scene.disc(*middle, radius * site.uniform(0.40, 0.58), radius * site.uniform(0.36, 0.52), pose)
+        scene.paint(stain, (0.36, 0.16, 0.04), 0.05, 0.9)
         for turn in (start, start + 120, start + 240):
             tip = (middle[0] + radius * 0.66 * cos(radians(turn)), middle[1] + radius * 0.66 * sin(radians(turn)))
             tear = scene.line([middle, tip], site.uniform(1.4, 2.2), pose)
@@ -77,7 +77,7 @@ def _dent(site: Site, pose: Pose, radius: float) -> None:
         return
     turn = radians(site.uniform(-100, 100))
     x, y = radius * 0.86 * cos(turn), radius * 0.86 * sin(turn)
-    hollow = scene.disc(x, y, radius * site.uniform(0.36, 0.50), radius * site.uniform(0.32, 0.44), pose)
+    hollow = scene.disc(x, y, radius * site.uniform(0.48, 0.62), radius * site.uniform(0.44, 0.56), pose)
     hollow &= scene.disc(0, 0, radius, pose=pose)
-    scene.paint(hollow, (0.34, 0.33, 0.33), 0.30, 0.85)
+    scene.paint(hollow, (0.20, 0.19, 0.19), 0.20, 0.9)
     scene.raise_(hollow, 3.0, radius * 0.4, base=13.0)

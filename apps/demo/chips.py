@@ -70,7 +70,7 @@ def chip_capacitor(site: Site, length: float, width: float) -> None:
     for side in (-1, 1):
         site.metal(pose, side * (length - end) / 2, 0, end, width * 1.03, 6.0, 1.8)
     if site.defect == "cracked":
-        site.crack(pose, length * 0.66, width, (0.82, 0.78, 0.70))
+        site.crack(pose, length * 0.66, width, (0.10, 0.09, 0.085))
 
 
 def led(site: Site, length: float, width: float) -> None:
@@ -99,7 +99,7 @@ def led(site: Site, length: float, width: float) -> None:
     scene.raise_(lens, 6.0, 3.2)
     scene.paint(lens, (0.95, 0.95, 0.82), 0.38, 0.18)
     if site.defect == "cracked":
-        site.crack(pose, length * 0.66, width * 0.96, (0.34, 0.32, 0.28))
+        site.crack(pose, length * 0.66, width * 0.96, (0.16, 0.15, 0.13))
     a, b = -length * 0.52, width * 0.56
     far = -length * 0.90 if site.defect != "reversed" else a
     site.mark([(far, -b), (-length * 0.04, -b), (-length * 0.04, b), (far, b)], pose)
@@ -130,7 +130,7 @@ def moulded(site: Site, length: float, width: float, body: Colour, band: Colour,
     site.scene.paint(strip, band, 0.08)
     site.write(pose, text, width * 0.30, ink, x=length * 0.10)
     if site.defect == "cracked":
-        site.crack(pose, length * 0.94, width, (0.46, 0.44, 0.40))
+        site.crack(pose, length * 0.94, width, (0.84, 0.81, 0.74))
     a, b = -length * 0.52, width * 0.52
     far = -length * 0.92 if site.defect != "reversed" else a
     site.mark([(far, -b), (-length * 0.22, -b), (-length * 0.22, b), (far, b)], pose)
@@ -155,4 +155,4 @@ def crystal(site: Site, length: float, width: float, text: str) -> None:
     site.write(pose, text, width * 0.21, (0.10, 0.10, 0.10), y=-width * 0.13)
     site.write(pose, f"TX{int(site.rng.integers(10, 99))}", width * 0.17, (0.12, 0.12, 0.12), y=width * 0.18)
     if site.defect == "cracked":
-        site.crack(pose, length * 0.9, width * 0.86, (0.40, 0.36, 0.30))
+        site.crack(pose, length * 0.9, width * 0.86, (0.12, 0.10, 0.08))

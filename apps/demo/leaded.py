@@ -164,7 +164,7 @@ def sot(site: Site, w: float, h: float, text: str) -> None:
         return
     _moulding(site, pose, w, h, [text], h * 0.30)
     if site.defect == "cracked":
-        site.crack(pose, w * 0.96, h * 0.96, (0.36, 0.35, 0.33))
+        site.crack(pose, w * 0.96, h * 0.96, (0.82, 0.80, 0.75))
 
 
 def soic(site: Site, w: float, h: float, lines: list[str]) -> None:
@@ -188,7 +188,7 @@ def soic(site: Site, w: float, h: float, lines: list[str]) -> None:
         site, pose, -w * 0.38, h * 0.28, h * 0.075, [(-w * 0.64 - 3.5, h * 0.30 - 3.5), (-w * 0.64, h * 0.30 + 3.5)]
     )
     if site.defect == "cracked":
-        site.crack(pose, w * 0.96, h * 0.96, (0.36, 0.35, 0.33))
+        site.crack(pose, w * 0.96, h * 0.96, (0.82, 0.80, 0.75))
 
 
 def qfp(site: Site, side: float, count: int, lines: list[str]) -> None:
@@ -211,7 +211,7 @@ def qfp(site: Site, side: float, count: int, lines: list[str]) -> None:
     _moulding(site, pose, side, side, lines, side * 0.085)
     _first_pin(site, pose, -side * 0.38, side * 0.38, side * 0.05, [(sign[0] - 5, sign[1] + 5)])
     if site.defect == "cracked":
-        site.crack(pose, side * 0.96, side * 0.96, (0.36, 0.35, 0.33))
+        site.crack(pose, side * 0.96, side * 0.96, (0.82, 0.80, 0.75))
 
 
 def wire_socket(site: Site, w: float, h: float, count: int) -> None:
@@ -243,4 +243,4 @@ def wire_socket(site: Site, w: float, h: float, count: int) -> None:
     for x in (-w * 0.30, w * 0.30):
         site.block(pose, w * 0.16, h * 0.12, floor, 7.0, 0.6, 0.05, x=x, y=h * 0.42, corner=0.5)
     if site.defect == "cracked":
-        site.crack(pose, w * 0.98, h * 0.98, (0.30, 0.29, 0.26))
+        site.crack(pose, w * 0.98, h * 0.98, (0.14, 0.13, 0.12))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from coe.errors import CoeError
 from coe.kinds import FileKind, Kind, ModuleKind, Prepared, Session
 from coe.runtime.activations import peak_bytes
 from coe.runtime.blob import Blob
-from coe.runtime.slot import Slot
+from coe.runtime.slot import SlotShelf, give_memory_back
 from coe.store import Store
 
-_SkeletonKey = tuple[str, int, int]
 _MEASURE_S = 0.6
 """How long a batch size is measured, in seconds, after it has run once."""
 
@@ -38,10 +36,8 @@ class CpuDevice:
     def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._resident: dict[tuple[str, str], Blob | Session] = {}
-        self._slots: dict[tuple[str, _SkeletonKey], Slot] = {}
-        self._spares: dict[_SkeletonKey, Slot] = {}
+        self._slots = SlotShelf(kinds)
         self._proved: dict[Path, tuple[int, int, int]] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"<CpuDevice {len(self._resident)} resident, {len(self._slots)} slots, {self.threads} threads each>"
@@ -49,6 +45,12 @@ class CpuDevice:
     def enter(self, executor: str) -> None:
         """Bound the threads of the calling thread's operators."""
         torch.set_num_threads(self.threads)
+
+    def prepare(self, experts: Iterable[Expert]) -> None:
+        """Build the skeletons that experts need; later it would be done while the pools are full."""
+        for expert in experts:
+            if isinstance(self.kinds[expert.kind], ModuleKind):
+                self._slots.spare(expert)
 
     def load(self, pool: str, expert: Expert) -> None:
         """Map an expert's weights, or open its session; raises StoreError."""
@@ -60,7 +62,7 @@ class CpuDevice:
             self._resident[pool, expert.id] = kind.open(path, expert, self.threads)
             return
         blob = Blob(path, None if self._is_proved(path) else manifest.checksum)
-        blob.expect(self._spare(expert).spec)
+        blob.expect(self._slots.spare(expert).spec)
         self._note_proved(path)
         self._resident[pool, expert.id] = blob
 
@@ -68,10 +70,7 @@ class CpuDevice:
         """Drop the blob; a slot that still looks at it is pointed elsewhere first."""
         resident = self._resident.pop((pool, expert.id))
         if isinstance(resident, Blob):
-            with self._lock:
-                slots = list(self._slots.values())
-            for slot in slots:
-                slot.unbind(resident)
+            self._slots.unbind(resident)
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding an image; raises CoeError if the expert's answer makes no sense."""
@@ -79,7 +78,7 @@ class CpuDevice:
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
         if isinstance(resident, Blob):
-            outputs = self._slot(executor, expert).run(resident, torch.from_numpy(pixels))
+            outputs = self._slots.of(executor, expert).run(resident, torch.from_numpy(pixels))
         else:
             outputs = resident.run(pixels)
         findings = kind.postprocess(outputs, images, expert)
@@ -105,19 +104,19 @@ class CpuDevice:
             run = lambda n: session.run(np.zeros((n, 3, size, size), np.uint8))  # noqa: E731
             before = _private_bytes()
             run(1)
-            image_bytes, base_bytes = max(4 * 3 * size * size, _private_bytes() - before), 0
+            image_bytes = max(4 * 3 * size * size, _private_bytes() - before)
         else:
-            slot = self._spare(expert, keep=True)
+            slot = self._slots.build(expert)
             run = lambda n: slot.run(None, torch.zeros((n, 3, size, size), dtype=torch.uint8))  # noqa: E731
-            one, two = peak_bytes(lambda: run(1)), peak_bytes(lambda: run(2))
-            image_bytes, base_bytes = max(1, two - one), max(0, 2 * one - two)
+            image_bytes = max(1, peak_bytes(lambda: run(1)))
             load_s = self._read_s(expert)
         latencies = {1: _median_s(run, 1)}
         more = min(kind.max_batch, 2 if latencies[1] > _MEASURE_S / 2 else 4)
         if more > 1:
             latencies[more] = _median_s(run, more)
         if not isinstance(kind, FileKind):
-            self._spare(expert).unbind()
+            slot.unbind()
+        give_memory_back()
         per_image_s, base_s = _line(latencies)
         return Cost(
             per_image_s=per_image_s,
@@ -126,32 +125,7 @@ class CpuDevice:
             weights_bytes=math.ceil(weights_bytes / 4096) * 4096,
             activation_bytes=image_bytes,
             max_batch=min(kind.max_batch, _plateau(per_image_s, base_s)),
-            workspace_bytes=base_bytes,
         )
-
-    def _spare(self, expert: Expert, *, keep: bool = False) -> Slot:
-        """Return a slot that no executor uses yet; its skeleton tells what weights must look like."""
-        key = _key(expert)
-        with self._lock:
-            if key not in self._spares:
-                self._spares[key] = self._build(expert)
-                if not keep:
-                    self._spares[key].unbind()
-            return self._spares[key]
-
-    def _slot(self, executor: str, expert: Expert) -> Slot:
-        key = _key(expert)
-        with self._lock:
-            if (executor, key) not in self._slots:
-                spare = self._spares.get(key)
-                taken = spare is None or spare in self._slots.values()
-                self._slots[executor, key] = self._build(expert) if taken or spare is None else spare
-            return self._slots[executor, key]
-
-    def _build(self, expert: Expert) -> Slot:
-        kind = self.kinds[expert.kind]
-        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
-        return Slot(kind, expert)
 
     def _read_s(self, expert: Expert) -> float:
         """Time a load of the expert; a damaged one tells nothing, it is reported when its turn comes."""
@@ -170,10 +144,6 @@ class CpuDevice:
         if not self._is_proved(path):
             self.store.check(expert.weights)
             self._note_proved(path)
-
-
-def _key(expert: Expert) -> _SkeletonKey:
-    return expert.kind, len(expert.labels), expert.input_size
 
 
 def _identity(path: Path) -> tuple[int, int, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from coe.core import Expert, Finding
@@ -15,6 +15,10 @@ class Device(Protocol):
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs here; called before anything runs."""
+        ...
+
+    def prepare(self, experts: Iterable[Expert]) -> None:
+        """Do all that can be done before the pools fill; called once, after everything was measured."""
         ...
 
     def enter(self, executor: str) -> None:

@@ -1,14 +1,16 @@
-"""A skeleton of one kind whose weights are views of whichever blob is bound to it."""
+"""A skeleton of one kind whose weights are views of whichever blob is bound to it; and the shelf that keeps slots."""
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
 from coe.core import Expert
-from coe.kinds import ModuleKind
+from coe.kinds import Kind, ModuleKind
 from coe.runtime.blob import Blob, Spec
 
 
@@ -47,3 +49,74 @@ class Slot:
                 for name, target in self._targets.items():
                     target.data = self._empty[name]
                 self._bound = None
+
+
+_Key = tuple[str, int]
+
+
+class SlotShelf:
+    """Slots by executor and network; a network is a kind with a number of labels. Two executors never share a slot."""
+
+    def __init__(self, kinds: Mapping[str, Kind]) -> None:
+        self._kinds = kinds
+        self._spares: dict[_Key, Slot] = {}
+        self._slots: dict[tuple[str, _Key], Slot] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def build(self, expert: Expert) -> Slot:
+        """Return a slot with the random weights of a new skeleton, to measure; it becomes the network's spare."""
+        kind = self._kinds[expert.kind]
+        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
+        slot = Slot(kind, expert)
+        with self._lock:
+            return self._spares.setdefault(_key(expert), slot)
+
+    def spare(self, expert: Expert) -> Slot:
+        """Return the network's first slot, without weights; it tells what weights must look like."""
+        with self._lock:
+            found = self._spares.get(_key(expert))
+        if found is None:
+            found = self.build(expert)
+            found.unbind()
+            give_memory_back()
+        return found
+
+    def of(self, executor: str, expert: Expert) -> Slot:
+        """Return an executor's slot for a network; the first executor that asks gets the spare."""
+        key = _key(expert)
+        spare = self.spare(expert)
+        with self._lock:
+            if (executor, key) in self._slots:
+                return self._slots[executor, key]
+            if spare not in self._slots.values():
+                self._slots[executor, key] = spare
+                return spare
+        kind = self._kinds[expert.kind]
+        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
+        slot = Slot(kind, expert)
+        slot.unbind()
+        give_memory_back()
+        with self._lock:
+            self._slots[executor, key] = slot
+        return slot
+
+    def unbind(self, blob: Blob) -> None:
+        """Make every slot let go of a blob."""
+        with self._lock:
+            slots = list(self._slots.values())
+        for slot in slots:
+            slot.unbind(blob)
+
+
+def give_memory_back() -> None:
+    """Return freed memory to the system: glibc would keep what a skeleton's own weights took."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def _key(expert: Expert) -> _Key:
+    return expert.kind, len(expert.labels)

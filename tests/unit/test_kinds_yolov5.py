@@ -81,6 +81,9 @@ def test_training_returns_the_skeletons_tensors_and_held_out_measures(tmp_path):
     module = KIND.skeleton(JOINT)
     module.load_state_dict(trained.state)
     assert all(value.is_contiguous() for value in trained.state.values())
+    assert {name: value.dtype for name, value in trained.state.items()} == {
+        name: value.dtype for name, value in module.state_dict().items()
+    }
     assert not [path for path in work.rglob("*") if path.suffix in (".pt", ".pth", ".pkl")]
     again = plan(tmp_path / "d" / "data.yaml", tmp_path / "again", init=work / "best.safetensors", learning_rate=0.0)
     assert set(KIND.train(JOINT, again, lambda *words: None).state) == set(trained.state)
