@@ -7,13 +7,13 @@ feeds back what happened. The same events at the same times give the same comman
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coe import config, policies
-from coe.backlog import Backlog, Group
-from coe.core import Batch, Finding, Request, Result, Stage, Verdict, worst
+from coe.backlog import Group
+from coe.cases import Advance, Cases
+from coe.core import Batch, Stage
 from coe.costs import Cost, CostTable
-from coe.errors import RulesError
 from coe.events import (
     Arrived,
     Command,
@@ -31,48 +31,13 @@ from coe.events import (
     Stopped,
     Why,
 )
+from coe.executor import Executor
 from coe.graph import ExpertGraph
-from coe.plan import ExecutorSpec, Plan
+from coe.plan import Plan
 from coe.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split, World
 from coe.policies.strategies import Strategy
 from coe.pool import ModelPool, State
-from coe.router import Router, Step
-
-
-class Executor:
-    """One worker: its backlog, its pool, and the batch that it runs now."""
-
-    def __init__(self, spec: ExecutorSpec, pool: ModelPool) -> None:
-        self.id, self.device = spec.id, spec.device
-        self.pool = pool
-        self.backlog = Backlog()
-        self.batch: Batch | None = None
-        self.held_bytes = 0
-        self.busy_until_s = 0.0
-
-    def __repr__(self) -> str:
-        doing = f"running {self.batch.expert} x{len(self.batch)}" if self.batch else "idle"
-        return f"<Executor {self.id} {doing}, {len(self.backlog)} waiting>"
-
-    def remaining_s(self, now: float) -> float:
-        """Return the predicted time until everything assigned here is done, in seconds."""
-        return self.backlog.pending_s + (max(0.0, self.busy_until_s - now) if self.batch else 0.0)
-
-
-@dataclass(slots=True)
-class _Case:
-    """A request under way: what was found, which steps wait for which expert, what was concluded.
-
-    `seen` holds the steps that were reached: one that several branches lead to is taken once.
-    """
-
-    request: Request
-    arrived_s: float
-    findings: dict[str, Finding] = field(default_factory=dict)
-    awaiting: dict[str, list[Step]] = field(default_factory=dict)
-    seen: set[Step] = field(default_factory=set)
-    verdicts: list[Verdict] = field(default_factory=list)
-    error: str | None = None
+from coe.router import Router
 
 
 @dataclass(slots=True)
@@ -98,7 +63,7 @@ class Controller:
         self._split: Split = policies.make("split", strategy.split)
         self._eviction: Eviction = policies.make("eviction", strategy.eviction)
         self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
-        self._cases: dict[int, _Case] = {}
+        self._cases = Cases(router)
         self._broken: dict[str, _Broken] = {}
         self._stopped = False
         self._commands: list[Command] = []
@@ -125,9 +90,9 @@ class Controller:
         """Take one event and return what is to be done, in order. `now` is in seconds and never goes back."""
         match event:
             case Arrived():
-                self._arrived(event.request, now)
+                self._go_on(self._cases.open(event.request, now), now)
             case Rejected():
-                self._reply(_Case(event.request, now, error=event.reason), now)
+                self._go_on(self._cases.refuse(event.request, event.reason), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():
@@ -164,62 +129,22 @@ class Controller:
 
     # Requests
 
-    def _arrived(self, request: Request, now: float) -> None:
-        case = _Case(request, now)
-        try:
-            first = self.router.first(request.component)
-        except RulesError as error:
-            case.error = str(error)
-            self._reply(case, now)
-            return
-        self._cases[request.id] = case
-        self._proceed(case, [first], now)
+    def _go_on(self, advance: Advance, now: float) -> None:
+        for stage in advance.stages:
+            self._queue(stage, now)
+        if advance.result is not None:
+            self._commands.append(Reply(advance.result))
 
-    def _proceed(self, case: _Case, steps: list[Step], now: float) -> None:
-        """Take a request through steps whose findings are known, queue those that are not, reply when none is left."""
-        while steps:
-            step = steps.pop()
-            if (finding := case.findings.get(step.expert)) is not None:
-                try:
-                    outcome = self.router.next(step, finding)
-                except RulesError as error:
-                    case.error = str(error)
-                    continue
-                if isinstance(outcome, Verdict):
-                    case.verdicts.append(outcome)
-                else:
-                    steps.extend(step for step in reversed(outcome) if step not in case.seen)
-                    case.seen.update(outcome)
-            elif step.expert in case.awaiting:
-                case.awaiting[step.expert].append(step)
-            else:
-                case.awaiting[step.expert] = [step]
-                self._queue(case, Stage(case.request.id, step.expert), now)
-        if not case.awaiting:
-            del self._cases[case.request.id]
-            self._reply(case, now)
-
-    def _reply(self, case: _Case, now: float) -> None:
-        verdict = worst(case.verdicts) if case.error is None else None
-        # The order of the rules, not that of the clock: results do not depend on scheduling.
-        order = self.router.order(case.request.component)
-        findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
-        result = Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error)
-        self._commands.append(Reply(result))
-
-    def _queue(self, case: _Case, stage: Stage, now: float) -> None:
+    def _queue(self, stage: Stage, now: float) -> None:
         if self._stopped:
-            del case.awaiting[stage.expert]
-            case.error = config.STOPPED
+            self._fail(stage, config.STOPPED, now)
             return
         world, broken = self.world, self._broken.get(stage.expert)
         if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
             # What cannot be loaded can still run where it is.
             able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
             if not able:
-                # The caller replies once nothing is awaited, so that other branches still count.
-                del case.awaiting[stage.expert]
-                case.error = broken.reason
+                self._fail(stage, broken.reason, now)
                 return
             world = World(self.graph, self.costs, able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
@@ -237,9 +162,7 @@ class Controller:
             return
         batch = self._let_go(executor)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
-            case = self._cases[stage.request_id]
-            case.findings[stage.expert] = finding
-            self._proceed(case, case.awaiting.pop(stage.expert), now)
+            self._go_on(self._cases.found(stage, finding, now), now)
 
     # Failures
 
@@ -264,15 +187,10 @@ class Controller:
             for executor in self.executors.values():
                 if executor.pool.state(event.expert) is not State.READY:
                     for stage in executor.backlog.drop(event.expert):
-                        case = self._cases[stage.request_id]
-                        self._queue(case, stage, now)
-                        self._proceed(case, [], now)
+                        self._queue(stage, now)
 
     def _fail(self, stage: Stage, reason: str, now: float) -> None:
-        case = self._cases[stage.request_id]
-        case.error = reason
-        del case.awaiting[stage.expert]
-        self._proceed(case, [], now)
+        self._go_on(self._cases.failed(stage, reason, now), now)
 
     def _stop(self, now: float) -> None:
         self._stopped = True

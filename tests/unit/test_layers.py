@@ -17,7 +17,7 @@ assembly
 sim runtime testing
 report
 controller metrics results
-summary
+summary cases executor
 pool backlog policies
 rules images kinds
 store router process_sheet decoding

@@ -1,0 +1,102 @@
+"""Requests under way: what was found, what is awaited, what was concluded. It routes; it schedules nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from coe.core import Finding, Request, Result, Stage, Verdict, worst
+from coe.errors import RulesError
+from coe.router import Router, Step
+
+
+@dataclass(slots=True)
+class _Case:
+    """One request. `seen` holds the steps that were reached: one that several branches lead to is taken once."""
+
+    request: Request
+    arrived_s: float
+    findings: dict[str, Finding] = field(default_factory=dict)
+    awaiting: dict[str, list[Step]] = field(default_factory=dict)
+    seen: set[Step] = field(default_factory=set)
+    verdicts: list[Verdict] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step forward asks for: stages to queue, and the result once nothing is awaited."""
+
+    stages: tuple[Stage, ...] = ()
+    result: Result | None = None
+
+
+class Cases:
+    """All requests that have arrived and have no result yet.
+
+    A request ends when none of its stages is awaited, also when one of them has failed: so nothing of an answered
+    request is left in a backlog, and what is found does not depend on which branch failed first.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._cases: dict[int, _Case] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def open(self, request: Request, now: float) -> Advance:
+        """Take in a request; one whose component the board does not have ends at once, with an error."""
+        try:
+            first = self._router.first(request.component)
+        except RulesError as error:
+            return self.refuse(request, str(error))
+        case = self._cases[request.id] = _Case(request, now)
+        return self._advance(case, [first], now)
+
+    def refuse(self, request: Request, reason: str) -> Advance:
+        """End a request that never arrived."""
+        return Advance(result=Result(request, None, (), 0.0, reason))
+
+    def found(self, stage: Stage, finding: Finding, now: float) -> Advance:
+        """Take in what an expert says."""
+        case = self._cases[stage.request_id]
+        case.findings[stage.expert] = finding
+        return self._advance(case, case.awaiting.pop(stage.expert), now)
+
+    def failed(self, stage: Stage, reason: str, now: float) -> Advance:
+        """Take in that an expert cannot say anything; the other branches still count."""
+        case = self._cases[stage.request_id]
+        case.error = reason
+        del case.awaiting[stage.expert]
+        return self._advance(case, [], now)
+
+    def _advance(self, case: _Case, steps: list[Step], now: float) -> Advance:
+        """Go through steps whose findings are known, and await those that are not."""
+        stages: list[Stage] = []
+        while steps:
+            step = steps.pop()
+            if (finding := case.findings.get(step.expert)) is not None:
+                try:
+                    outcome = self._router.next(step, finding)
+                except RulesError as error:
+                    case.error = str(error)
+                    continue
+                if isinstance(outcome, Verdict):
+                    case.verdicts.append(outcome)
+                else:
+                    steps.extend(step for step in reversed(outcome) if step not in case.seen)
+                    case.seen.update(outcome)
+            elif step.expert in case.awaiting:
+                case.awaiting[step.expert].append(step)
+            else:
+                case.awaiting[step.expert] = [step]
+                stages.append(Stage(case.request.id, step.expert))
+        return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
+
+    def _close(self, case: _Case, now: float) -> Result:
+        del self._cases[case.request.id]
+        verdict = worst(case.verdicts) if case.error is None else None
+        # The order of the rules, not that of the clock: results do not depend on scheduling.
+        order = self._router.order(case.request.component)
+        findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
+        return Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error)
