@@ -12,6 +12,7 @@ import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,19 @@ def write_report(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bytes": config.format_bytes, "duration": _duration, "percent": _percent, "score": _score}
+    environment.filters |= {
+        "bytes": config.format_bytes,
+        "duration": _duration,
+        "moment": _moment,
+        "percent": _percent,
+        "score": _score,
+    }
+        "bytes": config.format_bytes,
+        "duration": _duration,
+        "moment": _moment,
+        "percent": _percent,
+        "score": _score,
+    }
     template = environment.get_template("report.html.j2")
     script = "".join(template.blocks["script"](template.new_context()))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
@@ -215,6 +228,14 @@ def _percent(share: float | None) -> str:
 def _score(score: float) -> str:
     """Write a score for people, rounded down: what missed a threshold of 0.80 must not read 0.80."""
     return f"{math.floor(score * 100 + 1e-6) / 100:.2f}" if math.isfinite(score) else "no score"
+
+
+def _moment(text: str) -> str:
+    """Write an ISO date and time for people; anything else is shown as it is."""
+    try:
+        return datetime.fromisoformat(text).strftime("%d %B %Y, %H:%M").lstrip("0")
+    except ValueError:
+        return text
 
 
 def _duration(seconds: float) -> str:

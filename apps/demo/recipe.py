@@ -25,7 +25,7 @@ class Recipe:
 
 
 ALL_BODIES = Recipe(Amount(ok=30, damage=30, other=6), 4, 16, 1e-3)
-ONE_BODY = Recipe(Amount(ok=26, damage=26, other=6), 2, 8, 3e-4, init="body")
+ONE_BODY = Recipe(Amount(ok=32, damage=32, other=9), 5, 8, 6e-4, init="body")
 FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15), 14, 4, 2e-3)
 NEXT_DETECTOR = Recipe(Amount(ok=14, damage=0, other=14), 8, 4, 2e-3, init="solder-joints")
 
