@@ -121,12 +121,6 @@ def write_report(
         "percent": _percent,
         "score": _score,
     }
-        "bytes": config.format_bytes,
-        "duration": _duration,
-        "moment": _moment,
-        "percent": _percent,
-        "score": _score,
-    }
     template = environment.get_template("report.html.j2")
     script = "".join(template.blocks["script"](template.new_context()))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]

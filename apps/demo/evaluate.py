@@ -102,7 +102,7 @@ def total(counts: Counts) -> Count:
 
 def _table(title: str, counts: Counts) -> Table:
     table = Table(title=title, title_justify="left")
-    table.add_column("")
+    table.add_column("", no_wrap=True, min_width=14)
     for name in ("good", "bad", "escapes", "false calls", "review: good", "review: bad", "right"):
         table.add_column(name, justify="right")
     for name, count in [*sorted(counts.items()), ("all", total(counts))]:
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--at-least", type=float, default=0.97, metavar="SHARE")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
-    console = Console()
+    console = Console(width=120)
     report: dict[str, dict[str, object]] = {}
     lots = {
         "as on a line": lot(options.boards, options.seed),

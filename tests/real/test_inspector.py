@@ -91,7 +91,7 @@ def test_the_callers_array_may_be_used_again_at_once(tiny):
         (b"GIF89a", "C", "not a JPEG"),
         (np.zeros((2, 2, 3), np.uint8), "C", "2"),
         (np.zeros((50, 50, 3), np.float32), "C", "float32"),
-        (Path("nowhere.png"), "C", "nowhere.png"),
+        (Path("nowhere.png"), "C", "cannot be read: No such file"),
         (np.zeros((50, 50, 3), np.uint8), "D", "no component 'D'"),
     ],
     ids=["empty", "wrong format", "tiny", "float", "missing", "unknown component"],
