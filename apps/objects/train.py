@@ -15,7 +15,7 @@ import typer
 from apps.objects.data import TYPES, DataMissing, find, read
 from coe import rules
 from coe.core import Expert
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.kinds import Progress, TrainingPlan
 from coe.store import Store
 from experts.augment import Augment
@@ -33,9 +33,10 @@ def main(
     data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for what training writes.")] = Path("build/objects"),
     store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
-    epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = 60,
+    only: Annotated[str, typer.Option(help="Train only this type, alien or cookie.")] = "",
+    epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = 45,
     batch: Annotated[int, typer.Option(help="Photos a step.")] = 8,
-    rate: Annotated[float, typer.Option(help="Learning rate.")] = 1e-3,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 5e-4,
     held_out: Annotated[float, typer.Option(help="Share of the training photos kept apart to choose the epoch.")] = 0.2,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
@@ -44,7 +45,9 @@ def main(
     try:
         folder = find(data)
         experts = rules.load("objects").experts
-        for name in TYPES:
+        if only not in ("", *TYPES):
+            raise ConfigError(f"--only is {' or '.join(TYPES)}, not '{only}'")
+        for name in [only] if only else TYPES:
             expert = experts[name]
             plan = TrainingPlan(
                 data=linked(folder, name, out / name / "photos"),
