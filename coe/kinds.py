@@ -48,6 +48,10 @@ class TrainingPlan:
     a YOLO data set; `work` a folder for what the trainer writes; `threads` 0 means all cores. `init` is a safetensors
     file to start from; tensors whose shape differs (another number of labels) start afresh. `held_out` is the share
     kept apart where the data has no split of its own.
+
+    `freeze` names parts of the network, by how the names of their tensors begin, that stay as `init` gives them,
+    statistics of batch norms included: a few images of a new expert then train its last layers alone, at a fraction
+    of the time. Kinds that cannot do this raise ConfigError.
     """
 
     data: Path
@@ -59,6 +63,7 @@ class TrainingPlan:
     threads: int = 0
     init: Path | None = None
     held_out: float = 0.2
+    freeze: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

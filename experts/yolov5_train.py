@@ -33,6 +33,8 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
     `plan.work/best.safetensors`, so that an interrupted training is not lost. Raises ConfigError if the data set or
     its labels do not fit.
     """
+    if plan.freeze:
+        raise ConfigError(f"expert '{expert.id}': layers of a detector cannot be frozen; plan it without 'freeze'")
     quiet_ultralytics.prepare(plan.work / "ultralytics")
     data = read_data_set(plan, expert)
     trainer = _trainer_class()(expert, plan, data, progress, settings)

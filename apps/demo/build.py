@@ -9,9 +9,13 @@ import argparse
 import multiprocessing
 import os
 import queue
+import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -85,6 +89,7 @@ def build(
     with (
         ProcessPoolExecutor(count, mp_context=context, initializer=work.start, initargs=(reports,)) as pool,
         Progress(*columns, console=console) as progress,
+        _ending_workers(),
     ):
         under_way: dict[Future[dict[str, float] | None], str] = {}
         if shoot:
@@ -103,7 +108,6 @@ def build(
             for job in finished:
                 name = under_way.pop(job)
                 if error := job.exception():
-                    pool.shutdown(cancel_futures=True)
                     raise error if isinstance(error, CoeError) else CoeError(f"demo board, {name}: {error}") from error
                 if measures := job.result():
                     trained[name] = measures
@@ -111,6 +115,26 @@ def build(
                         console.print(f"demo board: trained {name} ({len(trained)} of {len(todo)})")
         _show(reports, progress, bars)
     return trained
+
+
+@contextmanager
+def _ending_workers() -> Iterator[None]:
+    """End the worker processes started inside the block if it ends by an error, Ctrl-C or SIGTERM.
+
+    The pool by itself would wait for jobs of a minute, and outlive a parent that is told to end.
+    """
+    before = set(multiprocessing.active_children())
+    try:
+        yield
+    except BaseException:
+        for worker in set(multiprocessing.active_children()) - before:
+            worker.terminate()
+        raise
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """Turn a signal into an exit that passes through every `with`."""
+    raise SystemExit(128 + number)
 
 
 def _show(reports: queue.Queue[work.Report], progress: Progress, bars: dict[str, TaskID]) -> None:
@@ -141,6 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--force", action="store_true", help="make everything again")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()
+    signal.signal(signal.SIGTERM, _end)
     trained = build(
         options.images,
         Store(options.store),

@@ -77,7 +77,7 @@ def led(site: Site, length: float, width: float) -> None:
     """A chip LED under clear resin; a green bar and corner mark the cathode, to the left."""
     scene = site.scene
     _land(site, length, width, length * 0.20)
-    site.silk_bar(-length * 0.82, 0, 2.6, width * 1.05)
+    site.silk_bar(-length * 0.84, 0, 3.4, width * 1.05)
     if site.defect == "missing":
         return
     pose = site.placed(length, width)
@@ -91,9 +91,9 @@ def led(site: Site, length: float, width: float) -> None:
     scene.paint(die, (0.78, 0.62, 0.20), 0.5)
     scene.paint(scene.line([(1.2, 0), (length * 0.26, -width * 0.10)], 0.6, pose), GOLD, 0.5)
     green: Colour = (0.03, site.uniform(0.32, 0.42), 0.16)
-    bar = scene.rect(-length * 0.255, 0, length * 0.085, width * 0.90, pose)
+    bar = scene.rect(-length * 0.255, 0, length * 0.12, width * 0.90, pose)
     scene.paint(bar, green, 0.1)
-    flag = scene.polygon([(-length * 0.22, -width * 0.28), (-length * 0.06, 0), (-length * 0.22, width * 0.28)], pose)
+    flag = scene.polygon([(-length * 0.20, -width * 0.36), (-length * 0.04, 0), (-length * 0.20, width * 0.36)], pose)
     scene.paint(flag, green, 0.1)
     lens = scene.rect(0, 0, length - 2 * end, width * 0.94, pose, 1.5)
     scene.raise_(lens, 6.0, 3.2)
@@ -101,7 +101,7 @@ def led(site: Site, length: float, width: float) -> None:
     if site.defect == "cracked":
         site.crack(pose, length * 0.66, width * 0.96, (0.16, 0.15, 0.13))
     a, b = -length * 0.52, width * 0.56
-    far = -length * 0.90 if site.defect != "reversed" else a
+    far = -length * 0.91 if site.defect != "reversed" else a
     site.mark([(far, -b), (-length * 0.04, -b), (-length * 0.04, b), (far, b)], pose)
 
 

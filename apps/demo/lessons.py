@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import yaml
 
+from apps.demo.pcb import board_style
 from apps.demo.production import save
 from apps.demo.render import COMPONENTS, Picture, photograph
 from apps.demo.site import Truth
@@ -88,7 +89,8 @@ def expose(expert: Expert, detects: bool, listed: list[Shot], folder: Path) -> N
     """Render training images into a data set."""
     for shot in listed:
         rng = np.random.default_rng(shot.seed)
-        picture = photograph(shot.component, shot.defect, rng, several=detects and rng.random() < 0.7)
+        style, several = board_style(rng, even=True), bool(detects and rng.random() < 0.7)
+        picture = photograph(shot.component, shot.defect, rng, style=style, several=several)
         if detects:
             image = folder / "images" / shot.split / f"{shot.stem}.png"
             text = folder / "labels" / shot.split / f"{shot.stem}.txt"
@@ -98,6 +100,9 @@ def expose(expert: Expert, detects: bool, listed: list[Shot], folder: Path) -> N
             image = folder / shot.split / shot.label / f"{shot.stem}.png"
         image.parent.mkdir(parents=True, exist_ok=True)
         save(image, picture.image)
+        if not detects and shot.split == "train":
+            # upside down, every label of a classifier is still true: a second image for nothing
+            save(image.with_stem(f"{image.stem}-turned"), np.ascontiguousarray(picture.image[::-1, ::-1]))
 
 
 def boxes(expert: Expert, picture: Picture) -> str:

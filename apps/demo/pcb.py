@@ -32,9 +32,12 @@ class Style:
     exposure: float
 
 
-def board_style(rng: np.random.Generator) -> Style:
-    """Choose the solder mask, the finish of the pads and the exposure of one board."""
-    chosen = _MASKS[int(rng.choice(len(_MASKS), p=[share for _, share in _MASKS]))][0]
+def board_style(rng: np.random.Generator, even: bool = False) -> Style:
+    """Choose the solder mask, the finish of the pads and the exposure of one board.
+
+    Masks are as frequent as on the market, or `even`: in training a rare one must be seen as often as green.
+    """
+    chosen = _MASKS[int(rng.choice(len(_MASKS), p=None if even else [share for _, share in _MASKS]))][0]
     hue = np.asarray(chosen) * rng.uniform(0.85, 1.2, 3)
     return Style(
         (float(hue[0]), float(hue[1]), float(hue[2])), bool(rng.random() < 0.5), float(rng.uniform(0.94, 1.06))

@@ -15,19 +15,23 @@ SOURCES = ("canvas", "light", "pcb", "site", "chips", "leaded", "cans", "render"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Training of one expert; `init` is the expert whose weights it starts from."""
+    """Training of one expert; `init` is the expert whose weights it starts from, `freeze` what stays as that has it."""
 
     amount: Amount
     epochs: int
     batch: int
     learning_rate: float
     init: str | None = None
+    freeze: tuple[str, ...] = ()
 
 
-ALL_BODIES = Recipe(Amount(ok=30, damage=30, other=6), 4, 16, 1e-3)
-ONE_BODY = Recipe(Amount(ok=32, damage=32, other=9), 5, 8, 6e-4, init="body")
-FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15), 14, 4, 2e-3)
-NEXT_DETECTOR = Recipe(Amount(ok=14, damage=0, other=14), 8, 4, 2e-3, init="solder-joints")
+TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3")
+"""What of the common body each classifier keeps as it is; only what comes behind it learns its own component types."""
+
+ALL_BODIES = Recipe(Amount(ok=18, damage=18, other=5, held=0.08), 4, 16, 1.5e-3)
+ONE_BODY = Recipe(Amount(ok=14, damage=14, other=4), 3, 16, 5e-4, "body", TRUNK)
+FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15, held=0.12), 12, 4, 2e-3)
+NEXT_DETECTOR = Recipe(Amount(ok=16, damage=0, other=16, held=0.12), 7, 4, 2e-3, init="solder-joints")
 
 RECIPES: dict[str, Recipe] = {
     "body": ALL_BODIES,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ _REPORTS: list[Queue[Report]] = []
 
 def start(reports: Queue[Report]) -> None:
     """Prepare a worker process: one thread, and a way to report."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends its workers
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
     _REPORTS[:] = [reports]
@@ -109,6 +111,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
         seed=seed,
         threads=1,
         init=init,
+        freeze=own.freeze,
     )
     measure = "map50" if detects else "accuracy"
     with (place / "training.log").open("w", encoding="utf-8") as log, _quiet(log.fileno()):

@@ -18,9 +18,9 @@ from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
 from coe.errors import CoeError
 from coe.kinds import FileKind, Kind, ModuleKind, Prepared, Session
-from coe.runtime.activations import peak_bytes
+from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes
 from coe.runtime.blob import Blob
-from coe.runtime.slot import SlotShelf, give_memory_back
+from coe.runtime.slot import SlotShelf
 from coe.store import Store
 
 _MEASURE_S = 0.6
@@ -89,35 +89,33 @@ class CpuDevice:
         return findings
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches on a skeleton with random weights, or on the expert's own session, and count activations."""
-        kind = self.kinds[expert.kind]
-        size = expert.input_size
+        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
+        kind, size = self.kinds[expert.kind], expert.input_size
         weights_bytes = self.store.manifest(expert.weights).bytes
         torch.set_num_threads(self.threads)
         run: Callable[[int], Any]
+        counted = 4 * 3 * size * size
         if isinstance(kind, FileKind):
-            before = _private_bytes()
-            began = time.perf_counter()
+            before, began = _private_bytes(), time.perf_counter()
             session = kind.open(self.store.path(expert.weights), expert, self.threads)
             load_s = time.perf_counter() - began
             weights_bytes = max(weights_bytes, _private_bytes() - before)
             run = lambda n: session.run(np.zeros((n, 3, size, size), np.uint8))  # noqa: E731
-            before = _private_bytes()
-            run(1)
-            image_bytes = max(4 * 3 * size * size, _private_bytes() - before)
         else:
             slot = self._slots.build(expert)
             run = lambda n: slot.run(None, torch.zeros((n, 3, size, size), dtype=torch.uint8))  # noqa: E731
-            image_bytes = max(1, peak_bytes(lambda: run(1)))
+            counted = max(counted, peak_bytes(lambda: run(1)))
             load_s = self._read_s(expert)
-        latencies = {1: _median_s(run, 1)}
-        more = min(kind.max_batch, 2 if latencies[1] > _MEASURE_S / 2 else 4)
-        if more > 1:
-            latencies[more] = _median_s(run, more)
+        single_s = _median_s(run, 1)
+        sizes = sorted({1, min(kind.max_batch, max(2, min(16, int(_MEASURE_S / single_s))))})
+        latencies = {n: single_s if n == 1 else _median_s(run, n) for n in sizes}
+        grown = {n: peak_growth_bytes(lambda n=n: run(n)) or n * counted for n in sizes}  # type: ignore[misc]
         if not isinstance(kind, FileKind):
             slot.unbind()
         give_memory_back()
         per_image_s, base_s = _line(latencies)
+        more_bytes = (grown[sizes[-1]] - grown[1]) // max(1, sizes[-1] - 1)
+        image_bytes = max(counted, more_bytes)
         return Cost(
             per_image_s=per_image_s,
             base_s=base_s,
@@ -125,6 +123,7 @@ class CpuDevice:
             weights_bytes=math.ceil(weights_bytes / 4096) * 4096,
             activation_bytes=image_bytes,
             max_batch=min(kind.max_batch, _plateau(per_image_s, base_s)),
+            workspace_bytes=max(0, *(grown[n] - n * image_bytes for n in sizes)),
         )
 
     def _read_s(self, expert: Expert) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 
 from coe.core import Expert
 from coe.kinds import Kind, ModuleKind
+from coe.runtime.activations import give_memory_back
 from coe.runtime.blob import Blob, Spec
 
 
@@ -109,13 +109,6 @@ class SlotShelf:
             slots = list(self._slots.values())
         for slot in slots:
             slot.unbind(blob)
-
-
-def give_memory_back() -> None:
-    """Return freed memory to the system: glibc would keep what a skeleton's own weights took."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _key(expert: Expert) -> _Key:

@@ -2,7 +2,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, StoreError
@@ -173,3 +173,28 @@ def test_threads_are_restored_after_an_error():
     with pytest.raises(ValueError, match="x"), computing(1):
         raise ValueError("x")
     assert torch.get_num_threads() == before
+
+
+def test_frozen_layers_stay_as_they_were_given_and_the_rest_learns(tmp_path):
+    start = tmp_path / "start.safetensors"
+    save_file(KIND.skeleton(CHIP).state_dict(), start)
+    root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
+    frozen = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4.0")
+    after = KIND.train(CHIP, plan(root, init=start, freeze=frozen), silent)
+    before = load_file(start)
+    same = {name for name, value in after.state.items() if torch.equal(value, before[name])}
+    assert {name for name in before if name.startswith(frozen)} <= same
+    assert not {name for name in before if name.startswith(("layer4.1", "fc")) and not name.endswith("tracked")} & same
+
+
+@pytest.mark.parametrize(
+    ("frozen", "given", "words"),
+    [(("layer1",), False, "need weights to start from"), (("stem",), True, "'stem' cannot be frozen"),
+     (("conv1", "bn1", "layer", "fc"), True, "leaves nothing to train")],
+)  # fmt: skip
+def test_what_cannot_be_frozen_is_said(tmp_path, frozen, given, words):
+    start = tmp_path / "start.safetensors"
+    save_file(KIND.skeleton(CHIP).state_dict(), start)
+    root = folder(tmp_path / "d", {"bright": 2, "dark": 2})
+    with pytest.raises(ConfigError, match=words):
+        KIND.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)

@@ -1,0 +1,39 @@
+"""What a run takes beside its weights: counted by tensor, and measured by the process's growth."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+from coe.runtime.activations import peak_bytes, peak_growth_bytes
+
+MIB = 1 << 20
+
+
+def test_tensors_are_counted_while_they_live():
+    def run():
+        one = torch.zeros(MIB, dtype=torch.uint8)
+        two = torch.zeros(3 * MIB, dtype=torch.uint8)
+        del one
+        three = torch.zeros(2 * MIB, dtype=torch.uint8)
+        return two, three
+
+    assert peak_bytes(run) == 5 * MIB
+
+
+def test_views_and_work_in_place_take_nothing():
+    def run():
+        whole = torch.zeros(MIB, dtype=torch.uint8)
+        return whole.view(2, -1).add_(1)[0]
+
+    assert peak_bytes(run) == MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_growth_sees_what_is_freed_again():
+    def run():
+        torch.ones(64 * MIB, dtype=torch.uint8)
+
+    assert 60 * MIB < peak_growth_bytes(run) < 80 * MIB
