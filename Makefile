@@ -37,14 +37,14 @@ setup: .venv/.ready
 	@$(PYTHON) -m venv .venv || { echo "on Debian: apt-get install python3-venv, then try again"; exit 2; }
 	@echo "installing the pinned packages (about 6 GB, a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -c 'import cv2' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	    apt-get install -qq -y libgl1 libglib2.0-0 >/dev/null && $(BIN)/python -c 'import cv2'; } || \
 	    { echo "OpenCV lacks system libraries; on Debian: apt-get install libgl1 libglib2.0-0, then try again"; exit 2; }
 	@touch $@
 
 lock: ## write the versions that are installed into requirements.lock
-	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --exclude-editable; } > requirements.lock.new
+	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
 clean: ## remove what was built; .venv stays

@@ -12,7 +12,7 @@ import pytest
 
 from coe import config
 from coe.errors import ConfigError, LineClosed, LineFull, StoreError
-from coe.inspector import Inspector
+from coe.inspector import Inspector, Picture
 from coe.runtime.engine import Engine
 
 
@@ -225,3 +225,18 @@ def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monke
         monkeypatch.setattr(engine.controller, "handle", lambda event, now: 1 / 0)
         results = [line.submit(p.image, p.component).result(60) for p in pictures[:3]]
     assert all("the engine failed: ZeroDivisionError" in result.error for result in results)
+
+
+@pytest.mark.data
+def test_real_images_of_every_set_are_inspected(tiny, data):
+    board, store = tiny
+    paths = [
+        *sorted(data.glob("deeppcb/PCBData/group00041/00041/*_test.jpg"))[:4],
+        *sorted(data.glob("lookout-objects/test/*/*/*"))[::8],
+        *sorted(data.glob("visa-pcb-samples/*/defective.jpg")),
+    ]
+    assert len(paths) > 8
+    with Inspector(board, store=store, memory="100MB") as line:
+        results = list(line.stream(Picture(path, "A", name=str(path)) for path in paths))
+    assert [result.error for result in results] == [None] * len(paths)
+    assert all(len(result.findings) == 2 for result in results)

@@ -1,3 +1,6 @@
+import multiprocessing
+import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -5,7 +8,7 @@ import pytest
 import torch
 
 from apps.demo import work
-from apps.demo.build import missing_experts
+from apps.demo.build import ending_workers, exit_by, missing_experts
 from apps.demo.evaluate import Count, tally, total
 from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
 from apps.demo.production import Place
@@ -110,3 +113,22 @@ def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
     assert parts.keys() == {"R0402-10K"}
     assert defects.keys() == {"ok"}
     assert total(parts).errors == total(parts).wrong == total(parts).images == 1
+
+
+def test_workers_end_with_a_build_that_is_told_to_end() -> None:
+    context = multiprocessing.get_context("spawn")
+    earlier, worker = (context.Process(target=time.sleep, args=(600,)) for _ in range(2))
+    earlier.start()
+
+    def work_until_told() -> None:
+        with ending_workers():
+            worker.start()
+            exit_by(signal.SIGTERM, None)
+
+    with pytest.raises(SystemExit, match="143"):
+        work_until_told()
+    worker.join(60)
+    assert worker.exitcode == -signal.SIGTERM
+    assert earlier.is_alive()  # somebody else's
+    earlier.terminate()
+    earlier.join()
