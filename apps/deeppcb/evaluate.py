@@ -106,6 +106,16 @@ def boxes_report(shown: list[Shown], held: list[Shown]) -> dict[str, Any]:
     }
 
 
+def part_report(shown: list[Shown], limit: float) -> dict[str, float]:
+    """Return the measures over some of the images, at a threshold chosen elsewhere."""
+    return {
+        "images": len(shown),
+        "map33": mean_average_precision(shown, len(LABELS), IOU),
+        "map50": mean_average_precision(shown, len(LABELS), 0.5),
+        "f_score": score_at(shown, limit, IOU).f,
+    }
+
+
 def show(console: Console, counts: dict[str, dict[str, int]], boxes: dict[str, Any]) -> None:
     """Print both tables."""
     said = ("NG", "REVIEW", "OK", "error")
@@ -145,7 +155,11 @@ def main(
         started = time.monotonic()
         counts = verdict_counts(judge(pairs, store, memory))
         line_s = time.monotonic() - started
-        boxes = boxes_report(detect(pairs, store), detect(held, store))
+        shown, seen_before = detect(pairs, store), {pair.group for pair in held}
+        boxes = boxes_report(shown, detect(held, store))
+        for name, known in (("types_with_training_images", True), ("types_without", False)):
+            part = [one for one, pair in zip(shown, pairs, strict=True) if (pair.group in seen_before) is known]
+            boxes[name] = part_report(part, boxes["at_chosen_threshold"]["threshold"])
     except (DataMissing, CoeError) as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(2) from error

@@ -89,7 +89,7 @@ def build(
     with (
         ProcessPoolExecutor(count, mp_context=context, initializer=work.start, initargs=(reports,)) as pool,
         Progress(*columns, console=console) as progress,
-        _ending_workers(),
+        ending_workers(),
     ):
         under_way: dict[Future[dict[str, float] | None], str] = {}
         if shoot:
@@ -118,7 +118,7 @@ def build(
 
 
 @contextmanager
-def _ending_workers() -> Iterator[None]:
+def ending_workers() -> Iterator[None]:
     """End the worker processes started inside the block if it ends by an error, Ctrl-C or SIGTERM.
 
     The pool by itself would wait for jobs of a minute, and outlive a parent that is told to end.
@@ -132,7 +132,7 @@ def _ending_workers() -> Iterator[None]:
         raise
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def exit_by(number: int, frame: FrameType | None) -> None:
     """Turn a signal into an exit that passes through every `with`."""
     raise SystemExit(128 + number)
 
@@ -165,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--force", action="store_true", help="make everything again")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, exit_by)
     trained = build(
         options.images,
         Store(options.store),

@@ -49,7 +49,7 @@ def chip_resistor(site: Site, length: float, width: float, code: str) -> None:
     tone = site.uniform(0.8, 1.5)
     glass = (BLACK[0] * tone, BLACK[1] * tone, BLACK[2] * tone * 1.1)
     site.block(pose, length - 2 * end + 0.6, width * 0.93, glass, 4.7, 0.9, 0.20)
-    site.write(pose, code, width * 0.40, (0.44, 0.44, 0.42))
+    site.write(pose, code, width * 0.36, (0.34, 0.34, 0.33))
     if site.defect == "cracked":
         site.crack(pose, length * 0.74, width * 0.98, CERAMIC)
 

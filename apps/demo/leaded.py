@@ -146,7 +146,7 @@ def _moulding(site: Site, pose: Pose, w: float, h: float, lines: list[str], size
 def _first_pin(site: Site, pose: Pose, x: float, y: float, radius: float, sign: Points) -> None:
     """Press the dot of pin 1 into a body; the truth also covers the board's own sign, if they lie together."""
     dot = site.scene.disc(x, y, radius, pose=pose)
-    site.scene.paint(dot, (0.20, 0.20, 0.20), 0.10)
+    site.scene.paint(dot, (0.46, 0.46, 0.45), 0.10)
     site.scene.shift_height(dot, -1.8)
     r = radius * 1.5
     box: Points = [(x - r, y - r), (x + r, y - r), (x + r, y + r), (x - r, y + r)]

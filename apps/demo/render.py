@@ -56,7 +56,7 @@ COMPONENTS: dict[str, Component] = {
                               lambda s: chips.led(s, 60, 38)),
     "D-SMA-SS14": Component(120, "D", 3, _words("missing cracked shifted reversed"), 106, (0, -44),
                             lambda s: chips.moulded(s, 66, 42, (0.040, 0.040, 0.043), (0.50, 0.50, 0.49), "SS14",
-                                                    (0.48, 0.48, 0.47))),
+                                                    (0.36, 0.36, 0.35))),
     "Y3225-25M": Component(112, "Y", 1, _words("missing cracked shifted rotated"), 90, (0, -45),
                            lambda s: chips.crystal(s, 62, 48, "25.000")),
     "Q-SOT23-NPN": Component(112, "Q", 3, _words("missing cracked shifted rotated bridged lifted"), 84, (-42, 0),

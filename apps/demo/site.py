@@ -128,7 +128,7 @@ class Site:
                 along = start + lean * (t - 0.5) + self.uniform(-0.07, 0.07) * min(w, h)
                 over = (t - 0.5) * (h if across else w) * 1.02
                 points.append((along, over) if across else (over, along))
-            width = self.uniform(2.4, 3.6)
+            width = self.uniform(0.038, 0.050) * scene.size  # as clear in the picture of every type
             edge = scene.line(points, width * 1.9, pose)  # the edges have crumbled and show the inside
             scene.paint(edge, inside, 0.05, self.uniform(0.75, 1.0))
             gap = scene.line(points, width, pose)
