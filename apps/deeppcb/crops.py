@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from apps.deeppcb.data import Defect, Pair
-from apps.deeppcb.patches import STRIDE
 from apps.deeppcb.tiles import place
 
+STRIDE = 16
+"""Pixels of the input from one score of the patch network to the next."""
 SIZE = 160
 MARGIN = 10
 """Pixels around a defect in which a score may be anything."""

@@ -11,10 +11,9 @@ from torch.nn import functional
 
 from apps.deeppcb import crops
 from apps.deeppcb.data import Pair, defects
-from apps.deeppcb.patches import PatchResNet18
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import Progress, Trained, TrainingPlan
+from coe.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts.classifier_train import computing, pace
 from experts.matching import load_matching
 
@@ -52,7 +51,7 @@ def read_list(path: Path) -> dict[str, list[Pair]]:
     return splits
 
 
-def train(kind: PatchResNet18, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Train for `plan.epochs` times 25 steps and set the threshold; the last weights are returned.
 
     The limit is calibrated once, on held-out pairs: a probability of 0.5 lies midway between the good and the bad
@@ -100,7 +99,7 @@ def _loss(module: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, 
 
 
 @torch.inference_mode()
-def _calibrate(kind: PatchResNet18, module: torch.nn.Module, expert: Expert, held: list[Pair]) -> dict[str, float]:
+def _calibrate(kind: ModuleKind, module: torch.nn.Module, expert: Expert, held: list[Pair]) -> dict[str, float]:
     scores: dict[str, list[float]] = {"good": [], "bad": []}
     module.limit.zero_()
     for pair in crops.load(held):

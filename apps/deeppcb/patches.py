@@ -18,9 +18,6 @@ from experts.findings import classified
 from experts.geometry import letterbox
 from experts.resnet import fitted
 
-STRIDE = 16
-"""Pixels of the input from one score to the next."""
-
 PADDING = (255, 255, 255)
 """White is bare board in these images."""
 
