@@ -6,7 +6,7 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -214,24 +214,12 @@ def _status(summary: Summary) -> Exit:
 
 
 def _show(summary: Summary, report: Path) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading, justify in (("component", "left"), ("images", "right"), ("OK", "right"), ("NG", "right")):
-        table.add_column(heading, justify="left" if justify == "left" else "right")
-    for heading in ("REVIEW", "errors", "verdict"):
-        table.add_column(heading, justify="right")
-    for name, tally in summary.components.items():
-        table.add_row(name, *_cells(tally))
-    out.print(table)
-    if summary.boards:
-        boards = Table(box=None, pad_edge=False, header_style="bold")
-        for heading in ("board", "images", "OK", "NG", "REVIEW", "errors", "verdict"):
-            boards.add_column(heading, justify="left" if heading == "board" else "right")
-        for serial, tally in summary.boards.items():
-            boards.add_row(serial, *_cells(tally))
-        out.print()
-        out.print(boards)
-    run_, total = summary.run, summary.total
+    out.print(_table("component", summary.components))
     out.print()
+    if summary.boards:
+        out.print(_table("board", summary.boards))
+        out.print()
+    run_, total = summary.run, summary.total
     out.print(
         f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
         f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
@@ -239,6 +227,16 @@ def _show(summary: Summary, report: Path) -> None:
         soft_wrap=True,
     )
     out.print(f"report: {report}", soft_wrap=True)
+
+
+def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
+        table.add_column(heading, justify="right")
+    for name, tally in tallies.items():
+        table.add_row(name, *_cells(tally))
+    return table
 
 
 def _cells(tally: Tally) -> list[str]:
