@@ -95,8 +95,9 @@ def inspect(
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
     elif not quiet:
         _show(summary, report)
-    if run_.interrupted:
+    if run_.stopped:
         err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume", soft_wrap=True)
+    if run_.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     raise typer.Exit(_status(summary))
 
@@ -112,7 +113,7 @@ class _Run:
         self._items = [item for item in items if item.name not in results.done]
         self._line: Inspector | None = None
         self._errors = 0
-        self._stopping = False
+        self.stopped = False
         self.interrupted = False
         self._started = datetime.now().astimezone().isoformat(timespec="seconds")
         self.figures = RunFigures(board=board, started=self._started)
@@ -166,7 +167,7 @@ class _Run:
 
         def pictures() -> Iterator[Picture]:
             for item in todo:
-                if self._stopping:
+                if self.stopped:
                     return
                 yield Picture(item.path, item.component, item.serial, item.refdes, item.name)
 
@@ -186,8 +187,8 @@ class _Run:
                 self._stop()
 
     def _stop(self) -> None:
-        if not self._stopping:
-            self._stopping = True
+        if not self.stopped:
+            self.stopped = True
             if self._line is not None:
                 self._line.stop()
 

@@ -114,10 +114,11 @@ def test_an_existing_run_is_not_overwritten(inspect, capsys):
     assert "--resume" in capsys.readouterr().err
 
 
-def test_max_errors_stops_the_run(inspect, folder, tmp_path):
+def test_max_errors_stops_the_run(inspect, folder, tmp_path, capsys):
     for path in list(folder.rglob("*__B.png")):
         path.write_bytes(b"")
     assert inspect("--max-errors", "0") == 3
+    assert "--resume" in capsys.readouterr().err
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["errors"] >= 1
 
