@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 app = application("")
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 REPORT = "report.html"
+_LISTED = 40
+"""How many boards, or components, the table on the terminal shows at most."""
 
 
 @app.command()
@@ -235,8 +237,14 @@ def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
     table.add_column(first)
     for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
         table.add_column(heading, justify="right")
-    for name, tally in tallies.items():
+    # The worst first where not all can be listed; the report has them all.
+    listed = list(tallies.items())
+    if len(listed) > _LISTED:
+        listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
+    for name, tally in listed:
         table.add_row(name, *_cells(tally))
+    if len(tallies) > len(listed):
+        table.add_row(f"[dim]... {len(tallies) - len(listed)} more, see the report[/]")
     return table
 
 
