@@ -77,7 +77,7 @@ def measure(
     to its area, and a load takes time in proportion to its bytes. Of a `FileKind` every file is its own architecture.
     """
     samples: dict[str, Expert] = {}
-    for expert in sorted(experts, key=lambda expert: expert.input_size):
+    for expert in sorted(experts, key=lambda expert: -expert.input_size):
         samples.setdefault(_architecture(expert, known), expert)
     sorts = [f"{sample.kind} at {sample.input_size} px" for sample in samples.values()]
     say(f"measuring {', '.join(sorts[:4])}{' ...' if len(sorts) > 4 else ''}")
