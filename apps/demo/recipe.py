@@ -29,12 +29,15 @@ TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3")
 """What of the common body each classifier keeps as it is; only what comes behind it learns its own component types."""
 
 ALL_BODIES = Recipe(Amount(ok=18, damage=18, other=5, held=0.08), 4, 16, 1.5e-3)
-ONE_BODY = Recipe(Amount(ok=18, damage=14, other=4), 4, 16, 8e-4, "body", TRUNK)
+ONE_BODY = Recipe(Amount(ok=28, damage=18, other=4, held=0.3), 4, 16, 8e-4, "body", TRUNK)
+CHIP_RESISTOR = Recipe(Amount(ok=44, damage=30, other=5, held=0.3), 5, 16, 8e-4, "body", TRUNK)
+"""A third of all parts; its printed code is easily taken for a crack, so it sees more of both."""
 FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15, held=0.12), 12, 4, 2e-3)
 NEXT_DETECTOR = Recipe(Amount(ok=16, damage=0, other=16, held=0.12), 9, 4, 2e-3, init="solder-joints")
 
 RECIPES: dict[str, Recipe] = {
     "body": ALL_BODIES,
+    "chip-resistor": CHIP_RESISTOR,
     "solder-joints": FIRST_DETECTOR,
     "polarity": NEXT_DETECTOR,
 }

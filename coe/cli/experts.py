@@ -147,7 +147,8 @@ def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", s
         if not board or id.startswith(f"{board}/"):
             m = shelf.manifest(id)
             size = config.format_bytes(m.bytes)
-            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(m.metrics))
+            told = {name: m.metrics[name] for name in ("accuracy", "map50") if name in m.metrics}
+            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told))
     out.print(table)
 
 
