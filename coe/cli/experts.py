@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -147,7 +147,7 @@ def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", s
         if not board or id.startswith(f"{board}/"):
             m = shelf.manifest(id)
             size = config.format_bytes(m.bytes)
-            told = {name: m.metrics[name] for name in ("accuracy", "map50") if name in m.metrics}
+            told = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
             table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told))
     out.print(table)
 
@@ -275,9 +275,8 @@ def _forward(shelf: Store, manifest: Manifest) -> None:
     device.evict("verify", expert)
 
 
-def _measures(measures: dict[str, float]) -> str:
-    shown: Iterable[tuple[str, float]] = measures.items()
-    return ", ".join(f"{name} {value:.4g}" for name, value in shown)
+def _measures(measures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in measures.items())
 
 
 def main() -> None:
