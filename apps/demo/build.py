@@ -178,7 +178,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     took, cpu = time.perf_counter() - begun, sum(os.times()[:4])
     print(f"demo board ready: {len(trained)} experts trained, {took:.0f} s, {cpu:.0f} s of CPU time")
-    print(f"next: coe-inspect --board demo --images {options.images} --out results/demo")
+    print(f"next: coe-inspect --board demo --images {options.images}")
 
 
 if __name__ == "__main__":
