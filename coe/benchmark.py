@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from coe import kinds
+from coe import kinds, rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import Inspector, Picture
@@ -86,8 +86,6 @@ def synthetic_board(folder: Path, *, kind: str, experts: int, input_size: int, s
 
 def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
     """Draw `requests` pictures of noise, with components by their counts."""
-    from coe import rules
-
     components = rules.load(board).components
     chance = random.Random(seed)
     names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
@@ -105,7 +103,12 @@ def measured_run(
     strategy: str,
     tick: Callable[[], None] = lambda: None,
 ) -> Row:
-    """Run pictures through a new line, all at once as fast as it takes them, and measure it."""
+    """Run pictures through a new line, all at once as fast as it takes them, and measure it.
+
+    All weights files are read once before, so that switches and plain reads find the page cache in the same state.
+    """
+    paths = sorted({store.path(expert.weights) for expert in rules.load(board).experts.values()})
+    _plain_read_s_per_byte(paths, repeats=1)
     process = psutil.Process()
     before = process.memory_info().rss
     with Inspector(board, store=store, memory=memory_bytes, executors=executors, strategy=strategy) as line:
@@ -116,8 +119,7 @@ def measured_run(
             tick()
         peak = sampler.stop()
         seen = line.metrics()
-        paths = sorted({store.path(expert.weights) for expert in line.rules.experts.values()})
-    read_s_per_byte = _plain_read_s_per_byte(paths)
+    read_s_per_byte = _plain_read_s_per_byte(paths, repeats=_READ_REPEATS)
     switch_s = seen.switch_s / seen.switches if seen.switches else 0.0
     read_s = read_s_per_byte * seen.switch_bytes / seen.switches if seen.switches else 0.0
     return Row(
@@ -141,18 +143,16 @@ def measured_run(
 
 def quarter_budget(board: Path | str, store: Store) -> int:
     """Return a budget whose three quarters (the rest is for activations) hold a quarter of a board's experts."""
-    from coe import rules
-
     total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
     return total // 4 * 4 // 3
 
 
-def _plain_read_s_per_byte(paths: Sequence[Path]) -> float:
+def _plain_read_s_per_byte(paths: Sequence[Path], *, repeats: int) -> float:
     """Read files into one buffer, over and over; the plainest thing that brings their bytes into memory."""
     buffer = bytearray(max(path.stat().st_size for path in paths))
     costs = []
-    for _ in range(_READ_REPEATS):
-        for path in paths[:12]:
+    for _ in range(repeats):
+        for path in paths:
             with path.open("rb", buffering=0) as file:
                 began = time.perf_counter()
                 size = file.readinto(buffer)
