@@ -9,7 +9,7 @@ assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,8 +36,6 @@ from coe.events import (
 )
 from coe.plan import ExecutorSpec, Plan, PoolSpec
 from coe.policies.strategies import strategy as named_strategy
-
-Oracle = Callable[[Stage], Finding]
 
 
 def rules_from(text: str) -> rules.Rules:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from apps.deeppcb.data import DataMissing, Pair, find, read
-
-LINK = "data"
-"""A link beside the table that leads to the data set: a table may only name images under its own folder."""
+from apps.image_table import write_table
 
 
 def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
@@ -19,20 +16,15 @@ def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
 
     The serial is the image's key with `-bad` or `-good`, so that the truth can be read off a report.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    link = out / LINK
-    if link.is_symlink():
-        link.unlink()
-    link.symlink_to(folder.resolve(), target_is_directory=True)
-    table = out / "images.csv"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("path", "component", "serial", "refdes"))
-        for pair in pairs:
-            for image, truth in ((pair.tested, "bad"), (pair.template, "good")):
-                inside = Path(LINK, image.relative_to(folder)).as_posix()
-                writer.writerow((inside, pair.group, f"{pair.key}-{truth}", pair.group))
-    return table
+    return write_table(
+        folder,
+        out,
+        (
+            (image.relative_to(folder), pair.group, f"{pair.key}-{truth}", pair.group)
+            for pair in pairs
+            for image, truth in ((pair.tested, "bad"), (pair.template, "good"))
+        ),
+    )
 
 
 def main(

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from apps.image_table import write_table
 from apps.objects.data import DataMissing, Photo, find, read
-
-LINK = "data"
-"""A link beside the table that leads to the data set: a table may only name images under its own folder."""
 
 
 def write(folder: Path, photos: list[Photo], out: Path) -> Path:
     """Write `out/images.csv` and return its path. The serial is type, truth and file name of the photo."""
-    out.mkdir(parents=True, exist_ok=True)
-    link = out / LINK
-    if link.is_symlink():
-        link.unlink()
-    link.symlink_to(folder.resolve(), target_is_directory=True)
-    table = out / "images.csv"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("path", "component", "serial", "refdes"))
-        for photo in photos:
-            serial = f"{photo.component}-{photo.label}-{photo.inside.stem}"
-            writer.writerow((Path(LINK, photo.inside).as_posix(), photo.component, serial, photo.component))
-    return table
+    return write_table(
+        folder,
+        out,
+        (
+            (photo.inside, photo.component, f"{photo.component}-{photo.label}-{photo.inside.stem}", photo.component)
+            for photo in photos
+        ),
+    )
 
 
 def main(

@@ -68,9 +68,7 @@ class SlotShelf:
 
     def build(self, expert: Expert) -> Slot:
         """Return a slot with the random weights of a new skeleton, to measure; it becomes the network's spare."""
-        kind = self._kinds[expert.kind]
-        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
-        slot = Slot(kind, expert)
+        slot = self._new(expert)
         with self._lock:
             return self._spares.setdefault(_key(expert), slot)
 
@@ -94,9 +92,7 @@ class SlotShelf:
             if spare not in self._slots.values():
                 self._slots[executor, key] = spare
                 return spare
-        kind = self._kinds[expert.kind]
-        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
-        slot = Slot(kind, expert)
+        slot = self._new(expert)
         slot.unbind()
         give_memory_back()
         with self._lock:
@@ -109,6 +105,11 @@ class SlotShelf:
             slots = list(self._slots.values())
         for slot in slots:
             slot.unbind(blob)
+
+    def _new(self, expert: Expert) -> Slot:
+        kind = self._kinds[expert.kind]
+        assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
+        return Slot(kind, expert)
 
 
 def _key(expert: Expert) -> _Key:
