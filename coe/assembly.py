@@ -70,11 +70,13 @@ def measure(
     manifests: Mapping[str, Manifest],
     known: Mapping[str, Kind],
     say: Callable[[str], None],
+    bytes_per_s: int | None = None,
 ) -> CostTable:
     """Measure one expert of each architecture on each device; the others are worked out from it.
 
     Experts of one architecture compute the same (paper section 4.5); at another input size they do so in proportion
-    to its area, and a load takes time in proportion to its bytes. Of a `FileKind` every file is its own architecture.
+    to its area, and a load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes for
+    them. Of a `FileKind` every file is its own architecture.
     """
     samples: dict[str, Expert] = {}
     for expert in sorted(experts, key=lambda expert: -expert.input_size):
@@ -87,12 +89,17 @@ def measure(
         device.prepare(experts)
         for expert in experts:
             name = _architecture(expert, known)
-            costs[device_id, expert.id] = _adapted(measured[name], samples[name], expert, manifests)
+            cost = _adapted(measured[name], samples[name], expert, manifests)
+            costs[device_id, expert.id] = _from_disk(cost, manifests[expert.id].bytes, bytes_per_s)
     return CostTable(costs)
 
 
 def _architecture(expert: Expert, known: Mapping[str, Kind]) -> str:
     return expert.weights if isinstance(known[expert.kind], FileKind) else expert.kind
+
+
+def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
+    return replace(cost, load_s=max(cost.load_s, size / bytes_per_s)) if bytes_per_s else cost
 
 
 def _adapted(cost: Cost, sample: Expert, expert: Expert, manifests: Mapping[str, Manifest]) -> Cost:

@@ -72,6 +72,14 @@ def parse_bytes(text: str) -> int:
     return amount
 
 
+def parse_bandwidth(text: str) -> int:
+    """Read bytes a second such as "530MB/s", or "530MB" which means the same; raises ConfigError."""
+    try:
+        return parse_bytes(re.sub(r"\s*/\s*s\s*$", "", text))
+    except ConfigError:
+        raise ConfigError(f"'{text}' is not a disk bandwidth; write it like 530MB/s") from None
+
+
 def format_bytes(amount: float) -> str:
     """Write an amount of memory for people: "1.50 GiB"."""
     for unit in ("B", "KiB", "MiB"):

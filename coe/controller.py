@@ -6,7 +6,6 @@ feeds back what happened. The same events at the same times give the same comman
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from coe import config, policies
@@ -18,10 +17,8 @@ from coe.events import (
     Arrived,
     Command,
     Event,
-    Evict,
     Evicted,
     Finished,
-    Load,
     Loaded,
     LoadFailed,
     Rejected,
@@ -34,9 +31,10 @@ from coe.events import (
 from coe.executor import Executor
 from coe.graph import ExpertGraph
 from coe.plan import Plan
-from coe.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split, World
+from coe.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.policies.strategies import Strategy
-from coe.pool import ModelPool, State
+from coe.pool import State
+from coe.residency import Residency
 from coe.router import Router
 
 
@@ -54,36 +52,27 @@ class Controller:
 
     def __init__(self, *, router: Router, graph: ExpertGraph, costs: CostTable, plan: Plan, strategy: Strategy) -> None:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
-        self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
+        self._commands: list[Command] = []
+        self._residency = Residency(plan, strategy.eviction, self._emit)
+        self.pools, self.cache = self._residency.pools, self._residency.cache
         self.executors = {spec.id: Executor(spec, self.pools[spec.pool]) for spec in plan.executors}
         self.world = World(graph, costs, self.executors)
+        self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
         self._select: Select = policies.make("select", strategy.select)
         self._split: Split = policies.make("split", strategy.split)
-        self._eviction: Eviction = policies.make("eviction", strategy.eviction)
         self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
         self._cases = Cases(router)
         self._broken: dict[str, _Broken] = {}
         self._stopped = False
-        self._commands: list[Command] = []
 
     def __repr__(self) -> str:
         return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
 
     def start(self, now: float) -> list[Command]:
         """Fill the pools: experts in turn by falling usage probability until nothing fits (paper section 4.1)."""
-        turn = list(self.pools.values())
-        for expert in self.graph.by_probability:
-            for pool in turn:
-                size = self._cost(pool.device, expert).weights_bytes
-                if not pool.missing_bytes(size):
-                    pool.plan(expert, size, Why.INITIAL)
-                    # At once, so that one lane brings the likeliest experts first whatever their pool.
-                    self._start_loads()
-                    turn.remove(pool)
-                    turn.append(pool)
-                    break
+        self._residency.fill()
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -107,7 +96,7 @@ class Controller:
             case Stopped():
                 self._stop(now)
         if not self._stopped:
-            self._start_loads()
+            self._residency.issue()
             self._dispatch(now)
         return self._flush()
 
@@ -118,8 +107,7 @@ class Controller:
 
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
-        for pool in self.pools.values():
-            pool.check(idle=idle)
+        self._residency.check(idle=idle)
         for executor in self.executors.values():
             executor.backlog.check()
             if idle:
@@ -178,7 +166,7 @@ class Controller:
             executor.backlog.put_back(batch.stages, cost.batch_s(1))
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
-        self.pools[event.pool].abandon(event.expert)
+        self._residency.failed(event.pool, event.expert)
         known = self._broken.get(event.expert)
         attempts = known.attempts + 1 if known and known.attempts < config.LOAD_ATTEMPTS else 1
         reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
@@ -218,7 +206,7 @@ class Controller:
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):  # type: ignore[arg-type]
                 return
-            if state is None and self._make_room(executor.pool, group.expert, Why.DEMAND, (), now):
+            if state is None and self._residency.make_room(executor.pool, group.expert, Why.DEMAND, (), now):
                 return
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
@@ -245,54 +233,15 @@ class Controller:
         for expert in self._prefetch.rank(executor, self.world, now):
             if expert not in executor.pool:
                 if executor.pool.state(expert) is None:
-                    self._make_room(executor.pool, expert, Why.PREFETCH, ahead, now)
+                    self._residency.make_room(executor.pool, expert, Why.PREFETCH, ahead, now)
                 return
             ahead.add(expert)
 
-    def _make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
-        """Evict until an expert fits and plan its load; evict nothing and return False if it cannot be made to fit.
-
-        What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
-        """
-        size = self._cost(pool.device, expert).weights_bytes
-        missing, victims, spared = pool.missing_bytes(size), [], []
-        if missing:
-            for victim in self._eviction.rank(pool, self.world, now):
-                if victim in keep or not pool.evictable(victim):
-                    continue
-                if pool.unused(victim) and self._is_wanted(pool, victim):
-                    spared.append(victim)
-                    continue
-                victims.append(victim)
-                missing -= pool.size(victim)
-                if missing <= 0:
-                    break
-        if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
-            while spared and missing > 0:
-                victims.append(spared.pop(0))
-                missing -= pool.size(victims[-1])
-        if missing > 0:
-            return False
-        for victim in victims:
-            pool.leave(victim)
-            self._commands.append(Evict(pool.id, victim))
-        pool.plan(expert, size, why)
-        self._start_loads()
-        return True
-
-    def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
-        return any(e.pool is pool and e.backlog.waiting(expert) for e in self.executors.values())
-
-    def _start_loads(self) -> None:
-        """Issue the loads of planned experts whose bytes have become free, first come first."""
-        for pool in self.pools.values():
-            for expert in pool.planned():
-                if not pool.reserve(expert):
-                    break
-                self._commands.append(Load(pool.id, expert, pool.why(expert)))
-
     def _cost(self, device: str, expert: str) -> Cost:
         return self.costs(device, expert)
+
+    def _emit(self, command: Command) -> None:
+        self._commands.append(command)
 
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []

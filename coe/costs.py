@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from coe.errors import ConfigError
+
+
+class Tier(StrEnum):
+    """Where an expert's weights may lie outside the device that runs it."""
+
+    DISK = "disk"
+    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +22,8 @@ class Cost:
 
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
     `activation_bytes * n + workspace_bytes` beside the weights, which take `weights_bytes` while resident and
-    `load_s` to load from disk. `max_batch` is where the average latency stops falling.
+    `load_s` to load from disk; `copy_s` of these go from host memory to the device, none where these are one.
+    `max_batch` is where the average latency stops falling.
     """
 
     per_image_s: float
@@ -24,10 +33,15 @@ class Cost:
     activation_bytes: int
     max_batch: int = 32
     workspace_bytes: int = 0
+    copy_s: float = 0.0
 
     def batch_s(self, images: int) -> float:
         """Return the latency of a batch in seconds."""
         return self.per_image_s * images + self.base_s
+
+    def load_from_s(self, tier: Tier) -> float:
+        """Return the seconds of a load of weights that lie in a tier."""
+        return self.load_s if tier is Tier.DISK else self.copy_s
 
     def batch_bytes(self, images: int) -> int:
         """Return the bytes that a batch holds beside the weights."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coe.core import Batch, Finding, Request, Result
+from coe.costs import Tier
 
 
 class Why(StrEnum):
@@ -30,11 +31,12 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert into a pool. Its bytes are reserved already."""
+    """Bring an expert into a pool from where its weights lie. Its bytes are reserved already."""
 
     pool: str
     expert: str
     why: Why
+    source: Tier = Tier.DISK
 
 
 @dataclass(frozen=True, slots=True)

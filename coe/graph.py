@@ -27,6 +27,7 @@ class ExpertGraph:
         if not nx.is_directed_acyclic_graph(self.digraph):
             raise ValueError(f"experts follow each other in a circle: {nx.find_cycle(self.digraph)}")
         self._probability = {expert: float(probability.get(expert, 0.0)) for expert in self.experts}
+        self._successors = {expert: tuple(self.digraph.successors(expert)) for expert in self.experts}
         self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
         self.by_probability: tuple[str, ...] = tuple(sorted(self.experts, key=lambda e: (-self._probability[e], e)))
         """All experts, the likeliest first; ties by name."""
@@ -42,9 +43,9 @@ class ExpertGraph:
         """Return the experts whose findings can lead to this one."""
         return self._predecessors[expert]
 
-    def successors(self, expert: str) -> list[str]:
+    def successors(self, expert: str) -> tuple[str, ...]:
         """Return the experts that this one's findings can lead to."""
-        return list(self.digraph.successors(expert))
+        return self._successors[expert]
 
     def is_orphan(self, expert: str, resident: Container[str]) -> bool:
         """Return whether this is a successor none of whose predecessors is resident (paper section 4.3, stage 1)."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +26,17 @@ from numpy.typing import NDArray
 from coe import assembly, config, kinds, rules
 from coe.controller import Controller
 from coe.core import Request, Result
+from coe.costs import CostTable
 from coe.decoding import decode
 from coe.errors import ConfigError, LineClosed, LineFull
-from coe.metrics import Metrics
+from coe.metrics import Metrics, Watcher
 from coe.plan import plan
 from coe.policies.strategies import strategy as named_strategy
+from coe.prescheduled import Prescheduled
+from coe.runtime.decider import Decider
 from coe.runtime.engine import Engine, Trace
+from coe.runtime.lane import Disk
+from coe.runtime.throttle import Throttle
 from coe.store import Store
 
 Order = Literal["BGR", "RGB"]
@@ -54,10 +59,15 @@ class Inspector:
     """A running line for one board.
 
     `board` is a name or the path of a board file, `memory` the budget for experts and activations in bytes or as
-    "1.5GiB", `executors` such as "cpu=2". When `inbox` images are under way, `submit` waits, or raises LineFull with
-    `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`, `trace` holds
-    every event and its commands. Raises ConfigError, RulesError or StoreError for what cannot work, before any
-    thread is started.
+    "1.5GiB", `executors` such as "cpu=2". When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises
+    LineFull with `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`,
+    `trace` holds every event and its commands; `watchers` see them as they pass, on the thread that decides.
+
+    With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
+    of an earlier line of the same board, store and devices; nothing is measured then. With `prescheduled`, the trace
+    of such a line, its commands are repeated and nothing is decided: submit the same images in the same order.
+
+    Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
     """
 
     def __init__(
@@ -70,6 +80,11 @@ class Inspector:
         strategy: str = config.STRATEGY,
         on_full: Literal["block", "raise"] = "block",
         inbox: int = config.INBOX_IMAGES,
+        inbox_bytes: int = config.INBOX_BYTES,
+        disk_bandwidth: int | str | None = None,
+        costs: CostTable | None = None,
+        prescheduled: Trace | None = None,
+        watchers: Sequence[Watcher] = (),
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
     ) -> None:
@@ -80,6 +95,8 @@ class Inspector:
         chosen = named_strategy(strategy)
         numbers = config.parse_executors(executors)
         self.memory_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
+        speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
+        throttle = None if speed is None else Throttle(speed)
         self.rules = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
         self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in self.rules.experts.values()})}
@@ -87,20 +104,32 @@ class Inspector:
         if chosen.single:
             numbers = {next(iter(numbers)): 1}
         devices = assembly.devices(numbers, self.store, self.kinds)
-        costs = assembly.measure(list(self.rules.experts.values()), devices, manifests, self.kinds, say)
+        experts = list(self.rules.experts.values())
+        if costs is None:
+            costs = assembly.measure(experts, devices, manifests, self.kinds, say, speed)
+        else:
+            for device in devices.values():
+                device.prepare(experts)
+        self.costs = costs
         self.plan = plan(numbers, self.memory_bytes, self.rules.experts, costs)
-        controller = Controller(
-            router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen
-        )
+        controller: Decider
+        if prescheduled is None:
+            controller = Controller(
+                router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen
+            )
+        else:
+            controller = Prescheduled(prescheduled, self.rules.router, self.plan, costs)
         self._engine = Engine(
             controller,
             devices,
             self.rules.experts,
             self.kinds,
+            disk=Disk({expert: manifest.bytes for expert, manifest in manifests.items()}, throttle),
             workers=assembly.decode_workers(),
+            watchers=watchers,
             keep_trace=keep_trace,
         )
-        self._inbox = _Inbox(inbox, config.INBOX_BYTES, blocking=on_full == "block")
+        self._inbox = _Inbox(inbox, inbox_bytes, blocking=on_full == "block")
         self._closed = False
 
     def __repr__(self) -> str:
@@ -188,6 +217,13 @@ class Inspector:
     def trace(self) -> Trace:
         """Every event with its time and the commands that answered it; empty without `keep_trace`."""
         return self._engine.trace or []
+
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until the pools hold the experts that they begin with; images may be submitted before.
+
+        Return False if `timeout_s` passes first, or if the line ended before.
+        """
+        return self._engine.ready(timeout_s)
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first."""

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from coe.core import Verdict
-from coe.events import Command, Event, Evict, Finished, Load, Loaded, Reply, Run, Why
+from coe.costs import Tier
+from coe.events import Arrived, Command, Event, Evict, Finished, Load, Loaded, Rejected, Reply, Run, Why
 from coe.pool import ModelPool
+
+
+class Watcher(Protocol):
+    """Sees every step of a run, in the engine and in the simulator alike, and changes nothing."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in what happened (None at the start), what was decided of it, and how long deciding took."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +25,8 @@ class Metrics:
     """A run so far. Times are in seconds, `switch_bytes` is what the timed switches moved.
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that ran without one. `control_s` is the time spent deciding.
+    that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
+    spent deciding, `wall_s` runs from the first arrival to the last event.
     """
 
     images: int
@@ -26,6 +37,7 @@ class Metrics:
     stages: int
     batches: int
     switches: int
+    disk_loads: int
     initial_loads: int
     evictions: int
     switch_s: float
@@ -52,7 +64,7 @@ class Recorder:
     def __init__(self, pools: Mapping[str, ModelPool]) -> None:
         self._pools = pools
         self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
-        self._stages = self._batches = self._evictions = 0
+        self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
         self._switches_under_way: set[tuple[str, str]] = set()
         self._switch_s = self._run_s = self._control_s = 0.0
@@ -62,9 +74,9 @@ class Recorder:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and what was decided of it."""
-        if event is not None:
-            self._began_s = now if self._began_s is None else self._began_s
-            self._now_s = now
+        self._now_s = now
+        if self._began_s is None and isinstance(event, Arrived | Rejected):
+            self._began_s = now
         self._control_s += control_s
         if isinstance(event, Finished):
             self._run_s += event.took_s
@@ -80,6 +92,7 @@ class Recorder:
                 case Load():
                     self._loads[command.why] += 1
                     if command.why is not Why.INITIAL:
+                        self._disk_loads += command.source is Tier.DISK
                         self._switches_under_way.add((command.pool, command.expert))
                 case Evict():
                     self._evictions += 1
@@ -87,7 +100,7 @@ class Recorder:
                     self._verdicts[command.result.verdict] += 1
 
     def metrics(self) -> Metrics:
-        """Return the counts so far; wall time runs from the first event to the last."""
+        """Return the counts so far."""
         return Metrics(
             images=sum(self._verdicts.values()),
             ok=self._verdicts[Verdict.OK],
@@ -97,12 +110,13 @@ class Recorder:
             stages=self._stages,
             batches=self._batches,
             switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
+            disk_loads=self._disk_loads,
             initial_loads=self._loads[Why.INITIAL],
             evictions=self._evictions,
             switch_s=self._switch_s,
             switch_bytes=self._switch_bytes,
             run_s=self._run_s,
             control_s=self._control_s,
-            wall_s=self._now_s - (self._began_s or 0.0),
+            wall_s=0.0 if self._began_s is None else self._now_s - self._began_s,
             peak_reserved_bytes=sum(pool.peak_bytes for pool in self._pools.values()),
         )

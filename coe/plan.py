@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from coe import config
@@ -31,18 +31,24 @@ class ExecutorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """Host memory that keeps copies of what was read from disk for the devices behind it."""
+
+    capacity_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The pools and the executors of a run."""
+    """The pools and the executors of a run, and the host cache if there is one."""
 
     pools: tuple[PoolSpec, ...]
     executors: tuple[ExecutorSpec, ...]
+    cache: CacheSpec | None = None
 
 
 def plan(executors: Mapping[str, int], memory_bytes: int, experts: Iterable[str], costs: CostTable) -> Plan:
     """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
 
-    On processors of limited computing power the largest useful batch is small, so its activations are set aside and
-    the rest holds experts (section 4.4), but never more than `config.WORKSPACE_SHARE` unless one image needs it.
     Raises ConfigError, naming the expert and the least budget, if one expert with one image does not fit.
     """
     experts = list(experts)
@@ -50,22 +56,48 @@ def plan(executors: Mapping[str, int], memory_bytes: int, experts: Iterable[str]
     capacity = memory_bytes // count
     pools, specs = [], []
     for device, number in executors.items():
-        useful = max(costs(device, e).batch_bytes(costs(device, e).max_batch) for e in experts)
-        single = max(costs(device, e).batch_bytes(1) for e in experts)
-        workspace = max(single, min(useful, int(capacity * config.WORKSPACE_SHARE)))
-        largest = max(experts, key=lambda e: costs(device, e).weights_bytes)
-        least = costs(device, largest).weights_bytes + single
-        if least > capacity:
+        try:
+            workspace = workspace_bytes(device, capacity, experts, costs)
+        except TooSmall as small:
             # Rounded up, so that the advice is enough when it is followed to the letter.
-            enough = f"{-(-least * count // (1 << 20))}MiB"
+            enough = f"{-(-small.least_bytes * count // (1 << 20))}MiB"
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
-                f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) does not hold expert "
-                f"'{largest}' ({format_bytes(costs(device, largest).weights_bytes)}) and the activations of one image "
-                f"({format_bytes(single)}); {advice}"
-            )
-        workspace = min(workspace, capacity - costs(device, largest).weights_bytes)
+                f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}; {advice}"
+            ) from None
         for index in range(number):
             pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
             specs.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
     return Plan(tuple(pools), tuple(specs))
+
+
+class TooSmall(ConfigError):
+    """A pool that does not hold `least_bytes`: its largest expert with the activations of one image."""
+
+    def __init__(self, message: str, least_bytes: int) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
+
+
+def workspace_bytes(
+    device: str, capacity_bytes: int, experts: Collection[str], costs: CostTable, wanted_bytes: int | None = None
+) -> int:
+    """Return the part of a pool that is set aside for activations.
+
+    On processors of limited computing power the largest useful batch is small, so its activations are set aside and
+    the rest holds experts (paper section 4.4), but never more than `config.WORKSPACE_SHARE` unless `wanted_bytes` says
+    so, or one image needs it. Raises TooSmall if the largest expert with one image does not fit.
+    """
+    own = [costs(device, expert) for expert in experts]
+    single = max(cost.batch_bytes(1) for cost in own)
+    useful = max(cost.batch_bytes(cost.max_batch) for cost in own)
+    largest = max(experts, key=lambda expert: costs(device, expert).weights_bytes)
+    weights = costs(device, largest).weights_bytes
+    if weights + single > capacity_bytes:
+        raise TooSmall(
+            f"does not hold expert '{largest}' ({format_bytes(weights)}) and the activations of one image "
+            f"({format_bytes(single)})",
+            weights + single,
+        )
+    wanted = min(useful, int(capacity_bytes * config.WORKSPACE_SHARE)) if wanted_bytes is None else wanted_bytes
+    return min(max(single, wanted), capacity_bytes - weights)

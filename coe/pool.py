@@ -7,9 +7,11 @@ the facts (recency, arrival, use) that eviction policies rank by.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from coe.config import format_bytes
 from coe.events import Why
@@ -23,6 +25,18 @@ class State(StrEnum):
     LOADING = "loading"
     READY = "ready"
     LEAVING = "leaving"
+
+
+class PoolWatcher(Protocol):
+    """Is told who is in a pool, so that a ranking can be kept rather than made anew for every decision."""
+
+    def entered(self, expert: str) -> None:
+        """Take note of an expert that is in the pool, or on its way, from now on."""
+        ...
+
+    def left(self, expert: str) -> None:
+        """Take note of an expert that is gone, or leaving."""
+        ...
 
 
 @dataclass(slots=True)
@@ -40,17 +54,24 @@ class ModelPool:
     def __init__(self, spec: PoolSpec) -> None:
         self.spec = spec
         self.id, self.device = spec.id, spec.device
-        self._entries: dict[str, _Entry] = {}
-        self._recency: dict[str, None] = {}
+        # Ordered: a plain dict whose front is deleted over and over takes ever longer to find its first key.
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._recency: OrderedDict[str, None] = OrderedDict()
+        self._planned: dict[str, None] = {}
+        self._watchers: list[PoolWatcher] = []
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
-        self._pins = 0
+        self._pins = self._pinned_bytes = 0
         self._activation_bytes = 0
         self.peak_bytes = 0
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
         return f"<ModelPool {self.id} {len(self)} resident, {self._pins} pinned, {used} of {capacity}>"
+
+    def tell(self, watcher: PoolWatcher) -> None:
+        """Tell a watcher of every change from now on."""
+        self._watchers.append(watcher)
 
     # What policies may read
 
@@ -114,6 +135,11 @@ class ModelPool:
         kept = self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
         return max(0, kept + more + max(self.spec.workspace_bytes, self._activation_bytes) - self.spec.capacity_bytes)
 
+    @property
+    def evictable_bytes(self) -> int:
+        """Bytes of experts that may leave now."""
+        return self._bytes[State.READY] - self._pinned_bytes
+
     def batch_room_bytes(self) -> int:
         """Return the bytes that a batch may take now beside everything resident, running or planned."""
         planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
@@ -129,14 +155,19 @@ class ModelPool:
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
         self._entries[expert] = _Entry(size, why)
         self._recency[expert] = None
+        self._planned[expert] = None
         self._bytes[State.PLANNED] += size
         self._count[State.PLANNED] += 1
+        for watcher in self._watchers:
+            watcher.entered(expert)
+
+    def has_planned(self) -> bool:
+        """Return whether an expert waits for room."""
+        return bool(self._planned)
 
     def planned(self) -> list[str]:
         """Return the planned experts, first come first."""
-        if not self._count[State.PLANNED]:
-            return []
-        return [expert for expert, entry in self._entries.items() if entry.state is State.PLANNED]
+        return list(self._planned)
 
     def reserve(self, expert: str) -> bool:
         """Begin the load of a planned expert if its bytes are free now; return whether they are."""
@@ -144,6 +175,7 @@ class ModelPool:
         taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
         if taken + entry.bytes > self.spec.capacity_bytes:
             return False
+        del self._planned[expert]
         self._move(entry, State.LOADING)
         self._note_peak()
         return True
@@ -154,7 +186,10 @@ class ModelPool:
 
     def cancel(self, expert: str) -> None:
         """Give up an expert that was planned and has not begun to load."""
-        self._drop(expert, self._expect(expert, State.PLANNED))
+        entry = self._expect(expert, State.PLANNED)
+        self._tell_left(expert)
+        del self._planned[expert]
+        self._drop(expert, entry)
 
     def commit(self, expert: str) -> None:
         """Note that a load has ended well."""
@@ -162,7 +197,9 @@ class ModelPool:
 
     def abandon(self, expert: str) -> None:
         """Note that a load has failed: its bytes are free."""
-        self._drop(expert, self._expect(expert, State.LOADING))
+        entry = self._expect(expert, State.LOADING)
+        self._tell_left(expert)
+        self._drop(expert, entry)
 
     def leave(self, expert: str) -> None:
         """Begin an eviction. Raises ValueError for an expert that is pinned or not ready."""
@@ -170,6 +207,7 @@ class ModelPool:
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
+        self._tell_left(expert)
 
     def release(self, expert: str) -> None:
         """Note that an evicted expert is gone."""
@@ -180,11 +218,11 @@ class ModelPool:
         entry = self._expect(expert, State.READY)
         if activation_bytes > self.batch_room_bytes():
             raise ValueError(f"{self.id}: a batch of '{expert}' needs {activation_bytes:,} bytes that are not free")
+        self._pinned_bytes += 0 if entry.pins else entry.bytes
         entry.pins += 1
         self._pins += 1
         entry.used = True
-        self._recency.pop(expert)
-        self._recency[expert] = None
+        self._recency.move_to_end(expert)
         self._activation_bytes += activation_bytes
         self._note_peak()
 
@@ -195,6 +233,7 @@ class ModelPool:
             raise ValueError(f"{self.id}: '{expert}' was not pinned")
         entry.pins -= 1
         self._pins -= 1
+        self._pinned_bytes -= 0 if entry.pins else entry.bytes
         self._activation_bytes -= activation_bytes
 
     def check(self, *, idle: bool = False) -> None:
@@ -207,7 +246,11 @@ class ModelPool:
         assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget"
         assert self.peak_bytes <= self.spec.capacity_bytes, f"{self!r} was over its budget"
         assert set(self._recency) == set(self._entries), f"{self!r}: recency and entries differ"
+        planned = [expert for expert, entry in self._entries.items() if entry.state is State.PLANNED]
+        assert list(self._planned) == planned, f"{self!r}: planned and entries differ"
         assert all(entry.state is State.READY for entry in self._entries.values() if entry.pins), f"{self!r}: pins"
+        pinned_bytes = sum(entry.bytes for entry in self._entries.values() if entry.pins)
+        assert self._pinned_bytes == pinned_bytes, f"{self!r} miscounts pinned bytes"
         if idle:
             assert not self._activation_bytes, f"{self!r}: {self._activation_bytes} bytes of activations at idle"
             assert all(entry.state is State.READY for entry in self._entries.values()), f"{self!r} moves at idle"
@@ -229,6 +272,10 @@ class ModelPool:
         self._bytes[entry.state] -= entry.bytes
         self._count[entry.state] -= 1
         del self._entries[expert], self._recency[expert]
+
+    def _tell_left(self, expert: str) -> None:
+        for watcher in self._watchers:
+            watcher.left(expert)
 
     def _note_peak(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)

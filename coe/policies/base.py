@@ -102,11 +102,23 @@ class Split(ABC):
 
 
 class Eviction(ABC):
-    """Who leaves first?"""
+    """Who leaves first? One object serves one pool, and may keep its ranking as experts come and go."""
+
+    def watch(self, pool: PoolView, world: World) -> None:
+        """Get to know the pool, before anything is in it; called once."""
+
+    def entered(self, expert: str) -> None:
+        """Take note of an expert that is in the pool, or on its way, from now on."""
+
+    def left(self, expert: str) -> None:
+        """Take note of an expert that is gone, or leaving."""
 
     @abstractmethod
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
-        """Yield ready experts of a pool, the first to leave first; what may not leave is passed over later."""
+        """Yield experts of the pool, the first to leave first; what may not leave yet is passed over later.
+
+        It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
+        """
 
 
 class Prefetch(ABC):

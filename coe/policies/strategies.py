@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coe.errors import ConfigError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One policy of each family, by name. With `single` only the first executor works, with the whole budget."""
+    """One policy of each family, by name.
+
+    With `single` only the first executor works, with the whole budget. With `cached` nothing runs in the memory of the
+    host where that is another than the device's: it is a cache between disk and device.
+    """
 
     name: str
     assign: str = "makespan"
@@ -19,16 +23,20 @@ class Strategy:
     eviction: str = "dependency"
     prefetch: str = "next-group"
     single: bool = False
+    cached: bool = False
 
 
+_SAMBA = Strategy(
+    "samba", assign="round-robin", arrange="append", eviction="lru", prefetch="none", single=True, cached=True
+)
 _ALL = (
     Strategy("coserve"),
     Strategy("coserve-em-ra", assign="round-robin"),
     Strategy("coserve-em", assign="round-robin", arrange="append"),
     Strategy("coserve-none", assign="round-robin", arrange="append", eviction="fifo"),
-    Strategy("samba", assign="round-robin", arrange="append", eviction="lru", prefetch="none", single=True),
-    Strategy("samba-fifo", assign="round-robin", arrange="append", eviction="fifo", prefetch="none", single=True),
-    Strategy("samba-parallel", assign="round-robin", arrange="append", eviction="lru", prefetch="none"),
+    _SAMBA,
+    replace(_SAMBA, name="samba-fifo", eviction="fifo"),
+    replace(_SAMBA, name="samba-parallel", single=False),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 

@@ -1,7 +1,7 @@
-"""Carries out the controller's commands with threads: one that decides, lanes that load, executors that run.
+"""Carries out a decider's commands with threads: one that decides, lanes that load, executors that run.
 
-All that happens comes through one inbox to the control thread, which alone touches the controller. Nothing that runs
-models, reads disks or calls a user's code runs on it.
+All that happens comes through one inbox to the control thread, which alone touches the decider. Nothing that runs
+models, reads disks or calls a user's code runs on it; only watchers, which must be quick.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from coe.controller import Controller
 from coe.core import Expert, Request, Result
 from coe.errors import CoeError
 from coe.events import (
@@ -23,11 +22,8 @@ from coe.events import (
     Command,
     Event,
     Evict,
-    Evicted,
     Finished,
     Load,
-    Loaded,
-    LoadFailed,
     Rejected,
     Reply,
     Run,
@@ -35,8 +31,10 @@ from coe.events import (
     Stopped,
 )
 from coe.kinds import Image, Kind, Prepared
-from coe.metrics import Metrics, Recorder
+from coe.metrics import Metrics, Recorder, Watcher
+from coe.runtime.decider import Decider
 from coe.runtime.device import Device
+from coe.runtime.lane import Disk, Lane, reason_of
 
 Source = Callable[[], Image]
 """Gives the decoded picture, (H, W, 3) uint8 RGB; called on a worker, again for each further expert."""
@@ -60,41 +58,51 @@ class _Crash:
     error: Exception
 
 
-class Engine:
-    """Runs a controller in real time on real devices.
+def _crashing(inbox: queue.SimpleQueue[Event | _Crash | None]) -> Callable[[Exception], None]:
+    return lambda error: inbox.put(_Crash(error))
 
-    `workers` threads decode. With `keep_trace` every event and the commands that answered it are kept, for replay.
+
+class Engine:
+    """Runs a decider in real time on real devices, reading weights from `disk`.
+
+    `workers` threads decode. `watchers` see every step, on the control thread.
+    With `keep_trace` every event and the commands that answered it are kept, for replay.
     """
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Decider,
         devices: Mapping[str, Device],
         experts: Mapping[str, Expert],
         kinds: Mapping[str, Kind],
         *,
+        disk: Disk | None = None,
         workers: int = 2,
+        watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
         self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
         self.trace: Trace | None = [] if keep_trace else None
         self._recorder = Recorder(controller.pools)
+        self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
         self._inbox: queue.SimpleQueue[Event | _Crash | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Future[Result], Result] | None] = queue.SimpleQueue()
         self._runs: dict[str, queue.SimpleQueue[Run | None]] = {id: queue.SimpleQueue() for id in controller.executors}
-        self._lanes: dict[str, queue.PriorityQueue[tuple[int, int, Load | Evict | None]]] = {
-            device: queue.PriorityQueue() for device in devices
-        }
-        self._turn = itertools.count()
+        # Of the inbox alone, not of this engine: no cycle keeps weights mapped until garbage is collected.
+        tell, crash = self._inbox.put, _crashing(self._inbox)
+        disk = disk or Disk({}, None)
+        self._lanes = {name: Lane(device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()}
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="coe-decode")
         self._failure: str | None = None
+        self._filled = False
+        self._settled = threading.Event()
         self._began = time.monotonic()
         threads: list[tuple[str, Callable[..., None], tuple[str, ...]]] = [
             ("coe-control", self._control, ()),
             ("coe-reply", self._answer, ()),
-            *((f"coe-lane-{device}", self._copy, (device,)) for device in devices),
+            *((f"coe-lane-{name}", lane.work, ()) for name, lane in self._lanes.items()),
             *((f"coe-executor-{id}", self._execute, (id,)) for id in controller.executors),
         ]
         self._threads = [threading.Thread(target=t, args=a, name=n, daemon=True) for n, t, a in threads]
@@ -118,6 +126,11 @@ class Engine:
         """Return the counts so far."""
         return self._recorder.metrics()
 
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Wait until the pools hold what they begin with; return False if that has not come about, or never will."""
+        self._settled.wait(timeout_s)
+        return self._filled
+
     def stop(self) -> None:
         """Finish the batches that run and answer everything else with an error."""
         self._inbox.put(Stopped())
@@ -129,10 +142,11 @@ class Engine:
         for runs in self._runs.values():
             runs.put(None)
         for lane in self._lanes.values():
-            lane.put((-2, next(self._turn), None))
+            lane.close()
         self._replies.put(None)
         for thread in self._threads:
             thread.join()
+        self._settled.set()
 
     # Workers
 
@@ -168,6 +182,7 @@ class Engine:
         except Exception as error:
             # A bug of ours; still every image gets its reply, and the reply says why the line stands.
             self._failure = f"the engine failed: {type(error).__name__}: {error}"
+            self._settled.set()
             self._give_up()
             while (event := self._inbox.get()) is not None:
                 self._give_up()
@@ -177,21 +192,21 @@ class Engine:
         began = time.perf_counter()
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began
-        self._recorder.observe(event, commands, now, spent)
+        # Counted first: who has a result finds it counted.
+        for watcher in self._watchers:
+            watcher.observe(event, commands, now, spent)
         if self.trace is not None:
             self.trace.append((now, event, commands))
         for command in commands:
             self._carry_out(command)
+        if not self._filled and not any(pool.is_moving() for pool in self.controller.pools.values()):
+            self._filled = True
+            self._settled.set()
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Load():
-                device = self.controller.pools[command.pool].device
-                self._lanes[device].put((command.why.urgency, next(self._turn), command))
-            case Evict():
-                # Before any load: evictions are what loads wait for.
-                device = self.controller.pools[command.pool].device
-                self._lanes[device].put((-1, next(self._turn), command))
+            case Load() | Evict():
+                self._lanes[self.controller.pools[command.pool].device].put(command)
             case Run():
                 self._runs[command.executor].put(command)
             case Reply():
@@ -203,27 +218,7 @@ class Engine:
             job = self._jobs.pop(id)
             self._replies.put((job.future, Result(job.request, None, (), 0.0, self._failure)))
 
-    # Lanes, executors, replies
-
-    def _copy(self, name: str) -> None:
-        device, lane = self.devices[name], self._lanes[name]
-        while (command := lane.get()[2]) is not None:
-            expert = self.experts[command.expert]
-            if isinstance(command, Evict):
-                try:
-                    device.evict(command.pool, expert)
-                except Exception as error:
-                    self._inbox.put(_Crash(error))
-                else:
-                    self._inbox.put(Evicted(command.pool, command.expert))
-                continue
-            began = time.perf_counter()
-            try:
-                device.load(command.pool, expert)
-            except Exception as error:
-                self._inbox.put(LoadFailed(command.pool, command.expert, _reason(error)))
-            else:
-                self._inbox.put(Loaded(command.pool, command.expert, time.perf_counter() - began))
+    # Executors, replies
 
     def _execute(self, name: str) -> None:
         executor, runs = self.controller.executors[name], self._runs[name]
@@ -237,7 +232,7 @@ class Engine:
                 images = self._prepared(jobs, expert.id)
                 findings = device.run(name, executor.pool.id, expert, images)
             except Exception as error:
-                self._inbox.put(RunFailed(name, _reason(error)))
+                self._inbox.put(RunFailed(name, reason_of(error)))
             else:
                 self._inbox.put(Finished(name, tuple(findings), time.perf_counter() - began))
 
@@ -255,7 +250,3 @@ class Engine:
         while (reply := self._replies.get()) is not None:
             future, result = reply
             future.set_result(result)
-
-
-def _reason(error: Exception) -> str:
-    return str(error) if isinstance(error, CoeError) else f"{type(error).__name__}: {error}"

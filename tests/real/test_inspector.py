@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 
 import cv2
@@ -12,6 +13,7 @@ import pytest
 
 from coe import config
 from coe.errors import ConfigError, LineClosed, LineFull, StoreError
+from coe.events import Loaded
 from coe.inspector import Inspector, Picture
 from coe.runtime.engine import Engine
 
@@ -115,6 +117,54 @@ def test_a_full_inbox_raises_if_asked_to(tiny):
         assert future.result(60).error is None
 
 
+def test_an_inbox_bounds_bytes_too(tiny):
+    board, store = tiny
+    with Inspector(board, store=store, inbox_bytes=1, on_full="raise") as line:
+        future = line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+        with pytest.raises(LineFull, match="1 images are under way"):
+            line.submit(np.zeros((50, 50, 3), np.uint8), "C")
+        assert future.result(60).error is None
+
+
+def test_a_ready_line_holds_what_it_begins_with(tiny):
+    board, store = tiny
+    seen: list[object] = []
+    with Inspector(board, store=store, watchers=[_Watcher(seen)], keep_trace=True) as line:
+        assert line.ready(60)
+        assert line.metrics().initial_loads == 4
+        assert [type(event) for event in seen] == [type(None), *[Loaded] * 4]
+        assert line.metrics().wall_s == 0.0
+        line.submit(np.zeros((50, 50, 3), np.uint8), "C").result(60)
+        assert [event for _, event, _ in line.trace] == seen
+    assert line.metrics().switches == 0
+
+
+def test_a_line_that_cannot_load_is_ready_all_the_same(own_tiny):
+    board, store = own_tiny
+    (store / "tiny/body-a/weights.safetensors").write_bytes(b"not weights")
+    with Inspector(board, store=store) as line:
+        assert line.ready(60)
+
+
+def test_a_line_that_is_closed_early_says_that_it_never_was_ready(tiny):
+    board, store = tiny
+    # The slowest of disks: 45 MB at 1 MB/s. Closing does not wait for it.
+    line = Inspector(board, store=store, disk_bandwidth="1MB/s")
+    assert not line.ready(0.05)
+    began = time.monotonic()
+    line.close()
+    assert time.monotonic() - began < 20
+    assert not line.ready()
+
+
+class _Watcher:
+    def __init__(self, seen: list[object]) -> None:
+        self._seen = seen
+
+    def observe(self, event, commands, now, control_s=0.0):
+        self._seen.append(event)
+
+
 def test_a_closed_line_takes_nothing(tiny):
     board, store = tiny
     line = Inspector(board, store=store)
@@ -210,6 +260,8 @@ def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
         ({"strategy": "coserv"}, "did you mean 'coserve'"),
         ({"on_full": "drop"}, "neither 'block' nor 'raise'"),
         ({"inbox": 0}, "no room"),
+        ({"disk_bandwidth": "fast"}, "not a disk bandwidth"),
+        ({"disk_bandwidth": 0}, "give more than 0"),
     ],
 )
 def test_wrong_options_are_said(tiny, options, sentence):

@@ -14,15 +14,18 @@ cli
 benchmark
 inspector profiler
 assembly
-sim runtime testing
-report
-controller metrics results
+testing
+sim runtime
+report prescheduled
+controller chrome_trace results
+metrics residency
 summary cases executor
-pool backlog policies
+pool host_cache backlog policies
 rules images kinds
 store router process_sheet decoding
 plan
-graph costs config events
+graph config events
+costs
 core errors
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]

@@ -15,6 +15,7 @@ from coe.errors import ConfigError
 from coe.events import Why
 from coe.policies.base import World
 from coe.policies.strategies import STRATEGIES
+from coe.pool import ModelPool
 from coe.rules import Rules
 from coe.testing import VirtualLine, pools_of, rules_from
 
@@ -73,6 +74,14 @@ def picture(controller: Controller) -> list[Any]:
     ]
 
 
+def introduced(policy: Any, pool: ModelPool, world: World) -> Any:
+    """Tell an eviction policy of a pool what the controller would have told it."""
+    policy.watch(pool, world)
+    for expert in pool.by_arrival():
+        policy.entered(expert)
+    return policy
+
+
 def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
     """Ask a policy everything that its family can be asked about the controller's state."""
     world: World = controller.world
@@ -90,7 +99,7 @@ def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
             cost = world.costs("cpu", "a")
             return [policy.size(group, cost, room) for group in groups for room in range(-1, 12)]
         case "eviction":
-            return [list(policy.rank(executor.pool, world, 5.0)) for executor in executors]
+            return [list(introduced(policy, e.pool, world).rank(e.pool, world, 5.0)) for e in executors]
         case "prefetch":
             return [list(policy.rank(executor, world, 5.0)) for executor in executors]
     raise AssertionError(f"say here what a policy of the family '{family}' is asked")
@@ -167,7 +176,10 @@ def test_a_ranking_is_lazy_or_a_copy_so_that_it_may_be_broken_off(
 ) -> None:
     if family in ("select", "eviction", "prefetch"):
         policy = policies.make(family, name)
-        subject = controller.pools["cpu0"] if family == "eviction" else controller.executors["cpu0"]
+        subject: Any = controller.executors["cpu0"]
+        if family == "eviction":
+            subject = controller.pools["cpu0"]
+            introduced(policy, subject, controller.world)
         ranking = policy.rank(subject, controller.world, 5.0)
         assert isinstance(ranking, Iterator)
         next(ranking, None)

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
+
+from sortedcontainers import SortedDict
 
 from coe.policies.base import Eviction, PoolView, World
 
 
 class Dependency(Eviction):
-    """Stage 1: successors none of whose predecessors is in the pool, largest first. Stage 2: by usage probability."""
+    """Stage 1: successors none of whose predecessors is in the pool, largest first. Stage 2: by usage probability.
+
+    Both rankings are kept up to date as experts come and go, so that a decision costs the same in a pool of ten and
+    of ten thousand.
+    """
+
+    def watch(self, pool: PoolView, world: World) -> None:
+        self._pool, self._graph = pool, world.graph
+        self._backed: Counter[str] = Counter()
+        """For each expert, here or not, how many of its predecessors are in the pool."""
+        self._orphans: SortedDict[tuple[int, float, str], str] = SortedDict()
+        self._others: SortedDict[tuple[float, str], str] = SortedDict()
+
+    def entered(self, expert: str) -> None:
+        self._place(expert)
+        for successor in self._graph.successors(expert):
+            self._backed[successor] += 1
+            if self._backed[successor] == 1 and successor in self._pool:
+                self._orphans.pop(self._as_orphan(successor), None)
+                self._place(successor)
+
+    def left(self, expert: str) -> None:
+        self._orphans.pop(self._as_orphan(expert), None)
+        self._others.pop(self._as_other(expert), None)
+        for successor in self._graph.successors(expert):
+            self._backed[successor] -= 1
+            if not self._backed[successor] and successor in self._pool:
+                self._others.pop(self._as_other(successor), None)
+                self._place(successor)
 
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
-        ready = list(pool.by_arrival())
-        orphans = {expert for expert in ready if world.graph.is_orphan(expert, pool)}
-        yield from sorted(orphans, key=lambda expert: (-pool.size(expert), world.graph.probability(expert), expert))
-        rest = (expert for expert in ready if expert not in orphans)
-        yield from sorted(rest, key=lambda expert: (world.graph.probability(expert), expert))
+        return chain(self._orphans.values(), self._others.values())
+
+    def _place(self, expert: str) -> None:
+        if self._graph.predecessors(expert) and not self._backed[expert]:
+            self._orphans[self._as_orphan(expert)] = expert
+        else:
+            self._others[self._as_other(expert)] = expert
+
+    def _as_orphan(self, expert: str) -> tuple[int, float, str]:
+        return -self._pool.size(expert), self._graph.probability(expert), expert
+
+    def _as_other(self, expert: str) -> tuple[float, str]:
+        return self._graph.probability(expert), expert

@@ -11,4 +11,4 @@ class Fifo(Eviction):
     """Ranks by the time of residence, the longest first."""
 
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
-        yield from list(pool.by_arrival())
+        return pool.by_arrival()

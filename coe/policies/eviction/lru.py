@@ -11,4 +11,4 @@ class Lru(Eviction):
     """Ranks by recency of use; one that was loaded but not used counts as used when it was loaded."""
 
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
-        yield from list(pool.by_recency())
+        return pool.by_recency()

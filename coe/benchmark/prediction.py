@@ -1,0 +1,28 @@
+"""What the simulator says of a run that was measured: the same images, costs and pools, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from coe.benchmark.engine import Measured
+from coe.benchmark.recorded import recorded
+from coe.benchmark.rows import Row
+from coe.benchmark.simulated import ENTRIES, run_plan
+from coe.sim.workload import Workload
+
+
+def workload_of(measured: Measured) -> Workload:
+    """Return what came in while a run was measured, and what was found."""
+    seen = recorded(measured.trace)
+    return Workload(measured.row.task, measured.row.order, measured.board, seen.arrivals, seen.findings)
+
+
+def predict(measured: Measured) -> Row:
+    """Simulate a measured run: its arrivals and findings, and the cost table that it was scheduled by.
+
+    The table was measured before the run, so this foretells; it is not fitted to what it is compared with.
+    """
+    workload = workload_of(measured)
+    chosen = ENTRIES[measured.row.strategy]
+    row = run_plan(workload, measured.costs, measured.plan, chosen, {}, device=measured.row.device)
+    return replace(row, strategy=f"{chosen.name} (predicted)")

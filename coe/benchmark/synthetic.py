@@ -1,0 +1,80 @@
+"""A board of seeded random weights and pictures of noise, for trials: the files are real, the verdicts mean nothing."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coe import kinds, rules
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.inspector import Picture
+from coe.kinds import ModuleKind
+from coe.store import Store
+
+
+def synthetic_board(
+    folder: Path, *, kind: str, experts: int, input_size: int, seed: int, files: int | None = None
+) -> tuple[Path, Store]:
+    """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
+
+    Each expert has a weights file of its own; with `files`, so many files are shared by all (hard links), and each
+    expert is still loaded and accounted by itself. Counts fall like 1/rank (a long tail). Files that are there already
+    are used again.
+    """
+    files = experts if files is None else min(files, experts)
+    if files < 1:
+        raise ConfigError(f"{files} files hold no expert; give at least 1")
+    found = kinds.resolve(kind)
+    if not isinstance(found, ModuleKind):
+        raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
+    # All that the weights depend on is in the name, so that a folder never serves two kinds of trials.
+    name = f"bench-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
+    store = Store(folder / "store")
+    have = set(store.ids())
+    labels = ("ok", "bad")
+    for index in range(experts):
+        weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
+        if weights in have:
+            continue
+        if weights != original:
+            store.link(weights, original, labels=labels)
+            continue
+        state = _random_state(found, Expert(f"e{index}", kind, labels, input_size, weights), seed + index)
+        store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
+    lines = [f"board: {name}", "experts:"]
+    lines += [
+        f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad]}}"
+        for index in range(experts)
+    ]
+    lines.append("components:")
+    lines += [f"  C{index}: {{count: {experts / (index + 1):.2f}, inspect: e{index}}}" for index in range(experts)]
+    path = folder / f"{name}.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path, store
+
+
+def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
+    """Draw `requests` pictures of noise, with components by their counts."""
+    components = rules.load(board).components
+    chance = random.Random(seed)
+    names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
+    pixels = np.random.default_rng(seed).integers(0, 255, (240, 240, 3), dtype=np.uint8)
+    return [Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)]
+
+
+def quarter_budget(board: Path | str, store: Store) -> int:
+    """Return a budget whose three quarters (the rest is for activations) hold a quarter of a board's experts."""
+    total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
+    return total // 4 * 4 // 3
+
+
+def _random_state(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, Any]:
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return dict(kind.skeleton(expert).state_dict())

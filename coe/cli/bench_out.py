@@ -1,0 +1,58 @@
+"""What the commands of `coe-bench` share: lists of strategies, and where their rows go."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.measure import Measurement
+
+from coe.benchmark.rows import Row, to_json, to_table
+from coe.cli.common import err, out
+from coe.errors import ConfigError
+from coe.policies.strategies import STRATEGIES
+from coe.policies.strategies import strategy as named_strategy
+
+STANDARD_OUTPUT = "-"
+_WIDE = 240
+"""The width of a table that goes into a file or a pipe, in columns."""
+
+
+def strategies(text: str) -> list[str]:
+    """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist."""
+    if text.strip() == "all":
+        return list(STRATEGIES)
+    return [named_strategy(name.strip()).name for name in text.split(",")]
+
+
+def check_json(where: str | None) -> None:
+    """Find out before a long run whether its rows could be written; raises ConfigError."""
+    if where is None or where == STANDARD_OUTPUT:
+        return
+    path = Path(where)
+    if path.is_dir() or not path.parent.is_dir():
+        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+        raise ConfigError(f"--json: {where} {what}; name a file, or - for standard output")
+
+
+def show(rows: Sequence[Row], json_to: str | None) -> None:
+    """Print the table, and write the rows as JSON to a file or, with "-", to standard output (the table then goes to
+    standard error).
+    """
+    console = err if json_to == STANDARD_OUTPUT else out
+    if not console.is_terminal:
+        # Nobody's window: a line a row, for grep and diff.
+        console = Console(stderr=console.stderr, highlight=False, width=_WIDE)
+    table = to_table(rows)
+    if Measurement.get(console, console.options.update_width(_WIDE), table).maximum > console.width:
+        table = to_table(rows, upright=True)
+    console.print(table)
+    if json_to == STANDARD_OUTPUT:
+        sys.stdout.write(to_json(rows))
+    elif json_to is not None:
+        try:
+            Path(json_to).write_text(to_json(rows), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json: {json_to} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,165 @@
+"""`coe-bench run`: strategies one after another on this machine, on real weights files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress
+
+from coe import config, images, rules
+from coe.cli import bench_out
+from coe.cli.common import err, out
+from coe.errors import ConfigError
+from coe.policies.strategies import strategy as named_strategy
+from coe.sim import trace_file
+from coe.store import Store
+
+if TYPE_CHECKING:
+    from coe.benchmark.engine import Measured
+    from coe.benchmark.rows import Row
+    from coe.costs import CostTable
+    from coe.inspector import Picture
+
+
+def run(
+    board: Annotated[str | None, typer.Option(help="A board with trained experts, inspecting --images.")] = None,
+    images_at: Annotated[Path | None, typer.Option("--images", help="Images for --board.")] = None,
+    experts: Annotated[int, typer.Option(min=1, help="Without --board: how many synthetic experts.")] = 24,
+    kind: Annotated[str, typer.Option(help="Without --board: of which kind.")] = "resnet101",
+    files: Annotated[
+        int | None, typer.Option(min=1, help="Without --board: how many files the experts share. Default: one each.")
+    ] = None,
+    input_size: Annotated[int, typer.Option("--input", help="Without --board: input size in pixels.")] = 224,
+    requests: Annotated[int, typer.Option(min=1, help="How many images; those of --images are repeated.")] = 400,
+    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    memory: Annotated[
+        str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
+    ] = None,
+    disk_bandwidth: Annotated[
+        str | None,
+        typer.Option(help="Load no faster than such a disk, as 530MB/s, so that cached files do not flatter."),
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Images a second, each on time whatever the line does.", metavar="RATE")
+    ] = None,
+    backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
+    prescheduled: Annotated[
+        bool,
+        typer.Option(
+            "--prescheduled", help="Repeat each run's commands without scheduling: what does scheduling cost?"
+        ),
+    ] = False,
+    with_prediction: Annotated[
+        bool, typer.Option("--predict", help="Simulate each run with the same costs: how well does the simulator do?")
+    ] = False,
+    save_task: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what came and was found as a trace file for coe-bench sim --task."),
+    ] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts for --board.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder for synthetic weights; kept for the next time.")] = Path(
+        "build/bench"
+    ),
+    seed: int = 0,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Run strategies one after another over the same images and show a row for each.
+
+    A run is measured from the first image, when the pools hold what they begin with. "ratio" is the mean time of a
+    switch over that of a plain read of the same bytes in the same run; "peak RSS" is that of this whole process, in
+    brackets what it grew by in this run.
+
+    Example: coe-bench run --strategy samba,coserve --experts 40 --kind resnet18
+    """
+    from coe.benchmark.engine import measured_run
+    from coe.benchmark.prediction import predict, workload_of
+    from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
+
+    names = bench_out.strategies(strategy)
+    bench_out.check_json(json_to)
+    if rate is not None and backlog:
+        raise ConfigError("--rate and --backlog exclude each other; give one of them")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
+    speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
+    if board is not None:
+        path, shelf, pictures = _given(board, images_at, store, requests)
+        task, order = rules.load(path).board, "given"
+    else:
+        err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
+        path, shelf = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
+        pictures = synthetic_pictures(path, requests, seed)
+        task, order = f"{experts} x {kind}", "iid"
+    budget = config.parse_bytes(memory) if memory else quarter_budget(path, shelf)
+    # Measured once for as many executors: strategies are compared on one cost table.
+    tables: dict[int, CostTable] = {}
+    workers = sum(config.parse_executors(executors).values())
+    rows: list[Row] = []
+    sentences: list[str] = []
+    with Progress(console=err, transient=True) as bar:
+
+        def measure(name: str, again: Measured | None = None) -> Measured:
+            shown = bar.add_task(f"{name} (prescheduled)" if again else name, total=len(pictures))
+            busy = 1 if named_strategy(name).single else workers
+            measured = measured_run(
+                path,
+                shelf,
+                pictures,
+                memory_bytes=budget,
+                executors=executors,
+                strategy=name,
+                task=task,
+                order=order,
+                images_per_s=rate,
+                disk_bytes_per_s=speed,
+                costs=tables.get(busy),
+                again=again,
+                tick=lambda: bar.advance(shown),
+            )
+            tables[busy] = measured.costs
+            return measured
+
+        for name in names:
+            done = measure(name)
+            rows.append(done.row)
+            if with_prediction:
+                rows.append(predict(done))
+            if prescheduled:
+                again = measure(name, done)
+                rows.append(again.row)
+                sentences.append(scheduling_cost(done, again))
+    bench_out.show(rows, json_to)
+    if save_task is not None:
+        trace_file.write(save_task, workload_of(done))
+    for sentence in sentences:
+        (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def scheduling_cost(one: Measured, again: Measured) -> str:
+    """Say what scheduling costs, from a run and the same run prescheduled (the paper's figure 19)."""
+    gain = again.row.images_per_s / one.row.images_per_s - 1 if one.row.images_per_s else 0.0
+    inference_ms = 1e3 * one.metrics.run_s / max(1, one.metrics.images)
+    return (
+        f"{one.row.strategy}: {one.row.images_per_s:.2f} images/s with scheduling and {again.row.images_per_s:.2f} "
+        f"without ({gain:+.1%}); an image takes {one.row.scheduling_us_per_request:.0f} µs of scheduling and "
+        f"{inference_ms:.1f} ms of inference"
+    )
+
+
+def _given(board: str, images_at: Path | None, store: Path | None, requests: int) -> tuple[Path, Store, list[Picture]]:
+    from coe.inspector import Picture
+
+    if images_at is None:
+        raise ConfigError("--board needs --images")
+    found = rules.load(board)
+    items = [item for item in images.find(images_at, found.components)[0] if item.error is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board}'")
+    chosen = [items[index % len(items)] for index in range(requests)]
+    pictures = [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in chosen]
+    return found.path, Store(store), pictures

@@ -1,0 +1,84 @@
+"""`coe-bench scale`: what a decision costs on boards of thousands of experts, with very many images waiting."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from coe import config
+from coe.cli.bench_out import strategies
+from coe.cli.common import err, out
+from coe.errors import ConfigError
+
+_WIDE = 160
+"""The width of a table that goes into a file or a pipe, in columns."""
+
+
+def scale(
+    experts: Annotated[str, typer.Option(metavar="LIST", help="How many experts a board has.")] = "300,3000,10000",
+    requests: Annotated[
+        str, typer.Option(metavar="LIST", help="How many images come at once and wait.")
+    ] = "1000,10000,100000",
+    every_ms: Annotated[
+        float,
+        typer.Option("--every", min=0, metavar="MS", help="Let an image come every so many milliseconds instead."),
+    ] = 0.0,
+    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Measure the controller alone, in virtual time: a tenth of a synthetic board's experts fits into memory.
+
+    "deciding" is the mean time of this machine to answer an event; it should hardly grow with experts or with what
+    waits.
+
+    Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
+    """
+    from coe.benchmark.scale import Scale, measure
+
+    sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
+    names = strategies(strategy)
+    points: list[Scale] = []
+    with Progress(console=err, transient=True) as bar:
+        shown = bar.add_task("deciding", total=len(sizes) * len(names))
+        for name in names:
+            for size, many in sizes:
+                points.append(measure(size, many, every_s=every_ms / 1e3, name=name))
+                bar.advance(shown)
+    if as_json:
+        sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in (
+        "strategy",
+        "experts",
+        "images",
+        "most waiting",
+        "switches",
+        "deciding",
+        "an image",
+        "run",
+        "memory",
+    ):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    for point in points:
+        counts = (point.experts, point.requests, point.most_waiting, point.switches)
+        times = (f"{point.us_per_event:.0f} µs", f"{point.us_per_request:.0f} µs", f"{point.wall_s:.1f} s")
+        table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, config.format_bytes(point.peak_rss_bytes))
+    # Nobody's window: a line a point, for grep and diff.
+    console = out if out.is_terminal else Console(highlight=False, width=_WIDE)
+    console.print(table)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    numbers = [part.strip() for part in text.split(",")]
+    for number in numbers:
+        if not (number.isdecimal() and len(number) <= 9) or not 40 <= int(number) <= 10_000_000:
+            raise ConfigError(f"{option}: '{number}' is not a number between 40 and 10,000,000")
+    return [int(number) for number in numbers]

@@ -1,0 +1,178 @@
+"""`coe-bench sim`: strategies on a box that need not be there, in virtual time."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import Progress
+
+from coe.cli import bench_out
+from coe.cli.common import err
+from coe.errors import ConfigError, did_you_mean
+from coe.sim import preset
+from coe.sim.workload import ORDERS, TAILS, TASKS
+
+if TYPE_CHECKING:
+    from coe.benchmark.rows import Row
+    from coe.benchmark.simulated import Entry
+    from coe.sim.machine import Machine
+    from coe.sim.workload import Workload
+
+
+def sim(
+    task: Annotated[
+        str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
+    ] = "A1",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST|all",
+            help="iid (the default): drawn by count. boards: board after board, as a camera sees it.",
+            show_default=False,
+        ),
+    ] = None,
+    tail: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST|all",
+            help=f"How counts fall: {', '.join(TAILS)}; board (the default): as its file says.",
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the file of another box.")
+    ] = "numa-rtx3080ti",
+    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
+    seed: Annotated[int, typer.Option(help="Of the components drawn and of the labels that experts say.")] = 0,
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON; - is standard output.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw the paper's figures 13 to 18 into a folder.")
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what happened when, for ui.perfetto.dev or chrome://tracing."),
+    ] = None,
+    save_task: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the (single) task as a trace file that --task reads.")
+    ] = None,
+) -> None:
+    """Run tasks in virtual time by the same controller as the engine, and show a row a run.
+
+    "at least" is what no order could beat: the fewest switches, and the least time. Labels are drawn from the rules'
+    shares unless a trace has recorded findings.
+
+    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
+    """
+    from coe.benchmark.simulated import ENTRIES, entry, simulated_run
+    from coe.sim.machine import Machine
+
+    entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else _split(strategy))]
+    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else _split(device))]
+    workloads = _workloads(task, order, tail, seed)
+    bench_out.check_json(json_to)
+    _check(plot, trace, save_task, workloads)
+    _check_boxes(machines, workloads, entries)
+    rows: list[Row] = []
+    several = len(machines) * len(workloads) * len(entries) > 1
+    with Progress(console=err, transient=True) as bar:
+        shown = bar.add_task("simulating", total=len(machines) * len(workloads) * len(entries))
+        for machine in machines:
+            for workload in workloads:
+                for one in entries:
+                    place = _own(trace, machine, workload, one) if trace and several else trace
+                    rows.append(simulated_run(machine, workload, one, seed=seed, trace=place))
+                    bar.advance(shown)
+    if plot is not None:
+        _draw(rows, machines, workloads, seed, plot)
+    bench_out.show(rows, json_to)
+
+
+def _split(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _choices(option: str, text: str, known: Sequence[str] | Mapping[str, object]) -> list[str]:
+    names = list(known) if text.strip() == "all" else _split(text)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, known)}")
+    return names
+
+
+def _workloads(task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+    """Make the tasks in every order and tail asked for; a trace file has its own."""
+    from coe.sim import trace_file
+
+    orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
+    made: list[Workload] = []
+    for name in TASKS if task.strip() == "all" else _split(task):
+        if name in TASKS:
+            made += [trace_file.workload(name, order=o, tail=t, seed=seed) for o in orders for t in tails]
+            continue
+        workload = trace_file.workload(name)
+        for option, given in (("--order", order), ("--tail", tail)):
+            if given is not None:
+                raise ConfigError(f"{option} is for tasks, and the trace {name} has its own; leave the option out")
+        made.append(workload)
+    return made
+
+
+def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
+    """Find out before a long run what could not be written after it."""
+    from coe.sim import trace_file
+
+    if plot is not None:
+        try:
+            plot.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--plot: {plot} cannot be a folder for figures: {error.strerror or error}") from None
+    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
+        what = "is a folder" if trace.is_dir() else f"cannot be written: there is no folder {trace.parent}"
+        raise ConfigError(f"--trace: {trace} {what}; name a file")
+    if save_task is not None:
+        if len(workloads) > 1:
+            raise ConfigError(f"--save-task writes one task, and {len(workloads)} are asked for; name one with --task")
+        trace_file.write(save_task, workloads[0])
+
+
+def _check_boxes(machines: Sequence[Machine], workloads: Sequence[Workload], entries: Sequence[Entry]) -> None:
+    """Find out before a long run what could not be run at its end: a cost that is not known, a memory too small."""
+    boards = {workload.board.board: workload.board for workload in workloads}
+    for machine in machines:
+        for name, board in boards.items():
+            costs = machine.costs(board)
+            for one in entries:
+                machine.plan(board, costs, one.strategy, machine.configuration(one.configuration, name))
+
+
+def _own(path: Path, machine: Machine, workload: Workload, one: Entry) -> Path:
+    """Return the place of one run's trace among those of several."""
+    own = re.sub(r"[^\w.-]+", "-", "-".join((workload.task, workload.order, machine.name, one.name)))
+    return path.with_name(f"{path.stem}-{own}{path.suffix}")
+
+
+def _draw(
+    rows: Sequence[Row], machines: Sequence[Machine], workloads: Sequence[Workload], seed: int, folder: Path
+) -> None:
+    """Draw the figures, and run the two sweeps for the first task of each board."""
+    from coe.benchmark import figures, sweeps
+
+    firsts = list({workload.board.board: workload for workload in reversed(workloads)}.values())[::-1]
+    executor_points, loaded_points = [], []
+    with Progress(console=err, transient=True) as bar:
+        shown = bar.add_task("sweeping executors and memory", total=None)
+        for machine in machines:
+            for workload in firsts:
+                executor_points += sweeps.executors(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
+                loaded_points += sweeps.loaded_experts(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
+    command = " ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])
+    for path in figures.draw(rows, executor_points, loaded_points, folder, command=command):
+        err.print(f"drew {path}", soft_wrap=True)

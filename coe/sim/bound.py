@@ -1,0 +1,145 @@
+"""What no order can beat: the fewest switches and the least time, were everything known beforehand.
+
+Each term assumes that one resource is all that holds a run up; so each is valid alone and the largest holds.
+`docs/bound.md` argues each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coe.cases import Cases
+from coe.costs import CostTable
+from coe.plan import Plan
+from coe.sim.oracle import Oracle
+from coe.sim.share import least_share
+from coe.sim.walk import Device, Floats, Walk, Work
+
+if TYPE_CHECKING:
+    from coe.sim.workload import Workload
+
+CUTS = 64
+"""At how many points in time the work that comes from then on is weighed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The fewest switches and the least seconds from time 0 to the last reply.
+
+    `makespan_s` is the largest of the other times: `arrivals_s` is what the slowest image takes if nothing stands in
+    its way, `disk_s` what reading experts takes, `copy_s` what copying them to devices takes, `compute_s` what the
+    batches take.
+    """
+
+    switches: int
+    makespan_s: float
+    arrivals_s: float
+    disk_s: float
+    copy_s: float
+    compute_s: float
+
+    @property
+    def limit(self) -> str:
+        """What limits the makespan most: arrivals, disk, copy or compute."""
+        return max(("arrivals", "disk", "copy", "compute"), key=lambda name: float(getattr(self, f"{name}_s")))
+
+
+def bound(
+    workload: Workload,
+    oracle: Oracle,
+    costs: CostTable,
+    plan: Plan,
+    scaling: Mapping[str, Sequence[float]],
+    resident: Collection[str],
+    cached: Collection[str],
+) -> Bound:
+    """Return what no order of a workload's stages can beat on a plan.
+
+    `resident` are the experts that are in some pool at time 0, `cached` those of which the host holds a copy then.
+    `scaling` is by device (see `coe.sim.resources.Processor`). One pass over the arrivals; memory grows with the
+    stages, by some 50 bytes each. Raises ConfigError if a cost is not known.
+    """
+    names = dict.fromkeys(executor.device for executor in plan.executors)
+    devices = [Device.of(name, plan, scaling.get(name, ())) for name in names]
+    walk = Walk(Cases(workload.board.router), oracle, costs, devices, resident, cached)
+    for arrival in workload.arrivals:
+        walk.take(arrival.at_s, arrival.request)
+    work = Work(walk)
+    tails_s = _tails_s(walk, work)
+    times = [walk.last_s, _disk_s(walk, tails_s), _copy_s(walk, tails_s), _compute_s(walk, work)]
+    switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, plan)
+    return Bound(switches, max(times), *times)
+
+
+def _reloads(walk: Walk, plan: Plan) -> int:
+    """Return how many residents must leave and come back, because they wait for what there is no room for.
+
+    When the first absent expert is loaded, none of the residents that are held up has done its last stage.
+    """
+    absent = [used.weights_bytes for used in walk.used.values() if used.switched]
+    room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
+    held_up = sorted((walk.used[expert].weights_bytes for expert in walk.held_up), reverse=True)
+    needed = sum(held_up) + min(absent, default=0)
+    # If none leaves, if the largest leaves, if the two largest leave, ...: how often that is not enough.
+    gone = accumulate(held_up[:-1], initial=0) if held_up else ()
+    return sum(needed - left > room for left in gone)
+
+
+def _tails_s(walk: Walk, work: Work) -> Floats:
+    """Return what must at least follow the copy of each expert: one image of it, and all its stages."""
+    single_s = np.array([min(way.run_s for way in used.ways) for used in walk.used.values()])
+    stages = np.bincount(walk.numbers, minlength=len(walk.used)).astype(np.float64)
+    work_s = work.of(stages)
+    with np.errstate(divide="ignore"):
+        together_s = work_s[0] if len(work_s) == 1 else 1 / (1 / work_s).sum(axis=0)
+    tails_s: Floats = np.maximum(single_s, together_s)
+    return tails_s
+
+
+def _disk_s(walk: Walk, tails_s: Floats) -> float:
+    """Return what reading takes: one disk, which reads first what has most to follow it."""
+    read = [used for used in walk.used.values() if used.disk_s > 0]
+    if not read:
+        return 0.0
+    takes_s = np.array([used.disk_s for used in read])
+    return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.ways) + tails_s[u.number] for u in read]))
+
+
+def _copy_s(walk: Walk, tails_s: Floats) -> float:
+    """Return what copying takes: a lane for each device, and an expert must go through one of them."""
+    copied = [used for used in walk.used.values() if used.switched and all(way.copy_s > 0 for way in used.ways)]
+    if not copied:
+        return 0.0
+    head_s = min(used.disk_s for used in copied)
+    takes_s = np.array([[way.copy_s for way in used.ways] for used in copied]).T
+    follows_s = tails_s[[used.number for used in copied]]
+    if len(takes_s) == 1:
+        return head_s + _jackson_s(takes_s[0], follows_s)
+    return head_s + least_share(takes_s) + float(follows_s.min())
+
+
+def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
+    """Return the least time in which one machine does all jobs and all their tails have passed.
+
+    Jackson's rule (1955): no order is better than that of falling tails.
+    """
+    order = np.argsort(-tails_s, kind="stable")
+    return float((np.cumsum(takes_s[order]) + tails_s[order]).max())
+
+
+def _compute_s(walk: Walk, work: Work) -> float:
+    """Return what batches take: from any time on, at least the work of the stages that cannot begin before it."""
+    if not walk.used:
+        return 0.0
+    begins_s, numbers = np.frombuffer(walk.begins_s), np.frombuffer(walk.numbers, dtype=np.int32)
+    cuts_s = np.unique(np.quantile(begins_s, np.linspace(0, 1, CUTS), method="lower"))
+    between = np.searchsorted(cuts_s, begins_s, side="right") - 1
+    experts = len(walk.used)
+    stages = np.bincount(between * experts + numbers, minlength=len(cuts_s) * experts).reshape(-1, experts)
+    from_then_on = stages[::-1].cumsum(axis=0)[::-1].astype(np.float64)
+    return max(float(cut) + least_share(work.of(row)) for cut, row in zip(cuts_s, from_then_on, strict=True))

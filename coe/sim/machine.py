@@ -1,0 +1,123 @@
+"""A box for the simulator: what experts of a board cost on it, and how its memory is split for a strategy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from coe.config import format_bytes
+from coe.core import Expert
+from coe.costs import Cost, CostTable
+from coe.errors import ConfigError, did_you_mean
+from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
+from coe.policies.strategies import Strategy
+from coe.rules import Rules
+from coe.sim import preset
+from coe.sim.preset import Preset
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How many executors each device has, and which share of its memory holds experts (else what batches leave)."""
+
+    executors: Mapping[str, int]
+    expert_share: Mapping[str, float]
+
+
+class Machine:
+    """A box made of a device preset."""
+
+    def __init__(self, name: str) -> None:
+        self.preset: Preset = preset.load(name)
+        self.name = name if name in preset.names() else name.rpartition("/")[2]
+        self.scaling = {device: tuple(spec.scaling.value) for device, spec in self.preset.devices.items()}
+
+    def __repr__(self) -> str:
+        return f"<Machine {self.name}, {', '.join(self.preset.devices)}>"
+
+    def costs(self, board: Rules) -> CostTable:
+        """Return what a board's experts cost; raises ConfigError, naming the kind, if the preset does not know one.
+
+        Time and activations of an image grow with the area of the input.
+        """
+        experts = board.experts.values()
+        return CostTable({(d, e.id): self._cost(d, e) for d in self.preset.devices for e in experts})
+
+    def _cost(self, device: str, expert: Expert) -> Cost:
+        spec, kind = self.preset.devices[device], self.preset.kinds.get(expert.kind)
+        if kind is None or expert.kind not in spec.kinds:
+            raise ConfigError(
+                f"preset '{self.name}' has no cost of kind '{expert.kind}' on device '{device}', which expert "
+                f"'{expert.id}' needs; known: {', '.join(sorted(spec.kinds))}"
+            )
+        found = spec.kinds[expert.kind]
+        area = (expert.input_size / kind.input.value) ** 2
+        copy_s = kind.weights.value / spec.lane.value if spec.lane else 0.0
+        return Cost(
+            per_image_s=found.per_image_ms.value / 1e3 * area,
+            base_s=found.base_ms.value / 1e3,
+            load_s=kind.weights.value / self.preset.disk.value + kind.open_ms.value / 1e3 + copy_s,
+            weights_bytes=kind.weights.value,
+            activation_bytes=int(found.activation.value * area),
+            max_batch=found.max_batch.value,
+            copy_s=copy_s,
+        )
+
+    def configuration(self, name: str, board: str) -> Configuration:
+        """Return a configuration of the preset by name, that for a board alone if there is one; raises ConfigError."""
+        known = self.preset.configurations
+        found = known.get(f"{name}/{board}") or known.get(name)
+        if found is None:
+            raise ConfigError(f"preset '{self.name}' has no configuration '{name}'{did_you_mean(name, known)}")
+        return Configuration(found.executors.value, found.shares())
+
+    def plan(self, board: Rules, costs: CostTable, strategy: Strategy, configuration: Configuration) -> Plan:
+        """Split the memories over executors with a pool each, in equal parts, as the paper does (section 4.1).
+
+        With a `cached` strategy the first device alone runs experts, and the memory of the host, if it is another,
+        caches them; with a `single` one it has one executor. Raises TooSmall if an expert does not fit, and ConfigError
+        for a device that the preset has not.
+        """
+        if unknown := [device for device in configuration.executors if device not in self.preset.devices]:
+            hint = did_you_mean(unknown[0], self.preset.devices)
+            raise ConfigError(f"preset '{self.name}' has no device '{unknown[0]}'{hint}")
+        first = next(iter(self.preset.devices))
+        numbers = dict(configuration.executors)
+        if strategy.cached:
+            numbers = {first: sum(numbers.values())}
+        if strategy.single:
+            numbers = {next(iter(numbers)): 1}
+        sharing = Counter[str]()
+        for device, number in numbers.items():
+            sharing[self.preset.devices[device].memory] += number
+        pools, executors = [], []
+        for device, number in numbers.items():
+            memory = self.preset.devices[device].memory
+            capacity = self._usable_bytes(memory) // sharing[memory]
+            share = configuration.expert_share.get(device)
+            wanted = None if share is None else int(capacity * (1 - share))
+            try:
+                workspace = workspace_bytes(device, capacity, board.experts, costs, wanted)
+            except TooSmall as small:
+                raise self._too_small(device, sharing[memory], capacity, small) from None
+            for index in range(number):
+                pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
+                executors.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
+        idle = [memory for memory in self.preset.memories if memory not in sharing]
+        cache = CacheSpec(self._usable_bytes(idle[0])) if strategy.cached and idle else None
+        return Plan(tuple(pools), tuple(executors), cache)
+
+    def _usable_bytes(self, memory: str) -> int:
+        spec = self.preset.memories[memory]
+        return spec.size.value - spec.reserved.value
+
+    def _too_small(self, device: str, sharers: int, capacity: int, small: TooSmall) -> TooSmall:
+        memory, least = self.preset.devices[device].memory, small.least_bytes * sharers
+        # Rounded up, so that the advice is enough when it is followed to the letter.
+        advice = f"let memory '{memory}' have at least {-(-least // (1 << 20))}MiB beside what is reserved"
+        return TooSmall(
+            f"preset '{self.name}', device '{device}': a pool of {format_bytes(capacity)}, one of {sharers} in memory "
+            f"'{memory}', {small}; {advice}" + (", or take fewer executors" if sharers > 1 else ""),
+            least,
+        )

@@ -1,0 +1,171 @@
+"""Device presets: a box as a data file in which every figure stands with its source.
+
+A figure is written `[value, source]`. Unknown keys, missing figures and units that make no sense are errors that name
+the file and the place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from coe import config
+from coe.errors import ConfigError
+
+FOLDER = Path(__file__).parent / "presets"
+
+T = TypeVar("T")
+
+
+class Figure(BaseModel, Generic[T]):
+    """A value and where it comes from."""
+
+    model_config = ConfigDict(frozen=True)
+
+    value: T
+    source: Annotated[str, Field(min_length=1)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_pair(cls, pair: Any) -> Any:
+        if not (isinstance(pair, list) and len(pair) == 2):
+            raise ValueError("a figure is written [value, source]")
+        return {"value": pair[0], "source": pair[1]}
+
+
+def _read_by(parse: Callable[[str], int]) -> BeforeValidator:
+    def read(text: Any) -> int:
+        try:
+            return parse(str(text))
+        except ConfigError as error:
+            # As pydantic wants it, which then says at which place of the file.
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(read)
+
+
+Bytes = Annotated[int, _read_by(config.parse_bytes)]
+Bandwidth = Annotated[int, _read_by(config.parse_bandwidth)]
+Milliseconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=1)]
+Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MemoryPreset(_Part):
+    """A memory: its bytes, and how many of them are not for experts."""
+
+    size: Figure[Bytes]
+    reserved: Figure[Bytes]
+
+
+class KindPreset(_Part):
+    """What experts of a kind are wherever they run. `open_ms` is what a load takes beside the reading itself."""
+
+    input: Figure[Number]
+    weights: Figure[Bytes]
+    open_ms: Figure[Milliseconds]
+
+
+class CostPreset(_Part):
+    """What a kind costs on a device, at the kind's input size: the paper's K and B, and bytes of one image."""
+
+    per_image_ms: Figure[Milliseconds]
+    base_ms: Figure[Milliseconds]
+    activation: Figure[Bytes]
+    max_batch: Figure[Number]
+
+
+class DevicePreset(_Part):
+    """A processor, the memory that its experts lie in, and the way there from host memory if that is another."""
+
+    memory: str
+    lane: Figure[Bandwidth] | None = Field(default=None, alias="copy")
+    scaling: Figure[Annotated[list[Speed], Field(min_length=1)]]
+    kinds: dict[str, CostPreset]
+
+
+class ConfigurationPreset(_Part):
+    """How many executors, and which share of a device's memory holds experts (else what batches do not need)."""
+
+    executors: Figure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
+    expert_share: Figure[dict[str, Share]] | None = None
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of memory for experts by device; a device without one is left to the plan."""
+        return dict(self.expert_share.value) if self.expert_share else {}
+
+
+class Preset(_Part):
+    """A box. The first device is the one that strategies with a single executor use."""
+
+    about: str
+    disk: Figure[Bandwidth]
+    memories: dict[str, MemoryPreset]
+    kinds: dict[str, KindPreset]
+    devices: Annotated[dict[str, DevicePreset], Field(min_length=1)]
+    configurations: dict[str, ConfigurationPreset]
+
+
+def names() -> list[str]:
+    """Return the names of the presets that ship."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load(name: str) -> Preset:
+    """Read a preset by name, or the file of another box by path; raises ConfigError."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
+    if not os.path.isfile(path):
+        raise ConfigError(
+            f"there is no device preset '{name}'; known: {', '.join(names())}, or the path of a .yaml file"
+        )
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be read as a device preset: {_one_line(error)}") from None
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path}: a device preset begins with keys: {', '.join(Preset.model_fields)}")
+    try:
+        preset = Preset.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"] if part != "value")
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise ConfigError(
+            f"{path}: {place or 'the file'}: {first['msg'].removeprefix('Value error, ')}{more}"
+        ) from None
+    _check(path, preset)
+    return preset
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _check(path: Path, preset: Preset) -> None:
+    for name, device in preset.devices.items():
+        if device.memory not in preset.memories:
+            raise ConfigError(f"{path}: devices.{name}.memory: no memory '{device.memory}'")
+        if any(speed / count > 1 for count, speed in enumerate(device.scaling.value, 1)):
+            raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as one")
+        for kind in device.kinds:
+            if kind not in preset.kinds:
+                raise ConfigError(f"{path}: devices.{name}.kinds: '{kind}' is not among the preset's kinds")
+    for name, configuration in preset.configurations.items():
+        for device_name in [*configuration.executors.value, *configuration.shares()]:
+            if device_name not in preset.devices:
+                raise ConfigError(f"{path}: configurations.{name}: no device '{device_name}'")
+    for memory_name, memory in preset.memories.items():
+        if memory.reserved.value >= memory.size.value:
+            raise ConfigError(f"{path}: memories.{memory_name}: nothing is left beside what is reserved")

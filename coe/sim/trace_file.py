@@ -1,0 +1,164 @@
+"""Workloads as files: one JSON line of what they are, then one line an arrival. Law: what is read is what happened.
+
+    {"coe_trace": 1, "task": "A1", "order": "iid", "board": "board_a", "counts": null}
+    {"at_s": 0.004, "component": "R0402-1K", "serial": "S0001", "refdes": "R7",
+     "findings": {"R0402-1K": {"label": "ok", "score": 0.98}}}
+
+`counts` are null where those of the board file hold; what is empty is left out of a line. A finding's boxes and the
+variant of its expert are not kept: no decision depends on them. A score of null is one that is not a number.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import rules
+from coe.core import Finding, Request
+from coe.errors import ConfigError, RulesError
+from coe.events import Arrived, Command, Event, Reply
+from coe.rules import Rules
+from coe.sim.trace_reader import MARK, VERSION, labels, read
+from coe.sim.workload import TASKS, Workload, task
+
+__all__ = ["TraceFile", "read", "workload", "write"]
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
+def workload(name: str | Path, *, order: str = "iid", tail: str = "board", seed: int = 0) -> Workload:
+    """Return a task by its name, or the workload of a trace file.
+
+    A trace says itself what arrives: `order`, `tail` and `seed` are for tasks. Raises ConfigError.
+    """
+    if str(name) in TASKS:
+        return task(str(name), order=order, tail=tail, seed=seed)
+    if not os.path.exists(name):
+        raise ConfigError(f"'{name}' is neither a task ({', '.join(TASKS)}) nor a trace file that is there")
+    return read(Path(name))
+
+
+def write(path: Path, work: Workload) -> None:
+    """Write a workload; a file of that name is replaced. Raises ConfigError."""
+    lines = (_line(one.at_s, one.request, work.recorded.get(one.request.id, {}).values()) for one in work.arrivals)
+    try:
+        with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            file.write(_header(work.task, work.order, work.board))
+            file.writelines(lines)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+class TraceFile:
+    """A watcher that writes what arrives, and what is found of it, as a trace that a simulator can replay.
+
+    A line is written once its request and all that arrived before it have their replies; nothing else is kept in
+    memory. Times count from the first arrival. Left out are what a replay could not use: requests that were refused,
+    findings that an error kept from being made, and labels that the rules do not know. An existing file is replaced.
+    A line must not stand still for its trace: when the disk is full, recording ends, and `close` raises ConfigError.
+    """
+
+    def __init__(self, path: Path, board: Rules, *, task: str = "recorded", order: str = "recorded") -> None:
+        self.path = path
+        self._board, self._labels = board, labels(board)
+        self._began_s: float | None = None
+        self._order: deque[_Pending] = deque()
+        self._open: dict[int, _Pending] = {}
+        self._error: OSError | None = None
+        try:
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="")
+            self._file.write(_header(task, order, board))
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take note of an arrival, and write what now has its reply; nothing any more once closed."""
+        if self._file.closed:
+            return
+        if isinstance(event, Arrived) and event.request.component in self._board.components:
+            self._began_s = now if self._began_s is None else self._began_s
+            pending = self._open[event.request.id] = _Pending(event.request, now - self._began_s)
+            self._order.append(pending)
+        for command in commands:
+            if isinstance(command, Reply) and command.result.request.id in self._open:
+                self._open.pop(command.result.request.id).reply(
+                    one for one in command.result.findings if one.label in self._labels.get(one.expert, ())
+                )
+        while self._order and self._order[0].line:
+            self._write(self._order.popleft().line)
+
+    def close(self) -> None:
+        """Write what has no reply yet without findings, and end the file; calling it again does nothing."""
+        while self._order:
+            pending = self._order.popleft()
+            pending.reply(())
+            self._write(pending.line)
+        self._open.clear()
+        try:
+            self._file.close()
+        except OSError as error:
+            self._error = self._error or error
+        failed, self._error = self._error, None
+        if failed is not None:
+            raise _unwritable(self.path, failed) from failed
+
+    def __enter__(self) -> TraceFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<TraceFile {self.path}, {len(self._order)} lines wait>"
+
+    def _write(self, line: str) -> None:
+        if self._error is None:
+            try:
+                self._file.write(line)
+            except OSError as error:
+                self._error = error
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A request that arrived; `line` is empty until its reply."""
+
+    request: Request
+    at_s: float
+    line: str = ""
+
+    def reply(self, findings: Iterable[Finding]) -> None:
+        self.line = self.line or _line(self.at_s, self.request, findings)
+
+
+def _header(task: str, order: str, board: Rules) -> str:
+    counts: dict[str, float] | None = {name: component.count for name, component in board.components.items()}
+    try:
+        if counts == {name: one.count for name, one in rules.load(board.board).components.items()}:
+            counts = None
+    except RulesError:  # a board that is not found by its name
+        pass
+    return _json({MARK: VERSION, "task": task, "order": order, "board": board.board, "counts": counts})
+
+
+def _line(at_s: float, request: Request, findings: Iterable[Finding]) -> str:
+    said = {
+        one.expert: {"label": one.label, "score": one.score if math.isfinite(one.score) else None} for one in findings
+    }
+    texts = {"serial": request.serial, "refdes": request.refdes, "image": request.image, "findings": said}
+    return _json(
+        {"at_s": at_s, "component": request.component, **{key: value for key, value in texts.items() if value}}
+    )
+
+
+def _json(row: Mapping[str, object]) -> str:
+    return _ENCODER.encode(row) + "\n"
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{path} cannot be written: {error.strerror}; make room or give another place for the trace")

@@ -1,0 +1,190 @@
+"""What a workload needs whatever the order: the stages of each request, and when each could begin at the earliest.
+
+Every request is walked as if it were alone on a box with endless memory, whose lanes and executors wait for it alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from coe.cases import Cases
+from coe.core import Finding, Request, Stage
+from coe.costs import Cost, CostTable
+from coe.plan import Plan
+from coe.sim.oracle import Oracle
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device at its best: `speed` is that of all executors together, `rate` the most that one of them gets."""
+
+    name: str
+    speed: float
+    rate: float
+    capacity_bytes: int
+
+    @staticmethod
+    def of(name: str, plan: Plan, scaling: Sequence[float]) -> Device:
+        """Return a device of a plan that has executors; see `coe.sim.resources.Processor` for `scaling`."""
+        mine = [executor for executor in plan.executors if executor.device == name]
+        pools = {executor.pool for executor in mine}
+        totals = [scaling[min(busy, len(scaling)) - 1] if scaling else busy for busy in range(1, len(mine) + 1)]
+        return Device(
+            name,
+            speed=float(max(totals)),
+            rate=max(total / busy for busy, total in enumerate(totals, 1)),
+            capacity_bytes=max(pool.capacity_bytes for pool in plan.pools if pool.id in pools),
+        )
+
+    def batch(self, cost: Cost) -> int:
+        """Return the largest batch: what is useful, and what fits beside the weights of its own expert."""
+        if not cost.activation_bytes:
+            return max(1, cost.max_batch)
+        room = self.capacity_bytes - cost.weights_bytes - cost.workspace_bytes
+        return max(1, min(cost.max_batch, room // cost.activation_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An expert on one device: when it can be there, what copying it there takes, and what one image takes."""
+
+    ready_s: float
+    copy_s: float
+    run_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """An expert that stages need, and its ways, one for each device. `disk_s` is 0 if it need not be read."""
+
+    number: int
+    switched: bool
+    disk_s: float
+    weights_bytes: int
+    ways: tuple[Way, ...]
+    ready_s: float
+
+    def done_s(self, from_s: float) -> float:
+        """Return when a stage that may begin at `from_s` can be done."""
+        return min(max(from_s, way.ready_s) + way.run_s for way in self.ways)
+
+
+class Walk:
+    """The stages of all requests taken so far: `begins_s` is when each could begin, `numbers` whose they are.
+
+    `last_s` is when the last reply could come. `held_up` are the resident experts for which some image is only ready
+    once an absent expert has run on it.
+    """
+
+    def __init__(
+        self,
+        cases: Cases,
+        oracle: Oracle,
+        costs: CostTable,
+        devices: Sequence[Device],
+        resident: Collection[str],
+        cached: Collection[str],
+    ) -> None:
+        self.costs, self.devices = costs, devices
+        self.used: dict[str, Used] = {}
+        self.begins_s, self.numbers = array("d"), array("i")
+        self.last_s = 0.0
+        self.held_up: set[str] = set()
+        self._cases, self._oracle = cases, oracle
+        self._resident, self._cached = frozenset(resident), frozenset(cached)
+
+    def take(self, at_s: float, request: Request) -> None:
+        """Walk one request, the earliest end first, for a stage begins with the first branch that reaches it."""
+        findings: dict[str, Finding] = {}
+        absent = late = False
+        coming: list[tuple[float, int, Stage]] = []
+        stages, now = self._cases.open(request, at_s).stages, at_s
+        while True:
+            for stage in stages:
+                used = self.used.get(stage.expert) or self._meet(stage.expert)
+                absent = absent or used.switched
+                # The first stage waits for nobody; the others may have to be looked at more closely.
+                late = late or (bool(findings) and not used.switched and stage.expert not in self.held_up)
+                self.begins_s.append(max(now, used.ready_s))
+                self.numbers.append(used.number)
+                heapq.heappush(coming, (used.done_s(now), len(self.numbers), stage))
+            if not coming:
+                break
+            now, _, stage = heapq.heappop(coming)
+            findings[stage.expert] = finding = self._oracle.find(request, stage.expert)
+            stages = self._cases.found(stage, finding, now).stages
+        self.last_s = max(self.last_s, now)
+        if absent and late:
+            self._hold_up(request, findings)
+
+    def _hold_up(self, request: Request, findings: Mapping[str, Finding]) -> None:
+        """Go as far as residents alone bring a request; the residents that come after that are held up."""
+        stages = self._cases.open(request, 0.0).stages
+        here: list[Stage] = []
+        away: list[Stage] = []
+        stuck = False
+        while True:
+            for stage in stages:
+                if self.used[stage.expert].switched:
+                    away.append(stage)
+                else:
+                    here.append(stage)
+                    if stuck:
+                        self.held_up.add(stage.expert)
+            if not here and not away:
+                return
+            stuck = stuck or not here
+            stage = (here or away).pop()
+            stages = self._cases.found(stage, findings[stage.expert], 0.0).stages
+
+    def _meet(self, expert: str) -> Used:
+        prices = [self.costs(device.name, expert) for device in self.devices]
+        switched = expert not in self._resident
+        read = switched and expert not in self._cached
+        # One read may serve another device by way of the host's copy, so the least read counts for all.
+        disk_s = min(cost.load_s - cost.copy_s for cost in prices) if read else 0.0
+        ways = tuple(
+            Way(disk_s + cost.copy_s if switched else 0.0, cost.copy_s, cost.batch_s(1) / device.rate)
+            for cost, device in zip(prices, self.devices, strict=True)
+        )
+        self.used[expert] = used = Used(
+            number=len(self.used),
+            switched=switched,
+            disk_s=disk_s,
+            weights_bytes=min(cost.weights_bytes for cost in prices),
+            ways=ways,
+            ready_s=min(way.ready_s for way in ways),
+        )
+        return used
+
+
+class Work:
+    """What the stages of experts take at least on each device, at the full speed of all its executors."""
+
+    def __init__(self, walk: Walk) -> None:
+        prices = [[walk.costs(device.name, expert) for expert in walk.used] for device in walk.devices]
+        speed = np.array([[device.speed] for device in walk.devices])
+        self._per_image_s = np.array([[cost.per_image_s for cost in row] for row in prices]) / speed
+        self._base_s = np.array([[cost.base_s for cost in row] for row in prices]) / speed
+        batch = [[device.batch(cost) for cost in row] for device, row in zip(walk.devices, prices, strict=True)]
+        self._batch = np.array(batch, dtype=np.float64)
+
+    def of(self, stages: Floats) -> Floats:
+        """Return [device, expert]: the seconds of all `stages` [expert] if they ran on that device.
+
+        On several devices a part of the stages may run on each. Then the share of a batch that an image bears must
+        not grow with their number, so batches are counted in fractions but for the first; on one device they are
+        whole.
+        """
+        batches = stages / self._batch
+        batches = np.ceil(batches) if len(batches) == 1 else np.where(stages > 0, np.maximum(1, batches), 0)
+        work_s: Floats = self._per_image_s * stages + self._base_s * batches
+        return work_s

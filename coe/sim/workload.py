@@ -1,0 +1,221 @@
+"""What arrives, and when. Law: the same names and the same seed give the same requests, on every machine.
+
+Tasks are those of the paper's section 5.1. Requests come in one of two orders: drawn by count, or one board after
+another as a camera passes over them. Tails bend the counts of a board, from all parts alike to a few common ones.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, repeat
+
+from coe import rules
+from coe.core import Finding, Request
+from coe.errors import ConfigError, did_you_mean
+from coe.graph import ExpertGraph
+from coe.router import Component, Router, usage
+from coe.rules import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One of the paper's: so many requests of a board."""
+
+    board: str
+    requests: int
+
+
+TASKS: Mapping[str, Task] = {
+    "A1": Task("A", 2500),
+    "A2": Task("A", 3500),
+    "B1": Task("B", 2500),
+    "B2": Task("B", 3500),
+}
+EVERY_S = 0.004
+"""One request every so many seconds (section 5.1)."""
+
+ORDERS = ("iid", "boards")
+"""`iid`: each request's component is drawn by count. `boards`: one board after another, in placement order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Counts in proportion to 1 / rank**exponent, for the `types` commonest component types; the others never come."""
+
+    exponent: float
+    types: float = math.inf
+
+
+_BOARD = "board"
+TAILS: Mapping[str, Tail | None] = {
+    _BOARD: None,
+    "flat": Tail(0.0),
+    "mild": Tail(0.5),
+    "steep": Tail(1.0),
+    "steepest": Tail(1.5),
+    "narrow": Tail(1.0, types=150),
+}
+"""Ways in which counts may fall; `board` has the counts of the board file.
+
+With `narrow` the simulated baseline switches as often as the paper's does (docs/results/paper.md); the counts of the
+paper's boards are not given.
+"""
+
+# A layout: parts of a type stand in groups, as bypass capacitors do around a chip; the camera sees a board in lanes.
+_GROUP_PARTS = 4
+_SPREAD = 0.1  # how far from its group's middle a part may stand, in sides of the board
+_LANES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that comes `at_s` seconds after the beginning."""
+
+    at_s: float
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Requests by rising time, with ids 0, 1, 2, ...; `board` has the counts that they were drawn by.
+
+    `recorded` holds by request id, then expert, what was found when this really happened; it may be empty.
+    """
+
+    task: str
+    order: str
+    board: Rules = field(repr=False)
+    arrivals: Sequence[Arrival] = field(repr=False)
+    recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One component on a board, by its type and its own name there."""
+
+    component: str
+    refdes: str
+
+
+def task(
+    name: str,
+    *,
+    order: str = "iid",
+    tail: str = _BOARD,
+    seed: int = 0,
+    requests: int | None = None,
+    every_s: float = EVERY_S,
+) -> Workload:
+    """Return one of TASKS; with another tail than the board's the workload's name says so ("A1 steep").
+
+    Raises ConfigError for an unknown name, order or tail, and for fewer than one request.
+    """
+    chosen = TASKS.get(name)
+    if chosen is None:
+        raise ConfigError(f"'{name}' is not a task{did_you_mean(name, TASKS)}")
+    board = with_tail(rules.load(chosen.board), tail)
+    label = name if tail == _BOARD else f"{name} {tail}"
+    requests = chosen.requests if requests is None else requests
+    return synthetic(board, task=label, order=order, requests=requests, every_s=every_s, seed=seed)
+
+
+def synthetic(
+    board: Rules, *, task: str, order: str = "iid", requests: int, every_s: float = EVERY_S, seed: int = 0
+) -> Workload:
+    """Return `requests` requests of a board, one every `every_s` seconds (0: all at once). Raises ConfigError."""
+    if order not in ORDERS:
+        raise ConfigError(f"'{order}' is not an order of requests{did_you_mean(order, ORDERS)}")
+    if requests < 1:
+        raise ConfigError(f"a workload of {requests} requests has nothing to run; give at least 1")
+    if not (math.isfinite(every_s) and every_s >= 0):
+        raise ConfigError(f"a request every {every_s} s is no pace; give seconds of 0 or more")
+    drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed)
+    arrivals = tuple(Arrival(request.id * every_s, request) for request in drawn)
+    return Workload(task, order, board, arrivals)
+
+
+def with_tail(board: Rules, tail: str) -> Rules:
+    """Return a board whose counts fall as one of TAILS says; their sum and the components' ranks stay.
+
+    A component that the board file counts 0 stays at 0. Ties in rank go by the order of the file. Raises ConfigError.
+    """
+    if tail not in TAILS:
+        raise ConfigError(f"'{tail}' is not a tail of counts{did_you_mean(tail, TAILS)}")
+    chosen = TAILS[tail]
+    if chosen is None:
+        return board
+    present = [component for component in board.components.values() if component.count > 0]
+    present.sort(key=lambda component: -component.count)
+    weights = [rank**-chosen.exponent if rank <= chosen.types else 0.0 for rank in range(1, len(present) + 1)]
+    scale = sum(component.count for component in present) / sum(weights)
+    counts = {component.name: scale * weight for component, weight in zip(present, weights, strict=True)}
+    return with_counts(board, counts)
+
+
+def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
+    """Return a board with other counts, and so with other usage probabilities.
+
+    Components that `counts` leaves out keep theirs; `digest` stays that of the file. Raises ConfigError.
+    """
+    for name, count in counts.items():
+        if name not in board.components:
+            raise ConfigError(
+                f"'{name}' is not a component of board {board.board}{did_you_mean(name, board.components)}"
+            )
+        if not (math.isfinite(count) and count >= 0):
+            raise ConfigError(f"component '{name}' cannot be counted {count}; give a number of 0 or more")
+    components = {
+        name: Component(name, counts.get(name, component.count), component.root)
+        for name, component in board.components.items()
+    }
+    total = sum(component.count for component in components.values())
+    if not 0 < total < math.inf:
+        raise ConfigError(f"the counts of board {board.board} add up to {total}; at least one component must occur")
+    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, usage(components.values()))
+    return replace(board, router=Router(components), graph=graph)
+
+
+def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:
+    """Return the parts of one board in the order in which a camera comes to them; the same for all boards of a seed.
+
+    Each component that occurs is there round(count) times, at least once. Board files do not say where parts stand,
+    so this is a model: a type's parts stand in groups of up to 4 around points drawn evenly over the board, each part
+    within a tenth of the board's side of its point, and the camera passes in 20 lanes, there and back.
+    """
+    chance = random.Random(f"{board.board}/{seed}")
+    spots: list[tuple[int, float, str]] = []
+    for name, component in board.components.items():
+        x = y = 0.0
+        for number in range(max(1, round(component.count)) if component.count > 0 else 0):
+            if number % _GROUP_PARTS == 0:
+                x, y = chance.random(), chance.random()
+            along = x + chance.uniform(-_SPREAD, _SPREAD)
+            lane = math.floor((y + chance.uniform(-_SPREAD, _SPREAD)) * _LANES)
+            spots.append((lane, -along if lane % 2 else along, name))
+    numbers: Counter[str] = Counter()
+    parts = []
+    for _, _, name in sorted(spots):
+        letters = re.match("[A-Za-z]*", name)
+        prefix = (letters[0] if letters else "").upper() or "X"
+        numbers[prefix] += 1
+        parts.append(Part(name, f"{prefix}{numbers[prefix]}"))
+    return tuple(parts)
+
+
+def _drawn(board: Rules, requests: int, seed: int) -> Iterator[Request]:
+    counts = [component.count for component in board.components.values()]
+    names = random.Random(seed).choices(list(board.components), counts, k=requests)
+    return (Request(number, name) for number, name in enumerate(names))
+
+
+def _boards(board: Rules, requests: int, seed: int) -> Iterator[Request]:
+    parts = placement(board, seed)
+    passes = chain.from_iterable(repeat(parts))
+    for number, part in enumerate(islice(passes, requests)):
+        serial = f"S{number // len(parts) + 1:04d}"
+        yield Request(number, part.component, "", serial, part.refdes)

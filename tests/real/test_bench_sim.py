@@ -1,0 +1,325 @@
+"""`coe-bench sim` and `coe-bench scale` as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from coe.cli import bench
+from coe.sim import trace_file
+from coe.sim.workload import task
+
+BOX = """\
+about: "a box"
+disk: [1GB/s, "made up"]
+memories:
+  host: {size: [MEMORY, "made up"], reserved: [1MB, "made up"]}
+kinds:
+  resnet101: &kind {input: [224, "made up"], weights: [100MB, "made up"], open_ms: [50, "made up"]}
+  yolov5m: *kind
+  yolov5l: *kind
+devices:
+  cpu:
+    memory: host
+    scaling: [[1.0], "made up"]
+    kinds:
+      resnet101: &cost
+        per_image_ms: [10, "made up"]
+        base_ms: [5, "made up"]
+        activation: [1MB, "made up"]
+        max_batch: [4, "made up"]
+      yolov5m: *cost
+      yolov5l: *cost
+configurations:
+  best: {executors: [{cpu: 2}, "made up"]}
+  casual: {executors: [{cpu: 2}, "made up"], expert_share: [{cpu: 0.75}, "made up"]}
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """The complaint, as one line whatever the width of the window."""
+        return " ".join(self.err.split())
+
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Run `coe-bench` with arguments in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["coe-bench", *(str(argument) for argument in arguments)])
+        with pytest.raises(SystemExit) as ended:
+            bench.main()
+        said = capsys.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A trace of the first 150 requests of A1."""
+    path = tmp_path / "small.jsonl"
+    trace_file.write(path, task("A1", requests=150))
+    return path
+
+
+def rows_of(said: Said) -> list[dict[str, object]]:
+    assert said.status == 0, said.err
+    rows = json.loads(said.out)
+    assert isinstance(rows, list)
+    return rows
+
+
+# What comes out
+
+
+def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call: Call, small: Path) -> None:
+    said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
+    rows = rows_of(said)
+    strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
+    assert len(rows) == 16
+    assert {"samba", "samba-fifo", "samba-parallel", "coserve", "coserve-casual", "coserve-none"} < set(strategies)
+    assert strategies == [row["strategy"] for row in rows if row["device"] == "numa-rtx3080ti"]
+    for row in rows:
+        assert (row["task"], row["order"], row["images"], row["errors"]) == ("A1", "iid", 150, 0)
+        assert row["switches"] >= row["lower_bound_switches"]
+        assert row["makespan_s"] >= row["lower_bound_makespan_s"]
+    assert "coserve-casual" in said.err
+    assert "task A1, order iid" in said.words
+
+
+def test_rows_as_json_go_to_a_file(call: Call, small: Path, tmp_path: Path) -> None:
+    said = call("sim", "--task", small, "--strategy", "coserve", "--json", tmp_path / "rows.json")
+    assert said.status == 0
+    assert "images/s" in said.out
+    (row,) = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
+    assert row["strategy"] == "coserve"
+
+
+def test_a_row_for_every_task_order_tail_box_and_strategy(call: Call, small: Path) -> None:
+    said = call("sim", "--task", f"A1, {small}", "--strategy", "coserve", "--device", "uma-m2", "--json", "-")
+    assert [(row["task"], row["order"], row["images"]) for row in rows_of(said)] == [
+        ("A1", "iid", 2500),
+        ("A1", "iid", 150),
+    ]
+    said = call(*("sim", "--order", "all", "--tail", "board, steep", "--strategy", "coserve-em-ra", "--json", "-"))
+    assert [(row["task"], row["order"]) for row in rows_of(said)] == [
+        *(("A1", "iid"), ("A1 steep", "iid")),
+        *(("A1", "boards"), ("A1 steep", "boards")),
+    ]
+
+
+def test_a_task_that_was_saved_is_the_same_task(call: Call, tmp_path: Path) -> None:
+    where = tmp_path / "day.jsonl"
+    options = ("--strategy", "samba,coserve", "--json", "-")
+    saved = rows_of(call("sim", "--order", "boards", "--tail", "steep", "--save-task", where, *options))
+    again = rows_of(call("sim", "--task", where, *options))
+    measured = {"scheduling_us_per_request": 0}
+    assert [row | measured for row in saved] == [row | measured for row in again]
+    assert again[0]["order"] == "boards"
+    assert again[0]["task"] == "A1 steep"
+
+
+def test_another_seed_is_another_run(call: Call) -> None:
+    one, other = (
+        rows_of(call("sim", "--strategy", "coserve", "--device", "uma-m2", "--seed", seed, "--json", "-"))[0]
+        for seed in (0, 1)
+    )
+    assert one["makespan_s"] != other["makespan_s"]
+
+
+def test_a_box_of_ones_own(call: Call, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_text(BOX.replace("MEMORY", "1GB"), encoding="utf-8")
+    (row,) = rows_of(call("sim", "--task", small, "--device", path, "--strategy", "samba", "--json", "-"))
+    assert row["device"] == "box.yaml"
+
+
+def test_what_happened_when_is_a_chrome_trace(call: Call, small: Path, tmp_path: Path) -> None:
+    where = tmp_path / "run.json"
+    assert call("sim", "--task", small, "--strategy", "coserve", "--trace", where).status == 0
+    events = json.loads(where.read_text(encoding="utf-8"))["traceEvents"]
+    names = {event["args"]["name"] for event in events if event["ph"] == "M" and "name" in event["args"]}
+    assert any("cuda0" in name for name in names)
+    assert any("disk" in name for name in names)
+    assert len([event for event in events if event["ph"] == "X"]) > 100
+
+
+def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call: Call, small: Path, tmp_path: Path) -> None:
+    text = small.read_text(encoding="utf-8")
+    assert '"task": "A1"' in text
+    small.write_text(text.replace('"task": "A1"', '"task": "line 3/left"', 1), encoding="utf-8")
+    said = call("sim", "--task", small, "--strategy", "coserve,samba", "--trace", tmp_path / "run.json")
+    assert said.status == 0, said.err
+    assert sorted(path.name for path in tmp_path.glob("run*")) == [
+        "run-line-3-left-iid-numa-rtx3080ti-coserve.json",
+        "run-line-3-left-iid-numa-rtx3080ti-samba.json",
+    ]
+    for path in tmp_path.glob("run*"):
+        json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_the_papers_figures_are_drawn(call: Call, tmp_path: Path) -> None:
+    small = tmp_path / "tiny.jsonl"
+    trace_file.write(small, task("A1", requests=60))
+    folder = tmp_path / "new" / "plots"
+    said = call("sim", "--task", small, "--strategy", "all", "--device", "uma-m2", "--plot", folder)
+    assert said.status == 0, said.err
+    drawn = {path.name.partition(".")[0] for path in folder.iterdir()}
+    assert {name[: len("figure-13")] for name in drawn} == {f"figure-{number}" for number in range(13, 19)}
+    assert all(path.stat().st_size > 5000 for path in folder.glob("*.png"))
+    assert said.err.count("drew ") >= 6
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--strategy", "fastest"), "there is no strategy 'fastest'; known: coserve, coserve-casual, coserve-em, "),
+        (("--strategy", "coserv"), "there is no strategy 'coserv'; did you mean 'coserve'"),
+        (("--strategy", ""), "there is no strategy ''"),
+        (("--task", "C1"), "'C1' is neither a task (A1, A2, B1, B2) nor a trace file that is there"),
+        (("--task", "."), ". cannot be read"),
+        (("--order", "random"), "--order: there is no 'random'; known: boards, iid"),
+        (("--tail", "fat"), "--tail: there is no 'fat'; did you mean 'flat'?"),
+        (("--device", "uma-m9"), "there is no device preset 'uma-m9'; known: cpu-2core, h200, numa-rtx3080ti, uma-m2"),
+        (("--device", "uma-m2,box.yaml"), "there is no device preset 'box.yaml'"),
+        (("--json", "nowhere/rows.json"), "--json: nowhere/rows.json cannot be written: there is no folder nowhere"),
+        (("--json", "."), "--json: . is a folder"),
+        (("--trace", "nowhere/run.json"), "--trace: nowhere/run.json cannot be written: there is no folder nowhere"),
+        (("--trace", "."), "--trace: . is a folder; name a file"),
+        (("--plot", "small.jsonl"), "--plot: small.jsonl cannot be a folder for figures: File exists"),
+        (("--plot", "small.jsonl/plots"), "cannot be a folder for figures: Not a directory"),
+        (("--save-task", "x.jsonl", "--task", "A1,B1"), "--save-task writes one task, and 2 are asked for"),
+        (("--save-task", "nowhere/x.jsonl"), "nowhere/x.jsonl cannot be written"),
+        (("--task", "small.jsonl", "--order", "boards"), "--order is for tasks, and the trace small.jsonl has its own"),
+        (("--task", "small.jsonl", "--order", "iid"), "--order is for tasks, and the trace small.jsonl has its own"),
+        (("--task", "A1,small.jsonl", "--tail", "steep"), "--tail is for tasks, and the trace small.jsonl has its own"),
+        (("--seed", "x"), "Invalid value for '--seed'"),
+    ],
+)
+@pytest.mark.usefixtures("small")
+def test_wrong_usage_is_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+    said = call("sim", *arguments)
+    assert said.status == 2
+    assert sentence in said.words
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('"component": "', '"component": "Q', "small.jsonl:2: board board_a has no component 'Q"),
+        ('"at_s": 0.004', '"at_s": NaN', "small.jsonl:3: "),
+        ('"at_s": 0.008', '"at_s": 0.001', "small.jsonl:4: 0.001 s comes after 0.004 s; put the lines in order"),
+        ('"at_s": 0.008', '"at_s": 0.008, "colour": 3', "small.jsonl:4: "),
+        ('"coe_trace": 1', '"coe_trace": 2', "small.jsonl:1: a trace of version 2"),
+        ('"board": "board_a"', '"board": "board_x"', "small.jsonl:1: "),
+        ("}\n", "\n", "small.jsonl:1: "),
+    ],
+)
+def test_a_damaged_trace_is_said_with_its_line(call: Call, small: Path, old: str, new: str, sentence: str) -> None:
+    text = small.read_text(encoding="utf-8")
+    assert old in text
+    small.write_text(text.replace(old, new, 1), encoding="utf-8")
+    said = call("sim", "--task", "small.jsonl")
+    assert said.status == 2
+    assert sentence in said.words
+    assert len(said.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('base_ms: [5, "made up"]', "", "box.yaml: devices.cpu.kinds.resnet101.base_ms: Field required"),
+        (
+            "      yolov5l: *cost\n",
+            "",
+            "preset 'box.yaml' has no cost of kind 'yolov5l' on device 'cpu', which expert ",
+        ),
+        ("MEMORY", "102MB", "preset 'box.yaml', device 'cpu': a pool of 48.2 MiB, one of 2 in memory 'host', does not"),
+        ("  casual: ", "  cosy: ", "preset 'box.yaml' has no configuration 'casual'; known: best, cosy"),
+    ],
+)
+def test_a_box_that_will_not_do_is_said(
+    call: Call, small: Path, tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
+    path = tmp_path / "box.yaml"
+    assert old in BOX
+    path.write_text(BOX.replace(old, new, 1).replace("MEMORY", "1GB"), encoding="utf-8")
+    said = call("sim", "--task", small, "--device", "box.yaml", "--json", "-")
+    assert said.status == 2
+    assert sentence in said.words
+    assert len(said.err.splitlines()) == 1
+    assert said.out == ""
+
+
+# Scale
+
+
+def test_scale_prints_a_line_for_each_size_and_strategy(call: Call) -> None:
+    sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
+    said = call("scale", *sizes)
+    assert said.status == 0
+    lines = [line.split() for line in said.out.splitlines()]
+    assert [line[:3] for line in lines[1:]] == [
+        *(["coserve", "40", "50"], ["coserve", "80", "50"]),
+        *(["samba-parallel", "40", "50"], ["samba-parallel", "80", "50"]),
+    ]
+    points = rows_of(call("scale", *sizes, "--json"))
+    assert [(point["strategy"], point["experts"], point["requests"]) for point in points] == [
+        *(("coserve", 40, 50), ("coserve", 80, 50)),
+        *(("samba-parallel", 40, 50), ("samba-parallel", 80, 50)),
+    ]
+    for point in points:
+        assert 0 < point["most_waiting"] <= 50 + 4
+        assert point["switches"] > 0
+        assert point["us_per_event"] > 0
+
+
+def test_images_that_come_one_by_one_hardly_wait(call: Call) -> None:
+    sizes = ("--experts", "40", "--requests", "60", "--json")
+    at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
+    assert apart["most_waiting"] < at_once["most_waiting"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--experts", "39"), "--experts: '39' is not a number between 40 and 10,000,000"),
+        (("--experts", "many"), "--experts: 'many' is not a number"),
+        (("--experts", "40,"), "--experts: '' is not a number"),
+        (("--requests", "-5"), "--requests: '-5' is not a number"),
+        (("--requests", "1e5"), "--requests: '1e5' is not a number"),
+        (("--requests", "9" * 5000), "is not a number between 40 and 10,000,000"),
+        (("--every", "-1"), "Invalid value for '--every'"),
+        (("--every", "nan", "--experts", "40", "--requests", "40"), "Invalid value for '--every'"),
+        (("--strategy", "fastest"), "there is no strategy 'fastest'; known: "),
+    ],
+)
+def test_wrong_sizes_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+    said = call("scale", *arguments)
+    assert said.status == 2
+    assert sentence in said.words
+    assert "Traceback" not in said.err

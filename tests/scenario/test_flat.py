@@ -1,0 +1,145 @@
+"""What a decision looks at does not grow with the experts that there are nor with what waits: counted, not timed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from coe.backlog import Backlog
+from coe.benchmark import scale
+from coe.controller import Controller
+from coe.policies.base import PoolView, World
+from coe.policies.eviction.fifo import Fifo
+from coe.pool import ModelPool
+from coe.residency import Residency
+
+
+class Looks:
+    """How many entries of pools and groups of backlogs were looked at while events were handled."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self.events = self.attempts = self.experts = self.groups = 0
+
+    @property
+    def per_attempt(self) -> float:
+        return self.experts / self.attempts
+
+    @property
+    def per_event(self) -> float:
+        return self.groups / self.events
+
+    def book(self, what: str, content: OrderedDict[Any, Any]) -> OrderedDict[Any, Any]:
+        """Return a book that counts the entries that are passed over when it is gone through."""
+        looks = self
+
+        class Book(OrderedDict[Any, Any]):
+            def __iter__(self) -> Iterator[Any]:
+                for key in super().__iter__():
+                    if looks.counting:
+                        setattr(looks, what, getattr(looks, what) + 1)
+                    yield key
+
+            def items(self) -> Iterator[tuple[Any, Any]]:  # type: ignore[override]
+                return ((key, self[key]) for key in self)
+
+            def values(self) -> Iterator[Any]:  # type: ignore[override]
+                return _Values(self)
+
+        return Book(content)
+
+
+class _Values:
+    """Values in either direction; only the first is gone through by decisions."""
+
+    def __init__(self, book: OrderedDict[Any, Any]) -> None:
+        self._book = book
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._book[key] for key in self._book)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return (self._book[key] for key in reversed(self._book))
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    """Count what any controller made in a test looks at."""
+    found = Looks()
+    pool_init, backlog_init = ModelPool.__init__, Backlog.__init__
+    evictable, handle, make_room = ModelPool.evictable, Controller.handle, Residency.make_room
+
+    def new_pool(self: ModelPool, *arguments: Any) -> None:
+        pool_init(self, *arguments)
+        self._entries = found.book("experts", self._entries)
+        self._recency = found.book("experts", self._recency)
+
+    def new_backlog(self: Backlog) -> None:
+        backlog_init(self)
+        self._groups = found.book("groups", self._groups)
+
+    def asked(self: ModelPool, expert: str) -> bool:
+        found.experts += 1
+        return evictable(self, expert)
+
+    def handled(self: Controller, *arguments: Any) -> Any:
+        found.events += 1
+        found.counting = True
+        try:
+            return handle(self, *arguments)
+        finally:
+            found.counting = False
+
+    def made_room(self: Residency, *arguments: Any) -> bool:
+        found.attempts += 1
+        return make_room(self, *arguments)
+
+    monkeypatch.setattr(ModelPool, "__init__", new_pool)
+    monkeypatch.setattr(Backlog, "__init__", new_backlog)
+    monkeypatch.setattr(ModelPool, "evictable", asked)
+    monkeypatch.setattr(Controller, "handle", handled)
+    monkeypatch.setattr(Residency, "make_room", made_room)
+    return found
+
+
+def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float, float]:
+    """Return experts looked at for an attempt to make room, and groups looked at for an event."""
+    looks.events = looks.attempts = looks.experts = looks.groups = 0
+    scale.measure(experts, requests, name=name)
+    assert looks.attempts > 100
+    assert looks.experts > 0
+    assert looks.groups > 0
+    return looks.per_attempt, looks.per_event
+
+
+@pytest.mark.parametrize("name", ["coserve", "coserve-em", "coserve-none", "samba-parallel"])
+def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
+    few, many = looked(looks, 300, 3000, name), looked(looks, 3000, 3000, name)
+    assert many[0] <= 2 * few[0]
+    assert many[1] <= 2 * few[1]
+
+
+@pytest.mark.parametrize("name", ["coserve", "coserve-none", "samba-parallel"])
+def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
+    few, many = looked(looks, 300, 1000, name), looked(looks, 300, 10_000, name)
+    assert many[0] <= 2 * few[0]
+    assert many[1] <= 2 * few[1]
+
+
+def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank(self: Fifo, pool: PoolView, world: World, now: float) -> Iterator[str]:
+        return iter(list(pool.by_arrival()))
+
+    monkeypatch.setattr(Fifo, "rank", rank)
+    few, many = looked(looks, 300, 1000, "coserve-none"), looked(looks, 3000, 1000, "coserve-none")
+    assert many[0] > 5 * few[0]
+
+
+def test_a_scan_of_the_backlog_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = Backlog.groups
+    monkeypatch.setattr(Backlog, "groups", lambda self: iter(list(groups(self))))
+    few, many = looked(looks, 300, 300, "coserve-none"), looked(looks, 300, 1500, "coserve-none")
+    assert many[1] > 3 * few[1]

@@ -1,0 +1,73 @@
+"""How often each strategy switches on the paper's tasks, seed 0: the very numbers.
+
+They change when decisions, presets, boards or the drawing of a workload change, and must not change otherwise. If a
+change was meant to alter them, look at the rows of `coe-bench sim` before and after, say in the change why the new ones
+are right, and put what a failing test shows as its left side into GOLDEN.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from coe.benchmark.rows import Row
+from coe.benchmark.simulated import ENTRIES, simulated_run
+from coe.sim.machine import Machine
+from coe.sim.workload import task
+
+STRATEGIES = (
+    *("samba", "samba-fifo", "samba-parallel"),
+    *("coserve-none", "coserve-em", "coserve-em-ra", "coserve", "coserve-casual"),
+)
+GOLDEN = {
+    ("numa-rtx3080ti", "A1", "iid"): (1161, 1330, 2031, 1883, 1515, 739, 278, 268),
+    ("numa-rtx3080ti", "A2", "iid"): (1646, 1883, 2824, 2626, 2093, 864, 319, 306),
+    ("numa-rtx3080ti", "B1", "iid"): (1155, 1331, 2025, 2023, 1692, 837, 277, 265),
+    ("numa-rtx3080ti", "B2", "iid"): (1616, 1870, 2817, 2840, 2362, 977, 313, 294),
+    ("numa-rtx3080ti", "A1", "boards"): (840, 987, 1937, 1779, 1464, 776, 343, 331),
+    ("uma-m2", "A1", "iid"): (928, 1111, 1670, 1959, 1507, 754, 325, 314),
+    ("uma-m2", "B2", "iid"): (1291, 1534, 2338, 2829, 2243, 994, 371, 363),
+}
+
+
+def check(row: Row, requests: int) -> None:
+    """Prove what holds of any run."""
+    assert (row.images, row.errors) == (requests, 0)
+    assert row.lower_bound_switches is not None
+    assert row.lower_bound_makespan_s is not None
+    assert row.switches >= row.lower_bound_switches > 0, row
+    assert row.makespan_s >= row.lower_bound_makespan_s * (1 - 1e-9) > 0, row
+    assert 0 < row.p50_s <= row.p99_s <= row.makespan_s, row
+    assert 0 < row.disk_loads <= row.switches, row
+    assert 0 < row.hit_ratio < 1, row
+    assert row.images_per_s == pytest.approx(requests / row.makespan_s)
+
+
+def test_no_strategy_is_left_out() -> None:
+    assert sorted(STRATEGIES) == sorted(ENTRIES)
+
+
+@pytest.mark.parametrize(("device", "name", "order"), GOLDEN, ids=lambda part: part)
+def test_switches_are_what_they_were(device: str, name: str, order: str) -> None:
+    machine, workload = Machine(device), task(name, order=order, seed=0)
+    rows = {chosen: simulated_run(machine, workload, ENTRIES[chosen], seed=0) for chosen in STRATEGIES}
+    for row in rows.values():
+        check(row, len(workload.arrivals))
+    speed = {chosen: row.images_per_s for chosen, row in rows.items()}
+    # The paper's ablation (section 5.3): each optimization makes it faster, and switches fewer.
+    assert speed["coserve-none"] < speed["coserve-em"] < speed["coserve-em-ra"] < speed["coserve"]
+    # The paper's comparison (section 5.2): all three baselines are slower, by far.
+    assert speed["coserve"] > 1.5 * max(speed[chosen] for chosen in ("samba", "samba-fifo", "samba-parallel"))
+    # Only what has a copy in host memory is loaded without the disk.
+    for chosen, row in rows.items():
+        cached = ENTRIES[chosen].strategy.cached and device == "numa-rtx3080ti"
+        assert (row.disk_loads < row.switches) == cached, chosen
+    assert tuple(row.switches for row in rows.values()) == GOLDEN[device, name, order]
+
+
+def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
+    machine, workload = Machine("uma-m2"), task("A1", requests=300)
+    one, again, other = (
+        simulated_run(machine, workload, ENTRIES["coserve-em"], seed=seed, bounded=False) for seed in (0, 0, 1)
+    )
+    assert (one.switches, one.makespan_s, one.p99_s) == (again.switches, again.makespan_s, again.p99_s)
+    assert one.makespan_s != other.makespan_s

@@ -1,0 +1,239 @@
+"""No strategy beats the bound, on any board and any box; and what it promises can be reached."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import board, cost
+from test_invariants import LINE, THOROUGH, Case, cases
+
+from coe.controller import Controller
+from coe.core import Finding, Request
+from coe.costs import Cost, CostTable
+from coe.events import Command, Event, Load, Reply, Why
+from coe.metrics import Recorder
+from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
+from coe.policies.strategies import STRATEGIES, strategy
+from coe.rules import Rules
+from coe.sim.bound import Bound, bound
+from coe.sim.simulator import Simulator
+from coe.sim.workload import Arrival, Workload
+from coe.testing import VirtualLine
+
+SLACK = 1e-9
+"""Seconds in which sums differ that were added up in another order."""
+
+
+class Says:
+    """An oracle that says "ok", or what a case says."""
+
+    def __init__(self, case: Case | None = None) -> None:
+        self._case = case
+
+    def find(self, request: Request, expert: str) -> Finding:
+        return self._case.finding(request.id, expert) if self._case else Finding(expert, "fp32", "ok", 1.0)
+
+
+class Replies:
+    """When the last reply came."""
+
+    def __init__(self) -> None:
+        self.last_s = 0.0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        if any(isinstance(command, Reply) for command in commands):
+            self.last_s = now
+
+
+def workload_of(rules: Rules, arrivals: list[tuple[float, str]]) -> Workload:
+    return Workload("test", "iid", rules, [Arrival(at_s, Request(i, name)) for i, (at_s, name) in enumerate(arrivals)])
+
+
+def bound_of(line: VirtualLine, plan: Plan, arrivals: list[tuple[float, str]], case: Case | None = None) -> Bound:
+    """What a line that was run could have done at best."""
+    resident = {load.expert for load in line.loads if load.why is Why.INITIAL}
+    return bound(workload_of(line.board, arrivals), Says(case), line.costs, plan, {}, resident, ())
+
+
+def switches_of(loads: list[Load]) -> int:
+    return sum(load.why is not Why.INITIAL for load in loads)
+
+
+def last_reply_s(line: VirtualLine) -> float:
+    return max(when for when, _, commands in line.history if any(isinstance(command, Reply) for command in commands))
+
+
+def plan_of(line: VirtualLine) -> Plan:
+    return Plan(
+        tuple(pool.spec for pool in line.controller.pools.values()),
+        tuple(ExecutorSpec(one.id, one.device, one.pool.id) for one in line.controller.executors.values()),
+    )
+
+
+@given(cases(), LINE)
+@settings(max_examples=150 * THOROUGH, deadline=None)
+def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
+    line = case.line(*chosen)
+    line.run()
+    least = bound_of(line, plan_of(line), case.arrivals, case)
+    assert switches_of(line.loads) >= least.switches
+    assert last_reply_s(line) >= least.makespan_s - SLACK
+
+
+SPEEDS = st.lists(st.sampled_from([0.5, 0.75, 1.0, 1.5, 2.0]), max_size=3)
+
+
+@st.composite
+def boxes(draw: st.DrawFn, case: Case) -> "Box":
+    """One to three devices with pools shared or not, lanes, speeds, and memory of the host as a cache."""
+    pools, executors, costs, scaling = [], [], {}, {}
+    for device in ("gpu", "cpu", "npu")[: draw(st.integers(1, 3))]:
+        factor = draw(st.sampled_from([0.5, 1.0, 3.0]))
+        copied = draw(st.sampled_from([0.0, 0.5, 1.0]))
+        prices = {
+            expert: replace(
+                one, per_image_s=one.per_image_s * factor, base_s=one.base_s * factor, copy_s=one.load_s * copied
+            )
+            for expert, one in case.costs.items()
+        }
+        costs |= {(device, expert): one for expert, one in prices.items()}
+        single = max(one.batch_bytes(1) for one in prices.values())
+        number = draw(st.integers(1, 3))
+        sharers = number if draw(st.booleans()) else 1
+        capacity = max(one.weights_bytes for one in prices.values()) + sharers * single + draw(st.integers(0, 90))
+        for index in range(number):
+            pool = f"{device}{0 if sharers > 1 else index}"
+            if pool not in [one.id for one in pools]:
+                pools.append(PoolSpec(pool, device, capacity, sharers * single))
+            executors.append(ExecutorSpec(f"{device}{index}", device, pool))
+        # No executor is faster beside others than alone.
+        speeds = draw(SPEEDS)
+        scaling[device] = [min(total, busy) for busy, total in enumerate(speeds, 1)]
+    cache = draw(st.sampled_from([None, CacheSpec(0), CacheSpec(40), CacheSpec(400)]))
+    return Box(Plan(tuple(pools), tuple(executors), cache), CostTable(costs), scaling)
+
+
+class Box:
+    """A plan, its costs and its speeds."""
+
+    def __init__(self, plan: Plan, costs: CostTable, scaling: dict[str, list[float]]) -> None:
+        self.plan, self.costs, self.scaling = plan, costs, scaling
+
+    def __repr__(self) -> str:
+        return f"{self.plan} {self.scaling}"
+
+
+@given(st.data(), cases(), st.sampled_from(sorted(STRATEGIES)), st.booleans())
+@settings(max_examples=150 * THOROUGH, deadline=None)
+def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
+    box = data.draw(boxes(case))
+    controller = Controller(
+        router=case.rules.router, graph=case.rules.graph, costs=box.costs, plan=box.plan, strategy=strategy(name)
+    )
+    recorder, replies = Recorder(controller.pools), Replies()
+    simulator = Simulator(
+        controller, Says(case), scaling=box.scaling, watchers=[recorder, replies], preloaded=preloaded
+    )
+    simulator.start()
+    experts = list(case.rules.experts)
+    resident = {expert for expert in experts if any(expert in pool for pool in controller.pools.values())}
+    cached = {expert for expert in experts if controller.cache is not None and expert in controller.cache}
+    workload = workload_of(case.rules, case.arrivals)
+    simulator.run(workload.arrivals)
+    controller.check(idle=True)
+    least = bound(workload, Says(case), box.costs, box.plan, box.scaling, resident, cached)
+    metrics = recorder.metrics()
+    assert metrics.images == len(case.arrivals)
+    assert metrics.switches >= least.switches
+    assert replies.last_s >= least.makespan_s - SLACK
+
+
+# Reached: coserve does what no order can beat
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a run of coserve took, and the bound."""
+
+    switches: int
+    makespan_s: float
+    least: Bound
+
+
+def run(rules: Rules, arrivals: list[tuple[float, str]], executors: int, capacity: int, price: Cost) -> Done:
+    """Run images on one device; its executors share a pool, and experts are there from the beginning if they fit."""
+    plan = Plan(
+        (PoolSpec("gpu", "gpu", capacity, 4),),
+        tuple(ExecutorSpec(f"gpu{index}", "gpu", "gpu") for index in range(executors)),
+    )
+    costs = CostTable({("gpu", expert): price for expert in rules.experts})
+    chosen = strategy("coserve")
+    controller = Controller(router=rules.router, graph=rules.graph, costs=costs, plan=plan, strategy=chosen)
+    recorder, replies, workload = Recorder(controller.pools), Replies(), workload_of(rules, arrivals)
+    simulator = Simulator(controller, Says(), watchers=[recorder, replies], preloaded=True)
+    simulator.start()
+    resident = [expert for expert in rules.experts if expert in controller.pools["gpu"]]
+    simulator.run(workload.arrivals)
+    least = bound(workload, Says(), costs, plan, {}, resident, ())
+    return Done(recorder.metrics().switches, replies.last_s, least)
+
+
+LETTERS = board({"A": 9, "B": 8, "C": 2, "D": 1})
+CHAIN = board({"A": 9, "B": 8}, {"a": "d", "b": "d"})
+
+
+def now(names: str) -> list[tuple[float, str]]:
+    return [(0.0, name) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("limit", "makespan_s", "switches", "rules", "arrivals", "executors", "capacity", "price"),
+    [
+        pytest.param("compute", 0.9, 0, LETTERS, now("AAAAA"), 1, 100, cost(), id="one at once, then a batch"),
+        pytest.param("compute", 0.6, 0, LETTERS, now("ABBA"), 2, 100, cost(max_batch=1), id="two executors"),
+        pytest.param("disk", 2.3, 2, LETTERS, now("CD"), 1, 24, cost(), id="two reads, the last followed by a run"),
+        pytest.param("copy", 2.3, 2, LETTERS, now("CD"), 1, 24, cost(copy_s=1.0), id="two copies"),
+        pytest.param("arrivals", 5.6, 0, CHAIN, [(0.0, "B"), (5.0, "A")], 1, 100, cost(), id="the last image"),
+    ],
+)
+def test_the_bound_is_reached(
+    limit: str,
+    makespan_s: float,
+    switches: int,
+    rules: Rules,
+    arrivals: list[tuple[float, str]],
+    executors: int,
+    capacity: int,
+    price: Cost,
+) -> None:
+    done = run(rules, arrivals, executors, capacity, price)
+    assert done.least.limit == limit
+    assert done.makespan_s == pytest.approx(done.least.makespan_s) == pytest.approx(makespan_s)
+    assert done.switches == done.least.switches == switches
+
+
+def test_a_detector_that_must_leave_and_come_back_is_two_switches_at_least() -> None:
+    done = run(CHAIN, now("A"), 1, 14, cost())
+    assert done.switches == done.least.switches == 2
+
+
+def test_a_copy_in_the_host_is_there_when_its_read_has_ended() -> None:
+    """Both executors need a at once: one reads it, the other takes the copy that this makes, not one out of nothing."""
+    rules = board({"B": 9, "C": 8, "D": 7, "E": 6, "F": 5, "A": 1})
+    names = ("gpu0", "gpu1")
+    plan = Plan(
+        tuple(PoolSpec(name, "gpu", 24, 4) for name in names),
+        tuple(ExecutorSpec(name, "gpu", name) for name in names),
+        CacheSpec(10),
+    )
+    prices = {expert: cost(load_s=10.0, copy_s=0.1) for expert in rules.experts} | {"d": cost(per_image_s=0, base_s=0)}
+    costs = CostTable({("gpu", expert): price for expert, price in prices.items()})
+    chosen = strategy("samba-parallel")
+    controller = Controller(router=rules.router, graph=rules.graph, costs=costs, plan=plan, strategy=chosen)
+    replies, workload = Replies(), workload_of(rules, now("AA" + 20 * "DA"))
+    simulator = Simulator(controller, Says(), watchers=[replies], preloaded=True)
+    simulator.start()
+    simulator.run(workload.arrivals)
+    least = bound(workload, Says(), costs, plan, {}, "bcde", "f")
+    assert replies.last_s >= least.makespan_s - SLACK

@@ -1,0 +1,205 @@
+"""The simulated box: one disk for all, a copy lane for each device, processors that executors share."""
+
+from __future__ import annotations
+
+import pytest
+
+from coe.controller import Controller
+from coe.core import Finding, Request
+from coe.costs import Cost, CostTable
+from coe.events import Command, Event, Evict, Load, Reply, Run
+from coe.metrics import Recorder
+from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
+from coe.policies.strategies import strategy
+from coe.sim.oracle import RecordedOracle, SampledOracle
+from coe.sim.simulator import Simulator
+from coe.sim.workload import Arrival
+from coe.testing import rules_from
+
+BOARD = rules_from(
+    """
+board: b
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8}
+  b: {kind: k, labels: [ok, bad], input: 8}
+  c: {kind: k, labels: [ok, bad], input: 8}
+components:
+  A: {count: 3, inspect: a, shares: {ok: 0.75}, then: {ok: OK, bad: NG}}
+  B: {count: 2, inspect: b, then: {ok: OK, bad: NG}}
+  C: {count: 1, inspect: c, then: {ok: OK, bad: NG}}
+"""
+)
+
+
+class Log:
+    """Writes a timetable."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[float, str]] = []
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        for command in commands:
+            match command:
+                case Run():
+                    self.note(now, f"{command.executor} run {command.batch.expert} x{len(command.batch)}")
+                case Evict():
+                    self.note(now, f"{command.pool} evict {command.expert}")
+                case Load():
+                    self.note(now, f"{command.pool} wants {command.expert} from {command.source}")
+                case Reply():
+                    self.note(now, f"reply {command.result.request.id}")
+
+    def span(self, resource: str, what: str, begin_s: float, end_s: float) -> None:
+        self.note(begin_s, f"{resource}: {what} until {end_s:g}")
+
+    def note(self, now: float, what: str) -> None:
+        self.lines.append((round(now, 6), what))
+
+
+def simulate(
+    plan: Plan, cost: dict[str, Cost], arrivals: list[tuple[float, str]], *, name: str = "coserve", **options: object
+) -> tuple[Log, Recorder]:
+    costs = CostTable({(device, expert): one for device, one in cost.items() for expert in "abc"})
+    controller = Controller(router=BOARD.router, graph=BOARD.graph, costs=costs, plan=plan, strategy=strategy(name))
+    log, recorder = Log(), Recorder(controller.pools)
+    box = Simulator(
+        controller,
+        SampledOracle(BOARD),
+        watchers=[log, recorder],
+        span=log.span,
+        preloaded=True,
+        **options,  # type: ignore[arg-type]
+    )
+    box.start()
+    box.run([Arrival(at_s, Request(number, component)) for number, (at_s, component) in enumerate(arrivals)])
+    controller.check(idle=True)
+    return log, recorder
+
+
+def plan_of(*pools: tuple[str, str, int], cache_bytes: int = 0) -> Plan:
+    return Plan(
+        tuple(PoolSpec(id, device, size, 1) for id, device, size in pools),
+        tuple(ExecutorSpec(id, device, id) for id, device, _ in pools),
+        CacheSpec(cache_bytes) if cache_bytes else None,
+    )
+
+
+def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on() -> None:
+    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
+    log, recorder = simulate(
+        plan_of(("g0", "gpu", 11), ("g1", "gpu", 11)), {"gpu": gpu}, [(0, "C"), (0, "A"), (0, "C")]
+    )
+    assert log.lines == [
+        (0.0, "g0 wants a from disk"),
+        (0.0, "g1 wants b from disk"),
+        # c is nowhere and both pools are full: c goes to g0, and a, just driven out there, to the idle g1.
+        (0.0, "g0 evict a"),
+        (0.0, "g1 evict b"),
+        (0.0, "g0 wants c from disk"),
+        (0.0, "disk: g0 load c until 2"),
+        (0.0, "g1 wants a from disk"),
+        # The disk goes on with a while the lane copies c.
+        (2.0, "disk: g1 load a until 4"),
+        (2.0, "copy gpu: g0 load c until 3"),
+        (3.0, "g0 run c x1"),
+        (4.0, "copy gpu: g1 load a until 5"),
+        (4.0, "reply 0"),
+        (4.0, "g0 run c x1"),
+        (5.0, "g1 run a x1"),
+        (5.0, "reply 2"),
+        (6.0, "reply 1"),
+    ]
+    assert recorder.metrics().switches == recorder.metrics().disk_loads == 2
+
+
+def test_what_the_host_has_a_copy_of_is_not_read_from_disk() -> None:
+    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
+    log, recorder = simulate(
+        plan_of(("g0", "gpu", 11), cache_bytes=10), {"gpu": gpu}, [(0, "A"), (0, "B"), (0, "A"), (0, "B")], name="samba"
+    )
+    assert log.lines == [
+        (0.0, "g0 wants a from disk"),
+        (0.0, "g0 run a x1"),
+        (1.0, "reply 0"),
+        # b was the likeliest that no pool took: the cache held it from the start.
+        (1.0, "g0 evict a"),
+        (1.0, "g0 wants b from host"),
+        (1.0, "copy gpu: g0 load b until 2"),
+        (2.0, "g0 run b x1"),
+        (3.0, "reply 1"),
+        (3.0, "g0 evict b"),
+        (3.0, "g0 wants a from disk"),
+        (3.0, "disk: g0 load a until 5"),
+        (5.0, "copy gpu: g0 load a until 6"),
+        (6.0, "g0 run a x1"),
+        (7.0, "reply 2"),
+        # a took the place of b in the cache.
+        (7.0, "g0 evict a"),
+        (7.0, "g0 wants b from disk"),
+        (7.0, "disk: g0 load b until 9"),
+        (9.0, "copy gpu: g0 load b until 10"),
+        (10.0, "g0 run b x1"),
+        (11.0, "reply 3"),
+    ]
+    seen = recorder.metrics()
+    assert (seen.switches, seen.disk_loads) == (3, 2)
+
+
+def test_executors_share_their_device() -> None:
+    cpu = Cost(per_image_s=1, base_s=0, load_s=1, weights_bytes=10, activation_bytes=1)
+    plan, arrivals = plan_of(("c0", "cpu", 11), ("c1", "cpu", 11)), [(0.0, "A"), (0.5, "B")]
+    alone, _ = simulate(plan, {"cpu": cpu}, arrivals)
+    assert alone.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.0, "reply 0"), (1.5, "reply 1")]
+    shared, _ = simulate(plan, {"cpu": cpu}, arrivals, scaling={"cpu": [1.0, 1.0]})
+    assert shared.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.5, "reply 0"), (2.0, "reply 1")]
+
+
+def test_the_same_run_twice_is_the_same_run() -> None:
+    cpu = Cost(per_image_s=0.3, base_s=0.1, load_s=1, weights_bytes=10, activation_bytes=1)
+    arrivals = [(0.05 * number, "ABCABAACB"[number % 9]) for number in range(60)]
+    one, _ = simulate(plan_of(("c0", "cpu", 11), ("c1", "cpu", 21)), {"cpu": cpu}, arrivals)
+    two, _ = simulate(plan_of(("c0", "cpu", 11), ("c1", "cpu", 21)), {"cpu": cpu}, arrivals)
+    assert one.lines == two.lines
+
+
+def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shares() -> None:
+    forward, backward = SampledOracle(BOARD, seed=1), SampledOracle(BOARD, seed=1)
+    requests = [Request(number, "A") for number in range(4000)]
+    said = [forward.find(request, "a").label for request in requests]
+    assert said == [backward.find(request, "a").label for request in reversed(requests)][::-1]
+    assert said.count("ok") / len(said) == pytest.approx(0.75, abs=0.03)
+    assert said != [SampledOracle(BOARD, seed=2).find(request, "a").label for request in requests]
+
+
+def test_what_was_recorded_is_said_again() -> None:
+    found = Finding("a", "fp32", "bad", 0.9)
+    oracle = RecordedOracle({3: {"a": found}}, SampledOracle(BOARD))
+    assert oracle.find(Request(3, "A"), "a") is found
+    assert oracle.find(Request(4, "A"), "a") == SampledOracle(BOARD).find(Request(4, "A"), "a")
+
+
+def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
+    gpu = Cost(per_image_s=0.5, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
+    pools = plan_of(("g0", "gpu", 11), ("g1", "gpu", 11), cache_bytes=10)
+    log, recorder = simulate(pools, {"gpu": gpu}, [(0, "A"), (0, "A"), (0, "C"), (0, "C")], name="samba-parallel")
+    assert [line for line in log.lines if "load" in line[1] or "wants" in line[1]][2:] == [
+        # a takes the place of c in the cache.
+        (0.0, "g1 wants a from disk"),
+        (0.0, "disk: g1 load a until 2"),
+        (0.5, "g0 wants c from disk"),
+        (2.0, "disk: g0 load c until 4"),
+        (2.0, "copy gpu: g1 load a until 3"),
+        # The host will have c, but has not read it yet.
+        (3.5, "g1 wants c from host"),
+        (4.0, "copy gpu: g0 load c until 5"),
+        (5.0, "copy gpu: g1 load c until 6"),
+    ]
+    assert recorder.metrics().disk_loads == 2
+
+
+def test_a_cache_that_begins_empty_fills_with_what_is_read() -> None:
+    gpu = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
+    plan = plan_of(("g0", "gpu", 11), ("g1", "gpu", 21), cache_bytes=30)
+    _, recorder = simulate(plan, {"gpu": gpu}, [(0, component) for component in "BAABBAAB"], name="samba-parallel")
+    seen = recorder.metrics()
+    assert (seen.switches, seen.disk_loads) == (6, 2)

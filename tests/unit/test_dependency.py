@@ -1,0 +1,68 @@
+"""The kept ranking of CoServe's eviction is at every moment the one that sorting anew would give."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.core import Expert
+from coe.costs import Cost, CostTable
+from coe.events import Why
+from coe.graph import ExpertGraph
+from coe.plan import PoolSpec
+from coe.policies.base import World
+from coe.policies.eviction.dependency import Dependency
+from coe.pool import ModelPool, State
+
+NAMES = [f"e{index}" for index in range(8)]
+
+
+def sorted_anew(pool: ModelPool, graph: ExpertGraph) -> list[str]:
+    """The paper's two stages, written as plainly as can be."""
+    ready = list(pool.by_arrival())
+    orphans = [expert for expert in ready if graph.is_orphan(expert, pool)]
+    others = [expert for expert in ready if expert not in orphans]
+    return sorted(orphans, key=lambda e: (-pool.size(e), graph.probability(e), e)) + sorted(
+        others, key=lambda e: (graph.probability(e), e)
+    )
+
+
+edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda edge: edge[0] < edge[1]), max_size=14)
+
+
+@given(
+    edges=edges,
+    shares=st.lists(st.sampled_from([0.0, 0.1, 0.1, 0.5]), min_size=8, max_size=8),
+    sizes=st.lists(st.integers(1, 4), min_size=8, max_size=8),
+    steps=st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=60),
+)
+def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, steps) -> None:
+    graph = ExpertGraph(
+        [Expert(name, "k", ("ok",), 8, name) for name in NAMES],
+        [(NAMES[a], NAMES[b]) for a, b in edges],
+        dict(zip(NAMES, shares, strict=True)),
+    )
+    size = dict(zip(NAMES, sizes, strict=True))
+    world = World(graph, CostTable({("cpu", name): Cost(1, 1, 1, size[name], 1) for name in NAMES}), {})
+    pool, policy = ModelPool(PoolSpec("cpu0", "cpu", 20, 0)), Dependency()
+    policy.watch(pool, world)
+    pool.tell(policy)
+    for name, forth in steps:
+        match pool.state(name), forth:
+            case None, _ if not pool.missing_bytes(size[name]):
+                pool.plan(name, size[name], Why.DEMAND)
+            case State.PLANNED, True:
+                pool.reserve(name)
+            case State.PLANNED, False:
+                pool.cancel(name)
+            case State.LOADING, True:
+                pool.commit(name)
+            case State.LOADING, False:
+                pool.abandon(name)
+            case State.READY, _:
+                pool.leave(name)
+            case State.LEAVING, _:
+                pool.release(name)
+        ranked = [name for name in policy.rank(pool, world, 0.0) if pool.state(name) is State.READY]
+        assert ranked == sorted_anew(pool, graph)
+        pool.check()

@@ -1,0 +1,186 @@
+"""Device presets: every figure has a source, and what is wrong in a file is said in one sentence with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from coe.errors import ConfigError
+from coe.sim import preset
+from coe.sim.preset import FOLDER, Figure, Preset
+
+GOOD = """\
+about: "a box"
+disk: [1GB/s, "made up"]
+memories:
+  host: {size: [1GB, "made up"], reserved: [100MB, "made up"]}
+kinds:
+  k: {input: [10, "made up"], weights: [100MB, "made up"], open_ms: [50, "made up"]}
+devices:
+  cpu:
+    memory: host
+    scaling: [[1.0, 1.5], "made up"]
+    kinds:
+      k:
+        per_image_ms: [10, "made up"]
+        base_ms: [5, "made up"]
+        activation: [1MB, "made up"]
+        max_batch: [4, "made up"]
+configurations:
+  best: {executors: [{cpu: 1}, "made up"], expert_share: [{cpu: 0.5}, "made up"]}
+"""
+
+Write = Callable[[str], Path]
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Write:
+    """Write a text as a preset file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "box.yaml"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def figures(part: object) -> list[Figure]:
+    """Every figure in a part of a preset, however deep."""
+    if isinstance(part, Figure):
+        return [part]
+    if isinstance(part, BaseModel):
+        part = {name: getattr(part, name) for name in type(part).model_fields}
+    return [figure for one in part.values() for figure in figures(one)] if isinstance(part, dict) else []
+
+
+def test_the_boxes_of_the_issue_ship() -> None:
+    assert preset.names() == ["cpu-2core", "h200", "numa-rtx3080ti", "uma-m2"]
+
+
+@pytest.mark.parametrize("name", preset.names())
+def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(name: str) -> None:
+    found = preset.load(name)
+    assert {"best", "casual"} <= set(found.configurations)
+    assert {"resnet101", "yolov5m", "yolov5l"} <= set(found.kinds)
+    for device, spec in found.devices.items():
+        assert set(spec.kinds) == set(found.kinds), f"{device} has no cost for some kind"
+        assert spec.scaling.value[0] == 1.0
+    all_of_them = figures(found)
+    assert len(all_of_them) > 20
+    for figure in all_of_them:
+        assert len(figure.source.strip()) >= len("assumed"), f"{figure} does not say where it comes from"
+
+
+def test_the_boxes_have_the_figures_of_the_issue() -> None:
+    numa, uma = preset.load("numa-rtx3080ti"), preset.load("uma-m2")
+    assert (numa.memories["device"].size.value, numa.memories["host"].size.value) == (12 * 10**9, 16 * 10**9)
+    assert numa.disk.value == 530 * 10**6
+    assert uma.disk.value == 3000 * 10**6
+    assert [memory.size.value for memory in uma.memories.values()] == [24 * 10**9]
+    assert all(device.lane is None for device in uma.devices.values())
+
+
+def test_a_source_is_not_to_be_left_out_anywhere(box: Write) -> None:
+    """Take the source away from every figure in turn."""
+    lines = (FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8").splitlines()
+    told = [number for number, line in enumerate(lines) if line.rstrip().endswith('"]')]
+    assert len(told) > 20
+    for number in told:
+        head, _, _ = lines[number].rpartition(', "')
+        damaged = box("\n".join([*lines[:number], f"{head}]", *lines[number + 1 :]]))
+        with pytest.raises(ConfigError, match=r"a figure is written \[value, source\]"):
+            preset.load(str(damaged))
+
+
+def test_a_file_of_another_box_can_be_named(box: Write) -> None:
+    found = preset.load(str(box(GOOD)))
+    assert isinstance(found, Preset)
+    assert found.kinds["k"].weights.value == 100 * 10**6
+    assert found.configurations["best"].shares() == {"cpu": 0.5}
+
+
+BAD = {
+    "a figure without a source": (
+        "base_ms: [5, ",
+        "base_ms: [5] #",
+        "devices.cpu.kinds.k.base_ms: a figure is written",
+    ),
+    "a figure with an empty source": ('reserved: [100MB, "made up"]', 'reserved: [100MB, ""]', "reserved.source: "),
+    "a plain number": ('base_ms: [5, "made up"]', "base_ms: 5", "devices.cpu.kinds.k.base_ms: a figure is written"),
+    "a missing cost": ('        base_ms: [5, "made up"]\n', "", "devices.cpu.kinds.k.base_ms: Field required"),
+    "an unknown key": ("    memory: host", "    memory: host\n    clock: 3", "devices.cpu.clock: Extra inputs"),
+    "an unknown key at the top": ("about:", "abuot: x\nabout:", "abuot: Extra inputs"),
+    "a unit that there is not": ("1GB/s", "1GB/h", "disk: '1GB/h' is not a disk bandwidth"),
+    "bytes in no unit of bytes": ("size: [1GB,", "size: [1Gflop,", "memories.host.size: '1Gflop' is not an amount"),
+    "no bytes": ("weights: [100MB,", "weights: [-3,", "kinds.k.weights: '-3' is not an amount of memory"),
+    "time that is not a number": ("[5, ", "[.nan, ", "devices.cpu.kinds.k.base_ms: "),
+    "time that is below nothing": ("[5, ", "[-1, ", "devices.cpu.kinds.k.base_ms: "),
+    "a batch of nothing": ("max_batch: [4,", "max_batch: [0,", "devices.cpu.kinds.k.max_batch: "),
+    "two that are thrice as fast": ("[1.0, 1.5]", "[1.0, 3.0]", "devices.cpu.scaling: n executors are at most n times"),
+    "no speed at all": ("[1.0, 1.5]", "[]", "devices.cpu.scaling: "),
+    "a speed of nothing": ("[1.0, 1.5]", "[0.0]", "devices.cpu.scaling.0: "),
+    "a memory that there is not": ("memory: host", "memory: hots", "devices.cpu.memory: no memory 'hots'"),
+    "a device that there is not": ("{cpu: 1}", "{gpu: 1}", "configurations.best: no device 'gpu'"),
+    "a share of a device that there is not": ("{cpu: 0.5}", "{gpu: 0.5}", "configurations.best: no device 'gpu'"),
+    "more than all of the memory": ("{cpu: 0.5}", "{cpu: 1.5}", "configurations.best.expert_share.cpu: "),
+    "no executors": ("{cpu: 1}", "{}", "configurations.best.executors: "),
+    "too many executors": ("{cpu: 1}", "{cpu: 1000}", "configurations.best.executors.cpu: "),
+    "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: nothing is left beside what is reserved"),
+    "the cost of a kind that there is not": ("      k:\n", "      q:\n", "devices.cpu.kinds: 'q' is not among"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: str, said: str) -> None:
+    assert old in GOOD
+    path = box(GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        preset.load(str(path))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}: ")
+    assert said in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a device preset begins with keys: about, disk, memories, "),
+        ("- about\n- disk\n", "a device preset begins with keys: "),
+        ("a box", "a device preset begins with keys: "),
+        ("about: [1, 2\ndisk: 5", "cannot be read as a device preset: line 2: "),
+        ("about: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
+        ("[" * 5000, "cannot be read as a device preset: "),
+        ("about: x\x00", "cannot be read as a device preset: "),
+        (GOOD[: GOOD.index("devices:")] + "devices: {}\nconfigurations: {}", "devices: "),
+    ],
+)
+def test_a_file_that_is_no_preset_is_said_to_be_none(box: Write, text: str, said: str) -> None:
+    path = box(text)
+    with pytest.raises(ConfigError) as caught:
+        preset.load(str(path))
+    assert str(caught.value).startswith(f"{path}: ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_no_preset(tmp_path: Path) -> None:
+    path = tmp_path / "box.yaml"
+    path.write_bytes(b"about: \xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read as a device preset"):
+        preset.load(str(path))
+
+
+@pytest.mark.parametrize("name", ["uma-m3", "", "box.yaml", "a" * 300, "a\0b", "../presets"])
+def test_a_box_that_is_not_there_lists_those_that_are(name: str) -> None:
+    with pytest.raises(ConfigError, match="known: cpu-2core, h200, numa-rtx3080ti, uma-m2, or the path"):
+        preset.load(name)
+
+
+def test_more_than_one_fault_is_counted(box: Write) -> None:
+    with pytest.raises(ConfigError, match=r"base_ms: .* \(and 1 more\)$"):
+        preset.load(str(box(GOOD.replace("base_ms:", "base:"))))

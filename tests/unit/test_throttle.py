@@ -1,0 +1,70 @@
+"""A disk of a given bandwidth, as timetables: (seconds, bytes) in, least seconds out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.config import parse_bandwidth
+from coe.errors import ConfigError
+from coe.runtime.lane import Disk
+from coe.runtime.throttle import Throttle
+
+
+@pytest.mark.parametrize(
+    ("loads", "least"),
+    [
+        # Alone: its bytes over the bandwidth, however long the disk was idle before.
+        ([(0.0, 100)], [1.0]),
+        ([(1000.0, 100)], [1.0]),
+        ([(0.0, 100), (50.0, 100)], [1.0, 1.0]),
+        # One lane after another: each begins when the one before has ended.
+        ([(0.0, 100), (1.0, 50), (1.5, 200)], [1.0, 0.5, 2.0]),
+        # Two lanes at once share one disk: the second waits for the first.
+        ([(0.0, 100), (0.25, 100)], [1.0, 1.75]),
+        ([(0.0, 100), (0.0, 100), (0.0, 100)], [1.0, 2.0, 3.0]),
+        ([(0.0, 0)], [0.0]),
+    ],
+)
+def test_loads_take_what_the_disk_takes(loads, least):
+    throttle = Throttle(100)
+    assert [throttle.delay_s(size, now) for now, size in loads] == pytest.approx(least)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), min_size=1, max_size=20),
+    st.floats(1, 1000),
+)
+def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
+    throttle, now, begun = Throttle(bandwidth), 0.0, []
+    for gap, size in gaps:
+        now += gap
+        begun.append((now, size, now + throttle.delay_s(size, now)))
+    for first, (now, _, _) in enumerate(begun):
+        for last in range(first, len(begun)):
+            within = sum(size for _, size, _ in begun[first : last + 1])
+            assert begun[last][2] - now >= within / bandwidth - 1e-6
+    assert [end for _, _, end in begun] == sorted(end for _, _, end in begun)
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1, float("nan")])
+def test_a_disk_without_bandwidth_is_refused(bandwidth):
+    with pytest.raises(ConfigError, match="give more than 0"):
+        Throttle(bandwidth)
+
+
+def test_a_disk_without_a_throttle_asks_for_no_time():
+    assert Disk({}, None).least_s("e", 0.0) == 0.0
+    assert Disk({"e": 50}, Throttle(100)).least_s("e", 7.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("text", ["530MB/s", "530MB", " 530 MB / s ", "530000000"])
+def test_a_bandwidth_is_read(text):
+    assert parse_bandwidth(text) == 530_000_000
+
+
+@pytest.mark.parametrize("text", ["", "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"])
+def test_what_is_no_bandwidth_is_refused(text):
+    with pytest.raises(ConfigError, match="is not a disk bandwidth; write it like 530MB/s"):
+        parse_bandwidth(text)
