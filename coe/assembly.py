@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -11,6 +12,7 @@ from coe.core import Expert
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
+from coe.profile import Profile
 from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.device import Device
@@ -56,12 +58,17 @@ def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
     return f"a {kind} of {size} pixels for {', '.join(labels)}"
 
 
-def devices(numbers: Mapping[str, int], store: Store, known: Mapping[str, Kind]) -> dict[str, Device]:
-    """Make the devices that `numbers` names, with the cores divided among all executors; raises ConfigError."""
+def devices(
+    numbers: Mapping[str, int], store: Store, known: Mapping[str, Kind], threads: Mapping[str, int]
+) -> dict[str, Device]:
+    """Make the devices that `numbers` names, with `threads` for each executor, else with the cores divided among all.
+
+    Raises ConfigError for a device that there is not.
+    """
     if unknown := [device for device in numbers if device != "cpu"]:
         raise ConfigError(f"there is no device '{unknown[0]}'; known: cpu")
-    threads = max(1, (os.cpu_count() or 1) // sum(numbers.values()))
-    return {"cpu": CpuDevice(store, known, threads)}
+    each = threads.get("cpu") or max(1, (os.cpu_count() or 1) // sum(numbers.values()))
+    return {"cpu": CpuDevice(store, known, each)}
 
 
 def measure(
@@ -71,8 +78,11 @@ def measure(
     known: Mapping[str, Kind],
     say: Callable[[str], None],
     bytes_per_s: int | None = None,
+    profile: Profile | None = None,
 ) -> CostTable:
     """Measure one expert of each architecture on each device; the others are worked out from it.
+
+    What a `profile` knows is not measured again.
 
     Experts of one architecture compute the same (paper section 4.5); at another input size they do so in proportion
     to its area, and a load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes for
@@ -81,17 +91,42 @@ def measure(
     samples: dict[str, Expert] = {}
     for expert in sorted(experts, key=lambda expert: -expert.input_size):
         samples.setdefault(_architecture(expert, known), expert)
-    sorts = [f"{sample.kind} at {sample.input_size} px" for sample in samples.values()]
-    say(f"measuring {', '.join(sorts[:4])}{' ...' if len(sorts) > 4 else ''}")
     costs: dict[tuple[str, str], Cost] = {}
     for device_id, device in devices.items():
-        measured = {name: device.measure(sample) for name, sample in samples.items()}
+        profiled = {
+            name: _profiled(sample, device_id, device, profile, manifests[sample.id].bytes)
+            for name, sample in samples.items()
+            if profile is not None and not isinstance(known[sample.kind], FileKind)
+        }
+        unknown = [sample for name, sample in samples.items() if profiled.get(name) is None]
+        if unknown:
+            sorts = [f"{sample.kind} at {sample.input_size} px" for sample in unknown]
+            say(f"measuring {', '.join(sorts[:4])}{' ...' if len(sorts) > 4 else ''}")
+        measured = {name: profiled.get(name) or device.measure(sample) for name, sample in samples.items()}
         device.prepare(experts)
         for expert in experts:
             name = _architecture(expert, known)
             cost = _adapted(measured[name], samples[name], expert, manifests)
             costs[device_id, expert.id] = _from_disk(cost, manifests[expert.id].bytes, bytes_per_s)
     return CostTable(costs)
+
+
+def _profiled(sample: Expert, name: str, device: Device, profile: Profile | None, size: int) -> Cost | None:
+    """Return what a profile knows of an expert's kind, at the input size and file size of that expert."""
+    found = profile.kind(sample.kind, name, device.threads) if profile else None
+    if found is None:
+        return None
+    area = (sample.input_size / found.input_size) ** 2
+    return Cost(
+        per_image_s=found.line.per_image_s * area,
+        base_s=found.line.base_s,
+        load_s=found.load_s * size / max(1, found.weights_bytes),
+        weights_bytes=math.ceil(size / 4096) * 4096,
+        activation_bytes=int(found.activation_bytes * area),
+        max_batch=found.max_batch,
+        workspace_bytes=int(found.workspace_bytes * area),
+        copy_s=found.copy_s,
+    )
 
 
 def _architecture(expert: Expert, known: Mapping[str, Kind]) -> str:

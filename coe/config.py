@@ -26,6 +26,7 @@ STORE_FOLDER = "store"
 DATA_VARIABLE = "COE_DATA"
 DATA_FOLDER = "../shared/data"
 RUNS_FOLDER = "runs"
+PROFILE_VARIABLE = "COE_PROFILE"
 
 # Board files
 MAX_RULES_BYTES = 4 << 20

@@ -33,10 +33,12 @@ from coe.metrics import Metrics, Watcher
 from coe.plan import plan
 from coe.policies.strategies import strategy as named_strategy
 from coe.prescheduled import Prescheduled
+from coe.profile import Profile
 from coe.runtime.decider import Decider
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
+from coe.settings import AUTO, settle
 from coe.store import Store
 
 Order = Literal["BGR", "RGB"]
@@ -59,9 +61,10 @@ class Inspector:
     """A running line for one board.
 
     `board` is a name or the path of a board file, `memory` the budget for experts and activations in bytes or as
-    "1.5GiB", `executors` such as "cpu=2". When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises
-    LineFull with `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`,
-    `trace` holds every event and its commands; `watchers` see them as they pass, on the thread that decides.
+    "1.5GiB", `executors` such as "cpu=2"; what is not given comes from this machine's `profile` (see `coe.settings`),
+    or is a default. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises LineFull with
+    `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`, `trace` holds
+    every event and its commands; `watchers` see them as they pass, on the thread that decides.
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
     of an earlier line of the same board, store and devices; nothing is measured then. With `prescheduled`, the trace
@@ -75,14 +78,15 @@ class Inspector:
         board: str | Path,
         *,
         store: Store | Path | str | None = None,
-        memory: int | str = config.MEMORY,
-        executors: str = config.EXECUTORS,
+        memory: int | str | None = None,
+        executors: str | None = None,
         strategy: str = config.STRATEGY,
         on_full: Literal["block", "raise"] = "block",
         inbox: int = config.INBOX_IMAGES,
         inbox_bytes: int = config.INBOX_BYTES,
         disk_bandwidth: int | str | None = None,
         costs: CostTable | None = None,
+        profile: Profile | Path | str | None = AUTO,
         prescheduled: Trace | None = None,
         watchers: Sequence[Watcher] = (),
         say: Callable[[str], None] = lambda sentence: None,
@@ -93,25 +97,23 @@ class Inspector:
         if inbox < 1:
             raise ConfigError(f"inbox={inbox} leaves no room for an image")
         chosen = named_strategy(strategy)
-        numbers = config.parse_executors(executors)
-        self.memory_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
         speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
         throttle = None if speed is None else Throttle(speed)
         self.rules = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
         self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in self.rules.experts.values()})}
         manifests = assembly.manifests(self.rules, self.store)
-        if chosen.single:
-            numbers = {next(iter(numbers)): 1}
-        devices = assembly.devices(numbers, self.store, self.kinds)
+        settings = settle(self.rules, memory=memory, executors=executors, single=chosen.single, source=profile, say=say)
+        self.memory_bytes = settings.memory_bytes
+        devices = assembly.devices(settings.executors, self.store, self.kinds, settings.threads)
         experts = list(self.rules.experts.values())
         if costs is None:
-            costs = assembly.measure(experts, devices, manifests, self.kinds, say, speed)
+            costs = assembly.measure(experts, devices, manifests, self.kinds, say, speed, settings.profile)
         else:
             for device in devices.values():
                 device.prepare(experts)
         self.costs = costs
-        self.plan = plan(numbers, self.memory_bytes, self.rules.experts, costs)
+        self.plan = plan(settings.executors, self.memory_bytes, self.rules.experts, costs, settings.workspace_bytes)
         controller: Decider
         if prescheduled is None:
             controller = Controller(

@@ -46,10 +46,17 @@ class Plan:
     cache: CacheSpec | None = None
 
 
-def plan(executors: Mapping[str, int], memory_bytes: int, experts: Iterable[str], costs: CostTable) -> Plan:
+def plan(
+    executors: Mapping[str, int],
+    memory_bytes: int,
+    experts: Iterable[str],
+    costs: CostTable,
+    workspaces: Mapping[str, int] | None = None,
+) -> Plan:
     """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
 
-    Raises ConfigError, naming the expert and the least budget, if one expert with one image does not fit.
+    `workspaces` says what each pool of a device leaves to activations, else `workspace_bytes` works it out. Raises
+    ConfigError, naming the expert and the least budget, if one expert with one image does not fit.
     """
     experts = list(experts)
     count = sum(executors.values())
@@ -57,7 +64,7 @@ def plan(executors: Mapping[str, int], memory_bytes: int, experts: Iterable[str]
     pools, specs = [], []
     for device, number in executors.items():
         try:
-            workspace = workspace_bytes(device, capacity, experts, costs)
+            workspace = workspace_bytes(device, capacity, experts, costs, (workspaces or {}).get(device))
         except TooSmall as small:
             # Rounded up, so that the advice is enough when it is followed to the letter.
             enough = f"{-(-small.least_bytes * count // (1 << 20))}MiB"

@@ -1,14 +1,20 @@
 """What `coe-profile` found out about this machine: costs of kinds, and a configuration for each board.
 
-One JSON file a machine, of one version, written whole or not at all. It is read back strictly: a profile that is damaged,
+One JSON file a machine, of one version, written whole or not at all. It is read back strictly: one that is damaged,
 of another version or of another machine is said to be so, never used in silence.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coe import config
+from coe.errors import ConfigError
+from coe.files import write_atomically
 
 VERSION: Literal[1] = 1
 
@@ -147,4 +153,47 @@ class Profile(Part):
     made: str
     machine: Fingerprint
     kinds: tuple[KindProfile, ...] = ()
+    scaling: dict[str, dict[int, tuple[Speed, ...]]] = Field(default_factory=dict)
+    """By device and threads an executor: how fast 1, 2, ... executors are together, in units of one."""
     boards: dict[str, BoardProfile] = Field(default_factory=dict)
+
+    def kind(self, name: str, device: str, threads: int) -> KindProfile | None:
+        """Return what is known of a kind as the engine runs it: torch in fp32, so many threads; None if nothing is."""
+        known = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == (name, device, threads, "fp32")]
+        return max((k for k in known if k.backend == "torch"), key=lambda k: k.input_size, default=None)
+
+
+def place() -> Path:
+    """Return where this machine's profile lies: $COE_PROFILE, else coe/profile.json in the user's data folder."""
+    if named := os.environ.get(config.PROFILE_VARIABLE):
+        return Path(named)
+    home = os.environ.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises ConfigError where it may not be written, DiskFull."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
+    write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
+
+
+def load(path: Path) -> Profile:
+    """Read a profile; raises ConfigError for one that is damaged or of another version."""
+    again = "make a new one with coe-profile"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no profile at {path}; {again}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a profile: {error}; {again}") from None
+    try:
+        return Profile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        if where == "version":
+            raise ConfigError(f"{path} is of another version than {VERSION}; {again}") from None
+        raise ConfigError(f"{path} is damaged: {where}: {first['msg']}; {again}") from None

@@ -22,8 +22,8 @@ from PIL import Image
 
 from coe import config
 from coe.core import Box, Finding, Result, Verdict
+from coe.files import write_atomically
 from coe.images import natural
-from coe.results import write_atomically
 from coe.summary import Summary, Tally
 
 TAGGED_BOXES = 3

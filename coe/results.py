@@ -7,27 +7,23 @@ of the images and writes `results.csv` and `summary.json` beside it. `run.json` 
 from __future__ import annotations
 
 import csv
-import errno
 import fcntl
 import io
 import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from coe.core import Box, Finding, Request, Result, Verdict
-from coe.errors import CoeError, ConfigError
+from coe.errors import ConfigError
+from coe.files import write_atomically, writing
 from coe.images import Item
 from coe.summary import RunFigures, Summary, finite, summarise
 
 RESULTS, TABLE, SUMMARY, RUN = "results.jsonl", "results.csv", "summary.json", "run.json"
-
-
-class DiskFull(CoeError):
-    """There is no room for more results; what was written is safe."""
 
 
 class ResultsFile:
@@ -41,7 +37,7 @@ class ResultsFile:
     def __init__(self, folder: Path, *, board: str, fingerprint: str, source: str = "", resume: bool = False) -> None:
         self.folder = folder
         self._path = folder / RESULTS
-        with _writing(self._path):
+        with writing(self._path):
             folder.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -66,7 +62,7 @@ class ResultsFile:
     def write(self, result: Result) -> None:
         """Append one result; once this returns, a kill of the process cannot take it away. Raises DiskFull."""
         line = memoryview(_line(result).encode(errors="backslashreplace"))
-        with _writing(self._path):
+        with writing(self._path):
             sound = os.fstat(self._fd).st_size
             try:
                 while line:
@@ -243,39 +239,6 @@ def _table(results: Iterable[Result]) -> Iterator[str]:
         about = [request.image, request.serial, request.component, request.refdes]
         writer.writerow([*about, verdict, findings, latency, result.error or ""])
     yield text.getvalue()
-
-
-def write_atomically(path: Path, parts: Iterable[str]) -> None:
-    """Write a text file as a whole or not at all, and onto the disk before it takes its name. Raises DiskFull."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _writing(path):
-        try:
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            raise DiskFull(
-                f"{path}: there is no room ({error.strerror}); what was written is safe, so make room and --resume"
-            ) from error
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; give another folder with --out") from error
 
 
 def _float(value: Any) -> float:

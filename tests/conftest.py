@@ -18,6 +18,9 @@ settings.register_profile(
 )
 settings.load_profile("stable")
 
+# The profile of whoever runs the tests is none of theirs.
+os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
+
 
 @pytest.fixture
 def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:

@@ -87,6 +87,7 @@ def measured_run(
         inbox_bytes=1 << 62,
         disk_bandwidth=disk_bytes_per_s,
         costs=again.costs if again else costs,
+        profile=None,
         prescheduled=again.trace if again else None,
         watchers=[latencies],
         keep_trace=True,

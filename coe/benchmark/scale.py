@@ -67,12 +67,14 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
     board = synthetic_rules(experts)
     cost = Cost(per_image_s=0.001, base_s=0.001, load_s=0.02, weights_bytes=100, activation_bytes=1, max_batch=16)
     costs = CostTable({("cpu", expert): cost for expert in board.experts})
-    capacity = max(2, experts // 10 // EXECUTORS) * 100 + 100
-    ids = [f"cpu{index}" for index in range(EXECUTORS)]
+    chosen = strategy(name)
+    executors = 1 if chosen.single else EXECUTORS
+    capacity = max(2, experts // 10 // executors) * 100 + 100
+    ids = [f"cpu{index}" for index in range(executors)]
     plan = Plan(
         tuple(PoolSpec(id, "cpu", capacity, 100) for id in ids), tuple(ExecutorSpec(id, "cpu", id) for id in ids)
     )
-    controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=strategy(name))
+    controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
     crowd, recorder = _Crowd(controller), Recorder(controller.pools)
     simulator = Simulator(
         controller, SampledOracle(board), watchers=[crowd, recorder], preloaded=True, clock=time.perf_counter

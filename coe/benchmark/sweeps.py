@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from coe.benchmark.curves import ExecutorPoint, LoadedPoint
 from coe.benchmark.simulated import ENTRIES, simulated_run
 from coe.plan import TooSmall
-from coe.sim.machine import Configuration, Machine
+from coe.sim.machine import Configuration, Machine, workspace_wanted
 from coe.sim.workload import Workload
 
 MOST_FIRST, MOST_SECOND = 5, 3
@@ -55,7 +55,8 @@ def executors(machine: Machine, workload: Workload, *, seed: int, tick: Callable
 def loaded_experts(machine: Machine, workload: Workload, *, seed: int, tick: Callable[[], None]) -> list[LoadedPoint]:
     """Let the first device's memory hold as many experts as the bounds of the paper's windows say.
 
-    An expert stands for the mean of the board's. Numbers that leave too little for a batch are left out.
+    An expert stands for the mean of the board's. Numbers that leave too little for one image,
+    or for one expert, are left out.
     """
     found = machine.configuration("best", workload.board.board)
     first = next(iter(machine.preset.devices))
@@ -63,14 +64,21 @@ def loaded_experts(machine: Machine, workload: Workload, *, seed: int, tick: Cal
     mean_bytes = sum(costs(first, expert).weights_bytes for expert in workload.board.experts) / len(
         workload.board.experts
     )
-    plan = machine.plan(workload.board, costs, ENTRIES["coserve"].strategy, found)
+    strategy = ENTRIES["coserve"].strategy
+    plan = machine.plan(workload.board, costs, strategy, found)
     capacity = sum(pool.capacity_bytes for pool in plan.pools if pool.device == first)
     points = []
     for experts in windows():
         share = experts * mean_bytes / capacity
         if share >= 1:
             break
-        speed = _speed(machine, workload, found.executors, {**found.expert_share, first: share}, seed)
+        shares = {**found.expert_share, first: share}
+        tried = machine.plan(workload.board, costs, strategy, Configuration(found.executors, shares))
+        pools = [pool for pool in tried.pools if pool.device == first]
+        if any(pool.workspace_bytes != workspace_wanted(pool.capacity_bytes, share) for pool in pools):
+            # The plan had to take another share: an image or an expert would not have fitted.
+            continue
+        speed = _speed(machine, workload, found.executors, shares, seed)
         tick()
         if speed is not None:
             points.append(LoadedPoint(machine.name, workload.task, experts, speed))

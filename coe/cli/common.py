@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from coe.errors import CoeError, ConfigError, StoreError
-from coe.results import DiskFull
+from coe.files import DiskFull
 
 out = Console(highlight=False)
 """Standard output: what was asked for."""

@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ from coe.errors import ConfigError, LineClosed
 from coe.images import Item
 from coe.report import write_report
 from coe.results import ResultsFile
+from coe.settings import AUTO
 from coe.summary import RunFigures, Summary, Tally
 
 if TYPE_CHECKING:
@@ -54,10 +56,16 @@ def inspect(
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: coserve, samba, ...")
     ] = config.STRATEGY,
-    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    executors: Annotated[
+        str | None, typer.Option(help=f"Workers by device, as cpu=2. Default: the profile's, else {config.EXECUTORS}.")
+    ] = None,
     memory: Annotated[
-        str, typer.Option(help="Budget for experts and activations, as 1.5GiB or 800MB.")
-    ] = config.MEMORY,
+        str | None,
+        typer.Option(help=f"For experts and activations, as 1.5GiB. Default: the profile's, else {config.MEMORY}."),
+    ] = None,
+    profile: Annotated[
+        str, typer.Option(metavar="FILE|none", help="What coe-profile found out. Default: where it puts it.")
+    ] = AUTO,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: only what has no result yet is inspected.")
     ] = False,
@@ -87,7 +95,7 @@ def inspect(
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
         run_ = _Run(known.board, results, items, max_errors=max_errors, quiet=quiet)
-        run_.go(known.path, store=store, memory=memory, executors=executors, strategy=strategy)
+        run_.go(known.path, store=store, memory=memory, executors=executors, strategy=strategy, profile=profile)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
         paths = {item.name: item.path for item in items}
@@ -120,9 +128,11 @@ class _Run:
         self._started = datetime.now().astimezone().isoformat(timespec="seconds")
         self.figures = RunFigures(board=board, started=self._started)
 
-    def go(self, board: Path, *, store: Path | None, memory: str, executors: str, strategy: str) -> None:
+    def go(
+        self, board: Path, *, store: Path | None, memory: str | None, executors: str | None, strategy: str, profile: str
+    ) -> None:
         """Inspect what has no result yet."""
-        budget = config.parse_bytes(memory)
+        budget = config.parse_bytes(memory or config.MEMORY)
         self.figures = RunFigures(self._board, strategy, budget_bytes=budget, started=self._started)
         todo = [item for item in self._items if item.error is None]
         if todo:
@@ -130,8 +140,15 @@ class _Run:
 
             # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
             self._line = Inspector(
-                board, store=store, memory=budget, executors=executors, strategy=strategy, say=self._say
+                board,
+                store=store,
+                memory=memory,
+                executors=executors,
+                strategy=strategy,
+                profile=None if profile == "none" else profile,
+                say=self._say,
             )
+            self.figures = replace(self.figures, budget_bytes=self._line.memory_bytes)
         for item in self._items:
             if item.error is not None:
                 self._write(Result(_request(item), None, (), 0.0, item.error))

@@ -13,6 +13,9 @@ from coe.kinds import Prepared
 class Device(Protocol):
     """A processor whose memory the pools of its name budget. Methods are called from several threads."""
 
+    threads: int
+    """How many threads each executor has."""
+
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs here; called before anything runs."""
         ...

@@ -25,6 +25,11 @@ class Configuration:
     expert_share: Mapping[str, float]
 
 
+def workspace_wanted(capacity_bytes: int, expert_share: float) -> int:
+    """Return the bytes of a pool that are for activations when a share of it is for experts."""
+    return int(capacity_bytes * (1 - expert_share))
+
+
 class Machine:
     """A box made of a device preset."""
 
@@ -96,7 +101,7 @@ class Machine:
             memory = self.preset.devices[device].memory
             capacity = self._usable_bytes(memory) // sharing[memory]
             share = configuration.expert_share.get(device)
-            wanted = None if share is None else int(capacity * (1 - share))
+            wanted = None if share is None else workspace_wanted(capacity, share)
             try:
                 workspace = workspace_bytes(device, capacity, board.experts, costs, wanted)
             except TooSmall as small:

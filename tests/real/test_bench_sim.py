@@ -1,4 +1,4 @@
-"""`coe-bench sim` and `coe-bench scale` as a user calls them."""
+"""`coe-bench sim` as a user calls it: what comes out, and what is said of what is wrong."""
 
 from __future__ import annotations
 
@@ -273,53 +273,3 @@ def test_a_box_that_will_not_do_is_said(
     assert sentence in said.words
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
-
-
-# Scale
-
-
-def test_scale_prints_a_line_for_each_size_and_strategy(call: Call) -> None:
-    sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
-    said = call("scale", *sizes)
-    assert said.status == 0
-    lines = [line.split() for line in said.out.splitlines()]
-    assert [line[:3] for line in lines[1:]] == [
-        *(["coserve", "40", "50"], ["coserve", "80", "50"]),
-        *(["samba-parallel", "40", "50"], ["samba-parallel", "80", "50"]),
-    ]
-    points = rows_of(call("scale", *sizes, "--json"))
-    assert [(point["strategy"], point["experts"], point["requests"]) for point in points] == [
-        *(("coserve", 40, 50), ("coserve", 80, 50)),
-        *(("samba-parallel", 40, 50), ("samba-parallel", 80, 50)),
-    ]
-    for point in points:
-        assert 0 < point["most_waiting"] <= 50 + 4
-        assert point["switches"] > 0
-        assert point["us_per_event"] > 0
-
-
-def test_images_that_come_one_by_one_hardly_wait(call: Call) -> None:
-    sizes = ("--experts", "40", "--requests", "60", "--json")
-    at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
-    assert apart["most_waiting"] < at_once["most_waiting"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--experts", "39"), "--experts: '39' is not a number between 40 and 10,000,000"),
-        (("--experts", "many"), "--experts: 'many' is not a number"),
-        (("--experts", "40,"), "--experts: '' is not a number"),
-        (("--requests", "-5"), "--requests: '-5' is not a number"),
-        (("--requests", "1e5"), "--requests: '1e5' is not a number"),
-        (("--requests", "9" * 5000), "is not a number between 40 and 10,000,000"),
-        (("--every", "-1"), "Invalid value for '--every'"),
-        (("--every", "nan", "--experts", "40", "--requests", "40"), "Invalid value for '--every'"),
-        (("--strategy", "fastest"), "there is no strategy 'fastest'; known: "),
-    ],
-)
-def test_wrong_sizes_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
-    said = call("scale", *arguments)
-    assert said.status == 2
-    assert sentence in said.words
-    assert "Traceback" not in said.err

@@ -11,8 +11,9 @@ PACKAGE = Path(__file__).parents[2] / "coe"
 # From the roof down; a folder stands for everything in it. Modules of one row do not know each other.
 ROWS = """
 cli
+profiler
 benchmark
-inspector profiler
+inspector
 assembly
 testing
 sim runtime
@@ -21,10 +22,11 @@ controller chrome_trace results
 metrics residency
 summary cases executor
 pool host_cache backlog policies
+settings
 rules images kinds
-store router process_sheet decoding
-plan
-graph config events
+store router process_sheet decoding fingerprint
+plan profile
+graph config events files
 costs
 core errors
 """

@@ -54,6 +54,7 @@ devices:
   cpu: {memory: host, scaling: [[1.0], "made up"], kinds: *kinds}
 configurations:
   best: {executors: [{gpu: 2, cpu: 1}, "made up"], expert_share: [{gpu: 0.5}, "made up"]}
+  best/wide: {executors: [{gpu: 3}, "made up"]}
 """
 SMALL = rules_from(
     "board: b\nexperts:\n  a: {kind: k, labels: [ok], input: 10, then: {ok: OK}}\n"
@@ -147,11 +148,19 @@ def test_a_kind_without_a_cost_names_the_expert_and_what_there_is() -> None:
 # Configurations
 
 
-def test_a_board_may_have_a_configuration_of_its_own() -> None:
-    machine = Machine("numa-rtx3080ti")
-    assert machine.configuration("best", "board_a").executors == {"cuda": 3, "cpu": 1}
-    assert machine.configuration("best", "board_b").executors == {"cuda": 4, "cpu": 1}
-    assert machine.configuration("casual", "board_b") == machine.configuration("casual", "board_a")
+def test_a_board_may_have_a_configuration_of_its_own(box: Callable[[str], Machine]) -> None:
+    machine = box("1GB")
+    assert machine.configuration("best", "b") == Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.5})
+    assert machine.configuration("best", "wide") == Configuration({"gpu": 3}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "executors"), [("numa-rtx3080ti", {"cuda": 3, "cpu": 1}), ("uma-m2", {"mps": 2, "cpu": 1})]
+)
+def test_the_papers_casual_configuration(name: str, executors: dict[str, int]) -> None:
+    found = Machine(name).configuration("casual", "board_a")
+    assert found.executors == executors
+    assert found.expert_share == {next(iter(executors)): 0.75}
 
 
 def test_a_configuration_that_there_is_not_is_said() -> None:
@@ -219,8 +228,7 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, c
 
 
 def test_devices_with_one_memory_have_equal_parts_of_it() -> None:
-    machine = Machine("uma-m2")
-    made = plan_for(machine, "coserve", machine.configuration("best", "board_a"))
+    made = plan_for(Machine("uma-m2"), "coserve", Configuration({"mps": 3, "cpu": 1}, {}))
     assert [(pool.device, pool.capacity_bytes) for pool in made.pools] == [
         *[("mps", 4_000_000_000)] * 3,
         ("cpu", 4_000_000_000),

@@ -20,9 +20,9 @@ from PIL import Image
 
 from coe.core import Box, Finding, Request, Result, Verdict
 from coe.errors import ImageError
+from coe.files import DiskFull
 from coe.images import Item
 from coe.report import write_report
-from coe.results import DiskFull
 from coe.summary import RunFigures, summarise
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from coe.core import Box, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
+from coe.files import DiskFull, write_atomically
 from coe.images import Item
-from coe.results import DiskFull, ResultsFile, read, write_atomically
+from coe.results import ResultsFile, read
 from coe.summary import RunFigures
 
 RUN = RunFigures("demo", "coserve", 12.5, 7, 0.75, 1000, 2000, 3000, 1.5)

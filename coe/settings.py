@@ -1,0 +1,93 @@
+"""What a line runs with: what its user says, else what this machine's profile chose, else the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coe import config, fingerprint, profile
+from coe.config import format_bytes
+from coe.errors import ConfigError
+from coe.profile import Profile
+from coe.rules import Rules
+
+AUTO = "auto"
+"""Use the profile that lies where `coe-profile` puts it, if there is one that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Executors, their threads and the workspace of their pools by device, and the memory of all.
+
+    A device without threads gets an equal part of the cores, one without a workspace what `coe.plan` reserves.
+    """
+
+    memory_bytes: int
+    executors: Mapping[str, int]
+    threads: Mapping[str, int] = field(default_factory=dict)
+    workspace_bytes: Mapping[str, int] = field(default_factory=dict)
+    profile: Profile | None = None
+
+
+def settle(
+    board: Rules,
+    *,
+    memory: int | str | None,
+    executors: str | None,
+    single: bool,
+    source: Profile | Path | str | None,
+    say: Callable[[str], None],
+) -> Settings:
+    """Put together what was said and what was found out; `single` leaves the first device one executor.
+
+    `source` is a profile, the path of one, "auto" or None. What the user says about memory or executors is kept, and
+    the profile's split, which was made for others, is then left aside. Raises ConfigError for a profile that was named
+    and cannot be used; one that was only found is passed over with a warning.
+    """
+    said_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
+    said = config.parse_executors(executors) if executors is not None else None
+    found = _find(source, say)
+    known = found.boards.get(board.board) if found else None
+    if known and known.digest != board.digest:
+        say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
+        known = None
+    if known is None or single:
+        numbers = said or config.parse_executors(config.EXECUTORS)
+        numbers = {next(iter(numbers)): 1} if single else numbers
+        default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
+        return Settings(said_bytes or default, numbers, profile=found)
+    chosen = known.chosen
+    fits = said_bytes in (None, known.memory_bytes) and said in (None, dict(chosen.executors))
+    settings = Settings(
+        said_bytes or known.memory_bytes,
+        said or chosen.executors,
+        chosen.threads if said in (None, dict(chosen.executors)) else {},
+        chosen.workspace_bytes if fits else {},
+        found,
+    )
+    numbers_text = ",".join(f"{device}={number}" for device, number in settings.executors.items())
+    made = found.made[:10] if found else ""
+    say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
+    return settings
+
+
+def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Profile | None:
+    if source is None or isinstance(source, Profile):
+        return source
+    path = profile.place() if source == AUTO else Path(source)
+    if source == AUTO and not path.exists():
+        return None
+    try:
+        found = profile.load(path)
+        if changed := fingerprint.differences(found.machine, fingerprint.here()):
+            raise ConfigError(
+                f"the profile at {path} does not fit this machine any more ({'; '.join(changed)}); "
+                "run coe-profile again"
+            )
+    except ConfigError as error:
+        if source != AUTO:
+            raise
+        say(f"warning: {error}; going on without it")
+        return None
+    return found

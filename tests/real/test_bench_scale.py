@@ -1,0 +1,97 @@
+"""`coe-bench scale` as a user calls it. That decisions do not grow is in tests/scenario/test_flat.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from coe.cli import bench
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """The complaint, as one line whatever the width of the window."""
+        return " ".join(self.err.split())
+
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run `coe-bench` with arguments."""
+
+    def run(*arguments: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["coe-bench", *(str(argument) for argument in arguments)])
+        with pytest.raises(SystemExit) as ended:
+            bench.main()
+        said = capsys.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
+
+def rows_of(said: Said) -> list[dict[str, object]]:
+    assert said.status == 0, said.err
+    rows = json.loads(said.out)
+    assert isinstance(rows, list)
+    return rows
+
+
+def test_scale_prints_a_line_for_each_size_and_strategy(call: Call) -> None:
+    sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
+    said = call("scale", *sizes)
+    assert said.status == 0
+    lines = [line.split() for line in said.out.splitlines()]
+    assert [line[:3] for line in lines[1:]] == [
+        *(["coserve", "40", "50"], ["coserve", "80", "50"]),
+        *(["samba-parallel", "40", "50"], ["samba-parallel", "80", "50"]),
+    ]
+    points = rows_of(call("scale", *sizes, "--json"))
+    assert [(point["strategy"], point["experts"], point["requests"]) for point in points] == [
+        *(("coserve", 40, 50), ("coserve", 80, 50)),
+        *(("samba-parallel", 40, 50), ("samba-parallel", 80, 50)),
+    ]
+    for point in points:
+        assert 0 < point["most_waiting"] <= 50 + 4
+        assert point["switches"] > 0
+        assert point["us_per_event"] > 0
+
+
+def test_images_that_come_one_by_one_hardly_wait(call: Call) -> None:
+    sizes = ("--experts", "40", "--requests", "60", "--json")
+    at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
+    assert apart["most_waiting"] < at_once["most_waiting"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--experts", "39"), "--experts: '39' is not a number between 40 and 10,000,000"),
+        (("--experts", "many"), "--experts: 'many' is not a number"),
+        (("--experts", "40,"), "--experts: '' is not a number"),
+        (("--requests", "-5"), "--requests: '-5' is not a number"),
+        (("--requests", "1e5"), "--requests: '1e5' is not a number"),
+        (("--requests", "9" * 5000), "is not a number between 40 and 10,000,000"),
+        (("--every", "-1"), "Invalid value for '--every'"),
+        (("--every", "nan", "--experts", "40", "--requests", "40"), "Invalid value for '--every'"),
+        (("--strategy", "fastest"), "there is no strategy 'fastest'; known: "),
+    ],
+)
+def test_wrong_sizes_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+    said = call("scale", *arguments)
+    assert said.status == 2
+    assert sentence in said.words
+    assert "Traceback" not in said.err
