@@ -13,6 +13,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import Picture
 from coe.kinds import ModuleKind
+from coe.runtime.aside import aside
 from coe.store import Store
 
 
@@ -43,7 +44,8 @@ def synthetic_board(
         if weights != original:
             store.link(weights, original, labels=labels)
             continue
-        state = _random_state(found, Expert(f"e{index}", kind, labels, input_size, weights), seed + index)
+        expert = Expert(f"e{index}", kind, labels, input_size, weights)
+        state = aside(lambda expert=expert, own=seed + index: _random_state(found, expert, own))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     lines = [f"board: {name}", "experts:"]
     lines += [

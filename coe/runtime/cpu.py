@@ -19,6 +19,7 @@ from coe.costs import Cost
 from coe.errors import CoeError
 from coe.kinds import FileKind, Kind, ModuleKind, Prepared, Session
 from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes
+from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
 from coe.runtime.slot import SlotShelf
 from coe.store import Store
@@ -48,9 +49,8 @@ class CpuDevice:
 
     def prepare(self, experts: Iterable[Expert]) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
-        for expert in experts:
-            if isinstance(self.kinds[expert.kind], ModuleKind):
-                self._slots.spare(expert)
+        needed = [expert for expert in experts if isinstance(self.kinds[expert.kind], ModuleKind)]
+        aside(lambda: [self._slots.spare(expert) for expert in needed])
 
     def load(self, pool: str, expert: Expert) -> None:
         """Map an expert's weights, or open its session; raises StoreError."""
@@ -90,6 +90,9 @@ class CpuDevice:
 
     def measure(self, expert: Expert) -> Cost:
         """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
+        return aside(lambda: self._measure(expert))
+
+    def _measure(self, expert: Expert) -> Cost:
         kind, size = self.kinds[expert.kind], expert.input_size
         weights_bytes = self.store.manifest(expert.weights).bytes
         torch.set_num_threads(self.threads)

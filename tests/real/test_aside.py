@@ -1,0 +1,41 @@
+"""Nothing runs operators on the thread that opens a line: its OpenMP threads would slow every batch later on."""
+
+from __future__ import annotations
+
+import threading
+
+from coe import kinds
+from coe.core import Expert
+from coe.runtime.cpu import CpuDevice
+from coe.store import Store
+
+
+def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) -> None:
+    kind = kinds.resolve("resnet18")
+    expert = Expert("e", "resnet18", ("ok", "bad"), 32, "e")
+    store = Store(tmp_path)
+    store.put(
+        "e",
+        kind="resnet18",
+        labels=expert.labels,
+        input_size=32,
+        state=kind.skeleton(expert).state_dict(),
+        source="test",
+    )
+    threads = set()
+
+    def noting(method):
+        def call(*arguments):
+            threads.add(threading.current_thread())
+            return method(*arguments)
+
+        return call
+
+    monkeypatch.setattr(type(kind), "forward", noting(type(kind).forward))
+    monkeypatch.setattr(type(kind), "skeleton", noting(type(kind).skeleton))
+    device = CpuDevice(store, {"resnet18": kind}, threads=2)
+    device.measure(expert)
+    device.prepare([expert])
+    assert threads
+    assert threading.main_thread() not in threads
+    assert not any(thread.is_alive() for thread in threads)
