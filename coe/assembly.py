@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
@@ -12,10 +11,11 @@ from coe.core import Expert
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
-from coe.profile import Profile
+from coe.profile import KindProfile, Profile
 from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.device import Device
+from coe.runtime.trial import whole_pages
 from coe.store import MANIFEST, Manifest, Store
 
 
@@ -114,14 +114,17 @@ def measure(
 def _profiled(sample: Expert, name: str, device: Device, profile: Profile | None, size: int) -> Cost | None:
     """Return what a profile knows of an expert's kind, at the input size and file size of that expert."""
     found = profile.kind(sample.kind, name, device.threads) if profile else None
-    if found is None:
-        return None
-    area = (sample.input_size / found.input_size) ** 2
+    return profiled_cost(found, sample, size) if found else None
+
+
+def profiled_cost(found: KindProfile, expert: Expert, file_bytes: int) -> Cost:
+    """Return what an expert costs whose kind was measured on another; its weights take `file_bytes`."""
+    area = (expert.input_size / found.input_size) ** 2
     return Cost(
         per_image_s=found.line.per_image_s * area,
         base_s=found.line.base_s,
-        load_s=found.load_s * size / max(1, found.weights_bytes),
-        weights_bytes=math.ceil(size / 4096) * 4096,
+        load_s=found.load_s * file_bytes / max(1, found.weights_bytes),
+        weights_bytes=whole_pages(file_bytes),
         activation_bytes=int(found.activation_bytes * area),
         max_batch=found.max_batch,
         workspace_bytes=int(found.workspace_bytes * area),

@@ -123,13 +123,17 @@ class ExecutorsPoint(Part):
 
 
 class Chosen(Part):
-    """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches."""
+    """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches,
+    `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with `sample_images`.
+    """
 
     executors: dict[str, Count]
     threads: dict[str, Count]
     workspace_bytes: dict[str, Bytes]
+    loaded_experts: Annotated[int, Field(ge=0)]
     images_per_s: Speed
     casual_images_per_s: Speed
+    sample_images: Annotated[int, Field(ge=0)] = 0
     reasons: tuple[str, ...]
 
 
@@ -171,12 +175,19 @@ def place() -> Path:
     return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
 
 
-def save(profile: Profile, path: Path) -> None:
-    """Write a profile, whole or not at all; raises ConfigError where it may not be written, DiskFull."""
+def writable(path: Path) -> None:
+    """Make the folder of a profile; raises ConfigError where none may be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{path} cannot be written; name another place with --out")
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises ConfigError where it may not be written, DiskFull."""
+    writable(path)
     write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
 
 

@@ -19,6 +19,7 @@ from coe.costs import CostTable
 from coe.inspector import Inspector, Picture
 from coe.metrics import Metrics
 from coe.plan import Plan
+from coe.profile import Profile
 from coe.rules import Rules
 from coe.runtime.activations import give_memory_back
 from coe.runtime.engine import Trace
@@ -50,7 +51,7 @@ def measured_run(
     pictures: Sequence[Picture],
     *,
     memory_bytes: int,
-    executors: str,
+    executors: str | None,
     strategy: str,
     task: str,
     order: str,
@@ -58,6 +59,7 @@ def measured_run(
     disk_bytes_per_s: int | None = None,
     costs: CostTable | None = None,
     again: Measured | None = None,
+    profile: Profile | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
@@ -87,7 +89,7 @@ def measured_run(
         inbox_bytes=1 << 62,
         disk_bandwidth=disk_bytes_per_s,
         costs=again.costs if again else costs,
-        profile=None,
+        profile=profile,
         prescheduled=again.trace if again else None,
         watchers=[latencies],
         keep_trace=True,

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
-import statistics
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import psutil
 import torch
 
 from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
 from coe.errors import CoeError
 from coe.kinds import FileKind, Kind, ModuleKind, Prepared, Session
-from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes
+from coe.runtime.activations import give_memory_back
 from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
-from coe.runtime.slot import SlotShelf
+from coe.runtime.slot import Slot, SlotShelf
+from coe.runtime.trial import Trial, opened, quick_cost, warmed
 from coe.store import Store
-
-_MEASURE_S = 0.6
-"""How long a batch size is measured, in seconds, after it has run once."""
 
 
 class CpuDevice:
@@ -90,51 +86,39 @@ class CpuDevice:
 
     def measure(self, expert: Expert) -> Cost:
         """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
-        return aside(lambda: self._measure(expert))
 
-    def _measure(self, expert: Expert) -> Cost:
-        kind, size = self.kinds[expert.kind], expert.input_size
-        weights_bytes = self.store.manifest(expert.weights).bytes
-        torch.set_num_threads(self.threads)
-        run: Callable[[int], Any]
-        counted = 4 * 3 * size * size
-        if isinstance(kind, FileKind):
-            before, began = _private_bytes(), time.perf_counter()
-            session = kind.open(self.store.path(expert.weights), expert, self.threads)
-            load_s = time.perf_counter() - began
-            weights_bytes = max(weights_bytes, _private_bytes() - before)
-            run = lambda n: session.run(np.zeros((n, 3, size, size), np.uint8))  # noqa: E731
-        else:
-            slot = self._slots.build(expert)
-            run = lambda n: slot.run(None, torch.zeros((n, 3, size, size), dtype=torch.uint8))  # noqa: E731
-            counted = max(counted, peak_bytes(lambda: run(1)))
-            load_s = self._read_s(expert)
-        single_s = _median_s(run, 1)
-        sizes = sorted({1, min(kind.max_batch, max(2, min(16, int(_MEASURE_S / single_s))))})
-        latencies = {n: single_s if n == 1 else _median_s(run, n) for n in sizes}
-        grown = {n: peak_growth_bytes(lambda n=n: run(n)) or n * counted for n in sizes}  # type: ignore[misc]
-        if not isinstance(kind, FileKind):
-            slot.unbind()
-        give_memory_back()
-        per_image_s, base_s = _line(latencies)
-        more_bytes = (grown[sizes[-1]] - grown[1]) // max(1, sizes[-1] - 1)
-        image_bytes = max(counted, more_bytes)
-        return Cost(
-            per_image_s=per_image_s,
-            base_s=base_s,
-            load_s=load_s,
-            weights_bytes=math.ceil(weights_bytes / 4096) * 4096,
-            activation_bytes=image_bytes,
-            max_batch=min(kind.max_batch, _plateau(per_image_s, base_s)),
-            workspace_bytes=max(0, *(grown[n] - n * image_bytes for n in sizes)),
+        def work() -> Cost:
+            with self.trial(expert) as trial:
+                return quick_cost(trial, self.kinds[expert.kind].max_batch)
+
+        return aside(work)
+
+    @contextlib.contextmanager
+    def trial(self, expert: Expert) -> Iterator[Trial]:
+        """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
+        kind, manifest, path = (
+            self.kinds[expert.kind],
+            self.store.manifest(expert.weights),
+            self.store.path(expert.weights),
         )
-
-    def _read_s(self, expert: Expert) -> float:
-        """Time a load of the expert; a damaged one tells nothing, it is reported when its turn comes."""
-        began = time.perf_counter()
-        with contextlib.suppress(CoeError):
-            Blob(self.store.path(expert.weights))
-        return time.perf_counter() - began
+        torch.set_num_threads(self.threads)
+        if isinstance(kind, FileKind):
+            yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)
+            return
+        slot = self._slots.build(expert)
+        # In turn, as experts come in turn: each batch binds weights and finds little of them in the processor's caches.
+        turn = itertools.cycle(_mapped_twice(path, slot) or [None])
+        try:
+            yield warmed(
+                lambda pixels: slot.run(next(turn), torch.from_numpy(pixels)),
+                expert.input_size,
+                manifest.bytes,
+                path,
+                partial(_read, path),
+            )
+        finally:
+            slot.unbind()
+            give_memory_back()
 
     def _is_proved(self, path: Path) -> bool:
         return self._proved.get(path) == _identity(path)
@@ -148,40 +132,25 @@ class CpuDevice:
             self._note_proved(path)
 
 
+def _mapped_twice(path: Path, slot: Slot) -> list[Blob | None]:
+    """Map weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
+    with contextlib.suppress(CoeError):
+        blobs = [Blob(path), Blob(path)]
+        for blob in blobs:
+            blob.expect(slot.spec)
+        return list(blobs)
+    return []
+
+
 def _identity(path: Path) -> tuple[int, int, int]:
     stat = path.stat()
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _private_bytes() -> int:
-    return int(psutil.Process().memory_full_info().uss)
-
-
-def _median_s(run: Callable[[int], Any], images: int) -> float:
-    run(images)
-    times: list[float] = []
-    while not times or (sum(times) < _MEASURE_S and len(times) < 9):
-        began = time.perf_counter()
-        run(images)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
-def _line(latencies: Mapping[int, float]) -> tuple[float, float]:
-    """Fit the paper's K and B by least squares; neither is let below what makes sense."""
-    if len(latencies) == 1:
-        return latencies[1], 0.0
-    slope, intercept = np.polyfit(list(latencies), list(latencies.values()), 1)
-    per_image_s = max(float(slope), 0.1 * latencies[1])
-    return per_image_s, max(0.0, float(intercept)) if slope > per_image_s / 2 else 0.0
-
-
-def _plateau(per_image_s: float, base_s: float) -> int:
-    """Return the batch size from which a larger one lowers the average latency by less than 5 %."""
-    size = 1
-    while size < 64 and (base_s / size) / 2 > 0.05 * (per_image_s + base_s / size):
-        size *= 2
-    return max(4, size)
+def _read(path: Path) -> None:
+    # A damaged file tells nothing, it is reported when its turn comes.
+    with contextlib.suppress(CoeError):
+        Blob(path)
 
 
 def _sane(finding: Finding, expert: Expert) -> None:

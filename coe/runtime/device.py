@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from coe.core import Expert, Finding
 from coe.costs import Cost
 from coe.kinds import Prepared
+from coe.runtime.trial import Trial
 
 
 class Device(Protocol):
@@ -18,6 +20,10 @@ class Device(Protocol):
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs here; called before anything runs."""
+        ...
+
+    def trial(self, expert: Expert) -> AbstractContextManager[Trial]:
+        """Give an expert to measure at length, on the calling thread, beside nothing else; raises StoreError."""
         ...
 
     def prepare(self, experts: Iterable[Expert]) -> None:

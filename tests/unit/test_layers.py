@@ -24,14 +24,14 @@ summary cases executor
 pool host_cache backlog policies
 settings
 rules images kinds
-store router process_sheet decoding fingerprint
+store router process_sheet decoding fingerprint fit
 plan profile
 graph config events files
 costs
 core errors
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
-TORCH = {"runtime", "kinds", "store", "profiler.measure"}
+TORCH = {"runtime", "kinds", "store", "profiler.measure", "profiler.backends"}
 # These make up weights for trials and import torch where they do, so that `--help` starts without it.
 LAZY_TORCH = {"benchmark", "cli.experts"}
 HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}

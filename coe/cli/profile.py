@@ -1,0 +1,187 @@
+"""`coe-profile`: calibrate this machine once; `coe-inspect` and `Inspector` use what it found out from then on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coe import config, fingerprint, images, profile, rules
+from coe.cli.common import application, err, out, run
+from coe.config import format_bytes
+from coe.errors import ConfigError, did_you_mean
+from coe.profile import BoardProfile, KindProfile, Profile
+from coe.store import Store
+
+if TYPE_CHECKING:
+    from coe.inspector import Picture
+    from coe.rules import Rules
+
+app = application("Calibrate this machine for a board, once.")
+
+
+@app.command()
+def calibrate(
+    board: Annotated[str | None, typer.Option(help="A board by name, or its .yaml file.")] = None,
+    images_at: Annotated[
+        Path | None, typer.Option("--images", help="Sample images of the board. Without any, some are generated.")
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="The budget for experts and activations that the line will have, as 1.5GiB.")
+    ] = config.MEMORY,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
+    faithful: Annotated[
+        int | None,
+        typer.Option(metavar="SEED", help="Search memory as the paper does, its random choice drawn with this seed."),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Another place for the profile than where it is found.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Measure nothing: print the profile, draw its curves.")] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the curves go. Default: beside the profile, as a .png.")
+    ] = None,
+) -> None:
+    """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
+
+    The profile lies where coe-inspect finds it by itself. An interrupted calibration goes on where it was; a second
+    board is added to the first. Nothing else should run on the machine meanwhile.
+
+    Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
+    """
+    place = to or profile.place()
+    if show:
+        found = profile.load(place)
+        if changed := fingerprint.differences(found.machine, fingerprint.here()):
+            err.print(f"[yellow]warning:[/] this profile is of another machine: {'; '.join(changed)}", soft_wrap=True)
+        _show(found, _chosen_board(found, board), place, plot)
+        return
+    if board is None:
+        raise ConfigError("which board? give one with --board, or --show to look at the profile that there is")
+    known = rules.load(board)
+    budget = config.parse_bytes(memory)
+    pictures = _pictures(known, images_at)
+    done = _calibrate(known, Store(store), budget, pictures, place, quick=quick, faithful=faithful)
+    _show(done, done.boards[known.board], place, plot)
+
+
+def _calibrate(
+    board: Rules,
+    store: Store,
+    budget: int,
+    pictures: list[Picture],
+    place: Path,
+    *,
+    quick: bool,
+    faithful: int | None,
+) -> Profile:
+    from coe.profiler import calibrate as work
+
+    # Found out now rather than after ten minutes.
+    profile.writable(place)
+    columns = (
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        shown = bar.add_task("starting", total=None)
+
+        def step(what: str, done: int, total: int) -> None:
+            bar.update(shown, description=what, completed=done, total=total)
+            if not err.is_terminal:
+                err.print(f"{done + 1}/{total} {what}", soft_wrap=True)
+
+        def say(sentence: str) -> None:
+            err.print(sentence, soft_wrap=True, markup=False)
+
+        return work.calibrate(
+            board,
+            store,
+            memory_bytes=budget,
+            pictures=pictures,
+            place=place,
+            effort=work.QUICK if quick else work.THOROUGH,
+            progress=work.Progress(say, step),
+            faithful=faithful,
+        )
+
+
+def _pictures(board: Rules, images_at: Path | None) -> list[Picture]:
+    from coe.inspector import Picture
+
+    if images_at is None:
+        return []
+    items = [item for item in images.find(images_at, board.components)[0] if item.error is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
+    return [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in items]
+
+
+def _chosen_board(found: Profile, board: str | None) -> BoardProfile:
+    if not found.boards:
+        raise ConfigError("this profile knows no board yet; run coe-profile --board NAME")
+    if board is None:
+        return next(reversed(found.boards.values()))
+    name = board if board in found.boards else rules.load(board).board
+    if name not in found.boards:
+        raise ConfigError(f"this profile does not know board '{name}'{did_you_mean(name, found.boards)}")
+    return found.boards[name]
+
+
+def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -> None:
+    from coe.profiler.draw import draw
+    from coe.profiler.usage import differences
+
+    out.print(f"[bold]{place}[/], made {found.made} on {found.machine.cores} x {found.machine.cpu}", soft_wrap=True)
+    out.print(_kinds(found.kinds))
+    chosen = board.chosen
+    executors = ", ".join(f"{d}={n} of {chosen.threads.get(d, 1)} thread(s)" for d, n in chosen.executors.items())
+    spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
+    out.print(f"\n[bold]board {board.board}[/] under {format_bytes(board.memory_bytes)}: {executors}", soft_wrap=True)
+    out.print(f"each pool leaves {spaces} to batches; about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
+    for reason in chosen.reasons:
+        out.print(f"- {reason}", soft_wrap=True, markup=False)
+    images_seen = sum(1 for row in board.usage if row.by_images is not None)
+    if images_seen:
+        table = Table("usage", "by rules", "by images", box=None, pad_edge=False, header_style="bold")
+        for row in board.usage[:10]:
+            table.add_row(row.expert, f"{row.by_rules:.1%}", f"{row.by_images or 0:.1%}")
+        out.print(table)
+        for one in differences(board.usage, chosen.sample_images)[:10]:
+            out.print(
+                f"{one.expert}: {one.by_rules:.1%} by the rules, {one.by_images:.1%} of the images", soft_wrap=True
+            )
+    path = draw(found, board.board, plot or place.with_suffix(".png"))
+    err.print(f"drew {path}", soft_wrap=True)
+
+
+def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("kind", "threads", "way", "K", "B", "off", "max batch", "weights", "an image", "load", "agrees"):
+        table.add_column(name, justify="left" if name in ("kind", "way") else "right")
+    for kind in kinds:
+        table.add_row(
+            f"{kind.kind} {kind.input_size} px",
+            str(kind.threads),
+            f"{kind.backend} {kind.precision}",
+            f"{1e3 * kind.line.per_image_s:.1f} ms",
+            f"{1e3 * kind.line.base_s:.1f} ms",
+            f"{kind.line.error:.1%}",
+            str(kind.max_batch),
+            format_bytes(kind.weights_bytes),
+            format_bytes(kind.activation_bytes),
+            f"{1e3 * kind.load_s:.0f} ms",
+            f"{kind.agreement.labels_equal:.1%}" if kind.agreement else "",
+        )
+    return table
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)

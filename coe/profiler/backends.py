@@ -1,0 +1,143 @@
+"""Other ways to run an expert on the CPU than the engine's: torch in bf16, and onnxruntime with an export of it.
+
+A way that this machine or this kind does not allow is a `CannotMeasure` with the reason, never a wrong figure.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.kinds import Image, Kind, ModuleKind
+from coe.runtime.blob import Blob
+from coe.runtime.trial import Trial, opened, warmed
+
+BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+_FAR = 1e-2
+"""By how much an export may differ from torch, in parts of 1 + the largest number that torch gives."""
+
+
+class CannotMeasure(ConfigError):
+    """A way to run experts that is not to be had here; says why."""
+
+
+def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
+    """Make a trial of an expert in bf16; raises CannotMeasure where the processor does not calculate in it."""
+    if not isinstance(kind, ModuleKind):
+        raise CannotMeasure(f"kind '{kind.name}' runs its file as it is; bf16 is not measured")
+    if not BF16_FLAGS & _cpu_flags():
+        raise CannotMeasure("the processor has no bf16 (neither avx512_bf16 nor amx_bf16); bf16 is not measured")
+    module = _module(kind, expert, file).to(torch.bfloat16)
+
+    def answer(pixels: Image) -> Any:
+        with torch.inference_mode():
+            return kind.forward(module, torch.from_numpy(pixels))
+
+    taken = sum(tensor.nbytes for tensor in module.state_dict().values())
+    try:
+        return warmed(
+            answer, expert.input_size, taken, file, lambda: [_halved(tensor) for tensor in Blob(file).tensors.values()]
+        )
+    except RuntimeError as error:
+        raise CannotMeasure(f"kind '{kind.name}' does not run in bf16 ({_first_line(error)})") from None
+
+
+def onnxruntime(kind: Kind, expert: Expert, file: Path, threads: int, folder: Path) -> Trial:
+    """Export an expert into `folder` and make a trial of it; raises CannotMeasure where that does not work."""
+    if not isinstance(kind, ModuleKind):
+        raise CannotMeasure(f"kind '{kind.name}' runs its file as it is; there is nothing to export")
+    path = folder / "expert.onnx"
+    _export(kind, expert, file, path)
+    # What the export took must be gone before it is looked at what the process holds.
+    gc.collect()
+    return opened(lambda: _Exported(path, threads), expert.input_size, path)
+
+
+class _Exported:
+    """An export opened by onnxruntime; it answers as the kind's `forward` does."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import onnxruntime as ort
+
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4
+        ort.disable_telemetry_events()
+        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def run(self, images: Image) -> torch.Tensor:
+        return torch.from_numpy(self._session.run(None, {"images": images})[0])
+
+
+class _Forward(torch.nn.Module):
+    def __init__(self, kind: ModuleKind, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.kind, self.module = kind, module
+
+    def forward(self, images: torch.Tensor) -> Any:
+        return self.kind.forward(self.module, images)
+
+
+def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
+    """Write an export, and prove that it computes what torch does."""
+    module, size = _module(kind, expert, file), expert.input_size
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            # The exporter that needs no onnxscript is called a legacy; what it makes is checked.
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                _Forward(kind, module).eval(),
+                (torch.zeros((2, 3, size, size), dtype=torch.uint8),),
+                str(path),
+                dynamo=False,
+                opset_version=17,
+                input_names=["images"],
+                output_names=["outputs"],
+                dynamic_axes={"images": {0: "n"}, "outputs": {0: "n"}},
+            )
+        # Not the number of images that it was exported with, so that a batch fixed by the export shows too.
+        noise = torch.randint(0, 256, (3, 3, size, size), dtype=torch.uint8)
+        found = _Exported(path, 1).run(noise.numpy())
+    except Exception as error:  # whatever stands in the way of an export, there is none
+        raise CannotMeasure(f"kind '{kind.name}' cannot be run as ONNX ({_first_line(error)})") from None
+    with torch.inference_mode():
+        expected = kind.forward(module, noise)
+    off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+    if not off <= _FAR * (1 + float(expected.abs().max())):
+        raise CannotMeasure(
+            f"torch's export of kind '{kind.name}' to ONNX computes something else (up to {off:.3g} off); "
+            "onnxruntime is not measured"
+        )
+
+
+def _module(kind: ModuleKind, expert: Expert, file: Path) -> torch.nn.Module:
+    """Return a network with a copy of the weights of its own."""
+    module = kind.skeleton(expert).eval().requires_grad_(False)
+    module.load_state_dict(Blob(file).tensors)
+    return module
+
+
+def _halved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor.clone()
+
+
+def _cpu_flags() -> set[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return set()
+    lines: Sequence[str] = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return set(lines[0].split()) if lines else set()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

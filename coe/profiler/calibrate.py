@@ -1,0 +1,241 @@
+"""Calibrates a machine for a board: measure kinds, choose a configuration, confirm it, and put all into a profile.
+
+What was measured is kept as soon as it is known, so an interrupted calibration goes on where it was.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+
+from coe import config, fingerprint, kinds, profile
+from coe.core import Expert
+from coe.errors import CoeError, ConfigError
+from coe.inspector import Picture
+from coe.profile import BoardProfile, KindProfile, Profile
+from coe.profiler.backends import CannotMeasure
+from coe.profiler.confirm import confirm
+from coe.profiler.measure import measure
+from coe.profiler.together import together
+from coe.profiler.tune import Tuner
+from coe.profiler.usage import usage
+from coe.rules import Rules
+from coe.sim.workload import synthetic
+from coe.store import Store
+
+SAMPLE_REQUESTS = 600
+"""How many images a simulated sample run has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long things may take: a kind in one way, whether other ways are measured, and images to confirm with."""
+
+    kind_s: float
+    other_ways: bool
+    confirm_images: int
+
+
+THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
+QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a calibration tells what it does: sentences, and the step that begins of so many."""
+
+    say: Callable[[str], None]
+    step: Callable[[str, int, int], None]
+
+
+def calibrate(
+    board: Rules,
+    store: Store,
+    *,
+    memory_bytes: int,
+    pictures: Sequence[Picture],
+    place: Path,
+    effort: Effort,
+    progress: Progress,
+    faithful: int | None = None,
+) -> Profile:
+    """Return the profile at `place` with this board calibrated; it is written there, whole, at the end.
+
+    `pictures` are sample images, generated ones if there are none. `faithful` is the seed of the paper's random choice.
+    A board whose weights are not in the store is measured with random ones, and its choice is not confirmed. Raises
+    ConfigError, naming the least memory, if one expert with one image does not fit.
+    """
+    known = _known(place, progress.say)
+    cores = os.cpu_count() or 1
+    samples = _samples(board)
+    counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
+    threads_of = sorted({cores // number for number in counts}, reverse=True)
+    ways = len(samples) * (len(threads_of) + (2 if effort.other_ways else 0))
+    steps = iter(range(ways + 2))
+    paths = [Path(picture.image) for picture in pictures if isinstance(picture.image, str | Path)]
+    for threads in threads_of:
+        for sample in samples.values():
+            progress.step(f"{sample.kind}, {threads} thread(s)", next(steps), ways + 2)
+            if known.kind(sample.kind, "cpu", threads) is None:
+                found = _measure(sample, store, threads, effort.kind_s, paths, progress.say)
+                known = _with_kind(known, found, place)
+        known = _with_scaling(known, board, store, threads, cores, samples, place)
+    for sample in samples.values() if effort.other_ways else ():
+        for backend, precision in (("torch", "bf16"), ("onnxruntime", "fp32")):
+            progress.step(f"{sample.kind}, {backend} {precision}", next(steps), ways + 2)
+            try:
+                found = _measure(sample, store, cores, effort.kind_s / 2, paths, progress.say, backend, precision)
+                known = _with_kind(known, found, place)
+            except CannotMeasure as error:
+                progress.say(str(error))
+    progress.step("choosing executors and memory", ways, ways + 2)
+    file_bytes = _file_bytes(board, store, known)
+    tuner = Tuner(
+        board=board,
+        file_bytes=file_bytes,
+        memory_bytes=memory_bytes,
+        cores=cores,
+        kinds_at=lambda threads: _kinds_at(known, samples, threads),
+        scaling_at=lambda threads: known.scaling.get("cpu", {}).get(threads, ()),
+        sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
+        faithful=None if faithful is None else Random(faithful),
+    )
+    choice = tuner.choose()
+    progress.step("confirming the choice on the machine", ways + 1, ways + 2)
+    confirmed = confirm(
+        board,
+        store,
+        known,
+        choice,
+        memory_bytes=memory_bytes,
+        pictures=pictures,
+        images=effort.confirm_images,
+        say=progress.say,
+    )
+    found_board = BoardProfile(
+        board=board.board,
+        digest=board.digest,
+        memory_bytes=memory_bytes,
+        strategy=config.STRATEGY,
+        usage=usage(board, confirmed.seen),
+        windows=choice.windows,
+        executors=choice.points,
+        chosen=confirmed.chosen,
+    )
+    done = known.model_copy(update={"made": _now(), "boards": {**known.boards, board.board: found_board}})
+    profile.save(done, place)
+    _partial(place).unlink(missing_ok=True)
+    return done
+
+
+def _partial(place: Path) -> Path:
+    return place.with_name(f".{place.stem}.partial.json")
+
+
+def _known(place: Path, say: Callable[[str], None]) -> Profile:
+    """Return what is known already of this very machine: an interrupted calibration, or an earlier profile."""
+    now = fingerprint.here()
+    for path in (_partial(place), place):
+        if not path.exists():
+            continue
+        try:
+            found = profile.load(path)
+        except ConfigError as error:
+            say(f"{error}; it is replaced")
+            continue
+        if changed := fingerprint.differences(found.machine, now):
+            say(f"the profile at {path} is of another machine ({'; '.join(changed)}); it is replaced")
+            continue
+        if path == _partial(place):
+            say("going on with a calibration that was interrupted")
+        return found
+    return Profile(made=_now(), machine=now)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def _samples(board: Rules) -> dict[str, Expert]:
+    """Return one expert of each kind, that with the largest input."""
+    found: dict[str, Expert] = {}
+    for expert in sorted(board.experts.values(), key=lambda expert: -expert.input_size):
+        found.setdefault(expert.kind, expert)
+    return found
+
+
+def _measure(
+    sample: Expert,
+    store: Store,
+    threads: int,
+    limit_s: float,
+    images: Sequence[Path],
+    say: Callable[[str], None],
+    backend: str = "torch",
+    precision: str = "fp32",
+) -> KindProfile:
+    return measure(
+        sample,
+        kinds.resolve(sample.kind),
+        store,
+        "cpu",
+        threads,
+        images=images,
+        limit_s=limit_s,
+        say=say,
+        backend=backend,  # type: ignore[arg-type]
+        precision=precision,  # type: ignore[arg-type]
+    )
+
+
+def _with_kind(known: Profile, found: KindProfile, place: Path) -> Profile:
+    """Add a kind, in the place of what was known of it in the same way, and keep it for an interrupted calibration."""
+
+    def way(kind: KindProfile) -> tuple[str, str, int, str, str]:
+        return kind.kind, kind.device, kind.threads, kind.backend, kind.precision
+
+    others = tuple(kind for kind in known.kinds if way(kind) != way(found))
+    known = known.model_copy(update={"kinds": (*others, found)})
+    profile.save(known, _partial(place))
+    return known
+
+
+def _with_scaling(
+    known: Profile,
+    board: Rules,
+    store: Store,
+    threads: int,
+    cores: int,
+    samples: Mapping[str, Expert],
+    place: Path,
+) -> Profile:
+    """Find out how fast several executors of so many threads are together, on the likeliest expert's kind."""
+    measured = known.scaling.get("cpu", {})
+    if threads in measured:
+        return known
+    most = cores // threads
+    sample = samples[board.experts[board.graph.by_probability[0]].kind]
+    speeds = tuple(together(sample, store, number, threads) for number in range(1, most + 1))
+    known = known.model_copy(update={"scaling": {**known.scaling, "cpu": {**measured, threads: speeds}}})
+    profile.save(known, _partial(place))
+    return known
+
+
+def _kinds_at(known: Profile, samples: Mapping[str, Expert], threads: int) -> dict[str, KindProfile]:
+    found = {name: known.kind(name, "cpu", threads) for name in samples}
+    return {name: kind for name, kind in found.items() if kind is not None}
+
+
+def _file_bytes(board: Rules, store: Store, known: Profile) -> dict[str, int]:
+    """Return the bytes of each expert's weights; of one that is not in the store those of its kind."""
+    found = {}
+    for expert in board.experts.values():
+        try:
+            found[expert.id] = store.manifest(expert.weights).bytes
+        except CoeError:
+            found[expert.id] = next(kind.weights_bytes for kind in known.kinds if kind.kind == expert.kind)
+    return found

@@ -1,0 +1,222 @@
+"""A profile as one picture: what kinds cost, and for a board why so many experts and executors were chosen.
+
+Each panel shows what the profile holds; where it holds nothing, the panel says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from textwrap import wrap
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from coe.benchmark import canvas
+from coe.benchmark.canvas import FAINT, HALO, INK, NORMAL, SMALL, head, note, sheet, tidy
+from coe.benchmark.curves import THROUGHPUT
+from coe.config import format_bytes
+from coe.errors import ConfigError, did_you_mean
+from coe.profile import BoardProfile, Profile, UsageRow, WindowPoint
+from coe.profiler.draw_kinds import COLOURS, GREY, handles, latency, memory, nothing
+from coe.profiler.search import GAIN, MARGIN
+from coe.profiler.usage import cdf
+
+_BLUE, _CHOSEN = COLOURS[0], canvas.COLOURS["coserve"]
+
+
+def draw(profile: Profile, board: str, path: Path) -> Path:
+    """Draw the curves of the kinds and of a board as PNG; raises ConfigError for a board that has no profile."""
+    if board not in profile.boards:
+        raise ConfigError(f"the profile has nothing on board '{board}'{did_you_mean(board, profile.boards)}")
+    found = profile.boards[board]
+    figure = sheet((12.5, 10.2), None)
+    head(figure, f"Profile of {profile.machine.cpu}, board {board}", handles(profile.kinds))
+    grid = figure.subplots(3, 2, squeeze=False)
+    latency(grid[0][0], profile.kinds)
+    memory(grid[0][1], profile.kinds)
+    _usage(grid[1][0], found)
+    _loaded(grid[1][1], found)
+    _executors(grid[2][0], found)
+    _words(grid[2][1], profile, found)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="png")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
+    return path
+
+
+def _usage(axes: Axes, board: BoardProfile) -> None:
+    tidy(axes, title="Usage of experts, and the windows", x="experts, the most used first", y="share of all usage")
+    if not any(row.by_rules for row in board.usage):
+        nothing(axes, "no usage is known")
+        return
+    shares = cdf(board.usage)
+    _steps(axes, shares, INK, "by the rules")
+    if _seen(board.usage):
+        _steps(axes, cdf(board.usage, by_images=True), _BLUE, "by the images", style="--")
+    axes.plot([0, len(shares)], [0, 1], color=FAINT, linewidth=1.2, zorder=1, label="if all were alike")
+    slid, final = _slid(board), _final(board)
+    # Each window is a line at its own height, as in the paper's figure.
+    for index, window in enumerate(slid):
+        height = 0.04 + 0.4 * (index + 0.5) / max(len(slid), 4)
+        axes.plot(
+            [window.lower, window.upper], [height] * 2, color=_CHOSEN if window is final else GREY, zorder=3,
+            linewidth=2 if window is final else 1.4, linestyle="--", marker="|", markersize=7,
+            label="window chosen from" if window is final else None,
+        )  # fmt: skip
+        # Where windows are narrow, only the one that matters has room for its numbers.
+        if window is final or (len(slid) < 9 and window.upper - window.lower > 0.07 * len(shares)):
+            _say(axes, (window.lower + window.upper) / 2, height, f"{window.lower} to {window.upper}")
+    chosen = loaded(board)
+    if chosen is not None:
+        axes.axvline(chosen, color=_CHOSEN, linewidth=1.4, zorder=2)
+        share = shares[min(chosen, len(shares)) - 1]
+        _aside(axes, chosen, 0.6, f"{chosen} loaded:\n{share:.0%} of usage", len(shares))
+    axes.set_xlim(0, len(shares) * 1.04)
+    axes.set_ylim(0, 1.04)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    axes.set_title(axes.get_title(loc="left"), loc="left", pad=17, fontsize=NORMAL, fontweight="bold", color=INK)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=SMALL, frameon=False, borderpad=0, borderaxespad=0.4,
+        columnspacing=1.4,
+    )  # fmt: skip
+
+
+def _steps(axes: Axes, shares: Sequence[float], colour: str, label: str, style: str = "-") -> None:
+    axes.plot(range(len(shares) + 1), [0.0, *shares], color=colour, linewidth=1.6, linestyle=style, label=label)
+
+
+def _loaded(axes: Axes, board: BoardProfile) -> None:
+    tidy(axes, title="Throughput by number of loaded experts", x="loaded experts", y=THROUGHPUT)
+    if not board.windows:
+        nothing(axes, "nothing had to be searched: all experts fit beside the largest useful batch")
+        return
+    slid, final, chosen = _slid(board), _final(board), loaded(board)
+    points = sorted(board.windows, key=lambda point: point.upper)
+    xs, ys = [point.upper for point in points], [point.images_per_s for point in points]
+    axes.plot(xs, ys, color=_BLUE, linewidth=1.5, zorder=3)
+    for point in points:
+        window = point in slid
+        axes.plot(
+            [point.upper], [point.images_per_s], marker="o" if window else "D", markersize=5.5 if window else 4,
+            color=_BLUE, markerfacecolor=_BLUE if point.measured else "white", zorder=4,
+        )  # fmt: skip
+    foretold = [(point.upper, point.line) for point in slid if point.line is not None]
+    if foretold:
+        line_x, line_y = [x for x, _ in foretold], [y for _, y in foretold]
+        axes.plot(line_x, line_y, color=GREY, linewidth=1.2, linestyle="--", zorder=2)
+        low = [y * (1 - MARGIN) for y in line_y]
+        axes.fill_between(line_x, low, line_y, color=FAINT, alpha=0.6, linewidth=0, zorder=1)
+    lines = ["dots: bounds of windows, diamonds: inside them; filled: measured, hollow: simulated"]
+    if foretold:
+        lines.append(f"dashed: the line through the first throughputs, with the margin of {MARGIN:.0%} under it")
+    note(axes, lines)
+    top = max([*ys, *(y for _, y in foretold)])
+    axes.set_ylim(0, top * 1.15 or 1)
+    axes.set_xlim(0, xs[-1] * 1.06)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    if final:
+        axes.axvspan(final.lower, final.upper, color=_CHOSEN, alpha=0.08, linewidth=0, zorder=0)
+    if chosen is not None and chosen in xs:
+        speed = ys[xs.index(chosen)]
+        axes.plot([chosen], [speed], "o", markersize=11, markerfacecolor="none", color=_CHOSEN, zorder=5)
+        _aside(axes, chosen, 0.12, f"chosen {chosen}:\n{speed:.3g} images/s", xs[-1])
+
+
+def _executors(axes: Axes, board: BoardProfile) -> None:
+    tidy(axes, title="Throughput by number of executors", x="executors, threads of each", y=THROUGHPUT)
+    if not board.executors:
+        nothing(axes, "one number of executors only, so none was tried")
+        return
+    names = [_counts(point.executors, point.threads) for point in board.executors]
+    ys = [point.images_per_s for point in board.executors]
+    axes.plot(range(len(ys)), ys, color=_BLUE, linewidth=1.2, zorder=3)
+    for at, point in enumerate(board.executors):
+        fill = _BLUE if point.measured else "white"
+        axes.plot([at], [point.images_per_s], "o", markersize=5.5, color=_BLUE, markerfacecolor=fill, zorder=4)
+        if point.executors == board.chosen.executors and point.threads in ({}, board.chosen.threads):
+            axes.plot([at], [point.images_per_s], "o", markersize=11, markerfacecolor="none", color=_CHOSEN, zorder=5)
+    slanted = len(names) > 5 or max(len(name) for name in names) * len(names) > 60
+    axes.set_xticks(range(len(names)), names, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+    if slanted:
+        axes.tick_params(axis="x", labelsize=SMALL)
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylim(0, max(ys) * 1.15 or 1)
+    note(axes, ["ring: chosen; filled: measured, hollow: simulated"])
+
+
+def _words(axes: Axes, profile: Profile, board: BoardProfile) -> None:
+    """Say what was chosen and why."""
+    axes.set_axis_off()
+    axes.set_title("Chosen", loc="left", fontsize=NORMAL, fontweight="bold", color=INK)
+    chosen = board.chosen
+    spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
+    gain = f" ({chosen.images_per_s / chosen.casual_images_per_s - 1:+.0%})" if chosen.casual_images_per_s else ""
+    said = [
+        f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {board.strategy}",
+        f"memory: {format_bytes(board.memory_bytes)}, of it for the batches of a pool: {spaces or 'nothing'}",
+        f"{chosen.images_per_s:.3g} images/s; casual split: {chosen.casual_images_per_s:.3g}{gain}",
+        *chosen.reasons,
+    ]
+    lines = [line for one in said for line in wrap(one, 92, initial_indent="• ", subsequent_indent="   ")]
+    if len(lines) > 17:
+        lines = [*lines[:16], "…"]
+    lines.append(f"made {profile.made} on {profile.machine.cores} core(s), {profile.machine.gpu or 'no GPU'}")
+    axes.text(
+        0, 0.98, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=NORMAL - 0.5, color=INK,
+        linespacing=1.45, parse_math=False,
+    )  # fmt: skip
+
+
+def loaded(board: BoardProfile) -> int | None:
+    """Return the number of loaded experts that the search of memory chose, None if nothing was searched."""
+    if not board.windows:
+        return None
+    best = max(board.windows, key=lambda point: (point.images_per_s, point.upper))
+    most = max(board.windows, key=lambda point: point.upper)
+    everything = most.upper >= len(board.usage) and most.images_per_s >= best.images_per_s * (1 - GAIN)
+    return (most if everything else best).upper
+
+
+def _slid(board: BoardProfile) -> list[WindowPoint]:
+    """Return the samples at the bounds of windows, in order; the others have no width."""
+    return sorted((point for point in board.windows if point.lower < point.upper), key=lambda point: point.upper)
+
+
+def _final(board: BoardProfile) -> WindowPoint | None:
+    """Return the window in which the chosen number lies; None beyond the last bound that fits."""
+    chosen = loaded(board) or 0
+    return next((window for window in _slid(board) if window.lower < chosen <= window.upper), None)
+
+
+def _seen(rows: Sequence[UsageRow]) -> bool:
+    return any(row.by_images for row in rows)
+
+
+def _counts(executors: dict[str, int], threads: dict[str, int]) -> str:
+    """Say executors and their threads: "1 cuda + 2 cpu×4"."""
+    return " + ".join(
+        f"{number} {device}" + (f"×{threads[device]}" if device in threads else "")
+        for device, number in executors.items()
+    )
+
+
+def _say(axes: Axes, x: float, y: float, text: str) -> None:
+    """Write above a point."""
+    axes.annotate(
+        text, (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=SMALL, color=INK, path_effects=HALO,
+        zorder=5,
+    )  # fmt: skip
+
+
+def _aside(axes: Axes, x: float, height: float, text: str, most: float) -> None:
+    """Write beside a number of the x axis, on the side where there is more room; `height` is a share of the panel."""
+    left = x > most * 0.6
+    axes.annotate(
+        text, (x, height), (-7 if left else 7, 0), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
+        ha="right" if left else "left", va="center", fontsize=NORMAL, color=_CHOSEN, fontweight="bold",
+        path_effects=HALO, zorder=6,
+    )  # fmt: skip

@@ -1,0 +1,123 @@
+"""What experts of a kind cost, as panels: a colour and a mark for each kind, the same in both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from coe.benchmark.canvas import NORMAL, note, tidy
+from coe.profile import KindProfile
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#8c510a")
+GREY = "#8c8c8c"
+_MARKS = "os^Dv*"
+_MIB = 1 << 20
+
+
+def labels(kinds: Sequence[KindProfile]) -> list[str]:
+    """Return a name for each kind that tells it from the others: its kind, and what is not the same of all."""
+    parts = [
+        (kind.device, kind.backend, kind.precision, f"{kind.input_size} px", f"{kind.threads} thread(s)")
+        for kind in kinds
+    ]
+    telling = [index for index in range(5) if len({part[index] for part in parts}) > 1]
+    names = [_short(kind.kind, 28) for kind in kinds]
+    return [", ".join([name, *(part[index] for index in telling)]) for name, part in zip(names, parts, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The colour and mark of a kind."""
+
+    colour: str
+    mark: str
+
+
+def _look(index: int) -> _Look:
+    return _Look(COLOURS[index % len(COLOURS)], _MARKS[(index + index // len(COLOURS)) % len(_MARKS)])
+
+
+def handles(kinds: Sequence[KindProfile]) -> list[Line2D]:
+    """Return for a legend what each kind looks like."""
+    found = []
+    for index, label in enumerate(labels(kinds)):
+        look = _look(index)
+        found.append(Line2D([], [], color=look.colour, marker=look.mark, markersize=5, linewidth=1.5, label=label))
+    return found
+
+
+def latency(axes: Axes, kinds: Sequence[KindProfile]) -> None:
+    """Draw the time of a batch over its size."""
+    tidy(axes, title="Batch latency", x="images in the batch", y="milliseconds")
+    if not _sized(axes, kinds):
+        return
+    top = 0.0
+    for index, kind in enumerate(kinds):
+        look = _look(index)
+        times = sorted(kind.batches, key=lambda time: time.images)
+        xs, ys = [time.images for time in times], [time.median_s * 1e3 for time in times]
+        # The quartiles lie about half the interquartile range to either side.
+        bars = [time.median_s * 1e3 * time.spread / 2 for time in times]
+        axes.errorbar(
+            xs, ys, bars, linestyle="", marker=look.mark, markersize=4.5, capsize=2.5, elinewidth=1, color=look.colour,
+            zorder=4,
+        )  # fmt: skip
+        ends = [1, max(xs)]
+        line = [(kind.line.base_s + kind.line.per_image_s * x) * 1e3 for x in ends]
+        axes.plot(ends, line, color=look.colour, linewidth=1.2, zorder=3)
+        at = (kind.line.base_s + kind.line.per_image_s * kind.max_batch) * 1e3
+        axes.plot([kind.max_batch], [at], "o", markersize=11, markerfacecolor="none", color=look.colour, zorder=5)
+        top = max(top, *ys, *line, at)
+    note(axes, ["points: medians, bars: middle half of the repeats; lines: K and B; rings: max batch"])
+    axes.set_ylim(0, top * 1.08 or 1)
+
+
+def memory(axes: Axes, kinds: Sequence[KindProfile]) -> None:
+    """Draw the bytes of an expert with a batch over the size of the batch."""
+    tidy(axes, title="Memory of an expert and its batch", x="images in the batch", y="MiB")
+    if not _sized(axes, kinds):
+        return
+    for index, kind in enumerate(kinds):
+        look = _look(index)
+        times = sorted(kind.batches, key=lambda time: time.images)
+        measured = [(kind.weights_bytes + time.bytes) / _MIB for time in times]
+        axes.plot(
+            [time.images for time in times], measured, marker=look.mark, markersize=4.5, color=look.colour,
+            linestyle="", zorder=4,
+        )  # fmt: skip
+        ends = [0, max(time.images for time in times)]
+        fixed = kind.weights_bytes + kind.workspace_bytes
+        axes.plot(ends, [(fixed + kind.activation_bytes * x) / _MIB for x in ends], color=look.colour, linewidth=1.2)
+        axes.plot(ends, [kind.weights_bytes / _MIB] * 2, color=look.colour, linewidth=1, linestyle=":")
+    note(axes, ["points: measured; lines: what is reckoned with, workspace and activations; dotted: weights alone"])
+    axes.set_ylim(bottom=0)
+
+
+def _sized(axes: Axes, kinds: Sequence[KindProfile]) -> bool:
+    """Set a panel up for batch sizes; False, and the panel says so, if none was measured."""
+    sizes = [time.images for kind in kinds for time in kind.batches]
+    if not sizes or not all(kind.batches for kind in kinds):
+        nothing(axes, "no batches were measured")
+        return False
+    axes.set_xlim(0, max(*sizes, *(kind.max_batch for kind in kinds)) * 1.06)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    return True
+
+
+def nothing(axes: Axes, why: str) -> None:
+    """Say in an empty panel why it is empty."""
+    axes.text(
+        0.5, 0.5, "\n".join(wrap(why, 60)), transform=axes.transAxes, ha="center", va="center", fontsize=NORMAL,
+        style="italic", color=GREY,
+    )  # fmt: skip
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,212 @@
+"""What experts of a kind cost on a device, measured on one of them, which stands for its kind (paper section 4.5)."""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from coe import assembly
+from coe.core import Expert, Finding
+from coe.fit import fit, memory, plateau, spread, typical
+from coe.kinds import Image, Kind, ModuleKind, Prepared
+from coe.profile import Agreement, BatchTime, KindProfile
+from coe.profiler import backends
+from coe.profiler.backends import CannotMeasure
+from coe.profiler.batches import Pace, climb, rounds
+from coe.profiler.samples import samples
+from coe.runtime.activations import give_memory_back
+from coe.runtime.blob import Blob
+from coe.runtime.slot import Slot
+from coe.runtime.trial import Trial, whole_pages
+from coe.store import MANIFEST, Store
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+Backend = Literal["torch", "onnxruntime"]
+Precision = Literal["fp32", "bf16"]
+
+_LOADS = 3
+
+
+def measure(
+    expert: Expert,
+    kind: Kind,
+    store: Store,
+    device: str,
+    threads: int,
+    *,
+    sizes: Sequence[int] = SIZES,
+    images: Sequence[Path] = (),
+    limit_s: float = 30.0,
+    say: Callable[[str], None] = lambda sentence: None,
+    tick: Callable[[float], None] = lambda done: None,
+    backend: Backend = "torch",
+    precision: Precision = "fp32",
+) -> KindProfile:
+    """Measure one expert for about `limit_s` seconds once it is ready to run, with `threads` threads.
+
+    Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
+    never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
+    images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
+    (0 to 1); both are called on another thread.
+
+    Raises CannotMeasure for a way that is not to be had, StoreError for weights that are damaged, ConfigError for a
+    device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
+    """
+    pace = Pace(limit_s, tick)
+
+    def work() -> KindProfile:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
+            place = _with_weights(expert, kind, store, folder, say)
+            stack.callback(_tidy)
+            way = _Way(expert, kind, place, device, threads, backend, precision)
+            return _measured(way, stack.enter_context(_trial(way, folder)), sizes, images, pace, say)
+
+    # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
+    with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
+        future = worker.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            pace.stop.set()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """An expert with its weights, and a way to run it."""
+
+    expert: Expert
+    kind: Kind
+    store: Store
+    device: str
+    threads: int
+    backend: Backend
+    precision: Precision
+
+    @property
+    def is_the_engines(self) -> bool:
+        """Tell whether the engine itself runs experts so."""
+        return (self.backend, self.precision) == ("torch", "fp32")
+
+    @property
+    def file(self) -> Path:
+        """The weights."""
+        return self.store.path(self.expert.weights)
+
+
+def _measured(
+    way: _Way, trial: Trial, sizes: Sequence[int], images: Sequence[Path], pace: Pace, say: Callable[[str], None]
+) -> KindProfile:
+    kind = way.kind
+    pace.restart()
+    held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), pace)
+    rounds(trial, repeats, pace)
+    times = {n: typical(each) for n, each in repeats.items()}
+    bound = memory(held, trial.least_image_bytes())
+    load_s = _load_s(trial, kind, say)
+    ready = samples(kind, way.expert, images, say)
+    agreement = None if way.is_the_engines else _agreement(way, trial, ready.prepared)
+    pace.tick(1.0)
+    return KindProfile(
+        kind=kind.name,
+        input_size=way.expert.input_size,
+        device=way.device,
+        threads=way.threads,
+        backend=way.backend,
+        precision=way.precision,
+        batches=tuple(
+            BatchTime(images=n, median_s=times[n], spread=spread(repeats[n]), bytes=held[n]) for n in sorted(times)
+        ),
+        line=fit(times),
+        max_batch=min(kind.max_batch, plateau(times)),
+        weights_bytes=whole_pages(trial.weights_bytes),
+        activation_bytes=bound.activation_bytes,
+        workspace_bytes=bound.workspace_bytes,
+        load_s=load_s,
+        decode_s=ready.decode_s,
+        preprocess_s=ready.preprocess_s,
+        agreement=agreement,
+    )
+
+
+def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> float:
+    warm = [trial.load_s() or 0.0 for _ in range(_LOADS)]
+    cold = [found for _ in range(_LOADS) if (found := trial.load_s(cold=True)) is not None]
+    if cold:
+        say(f"{kind.name}: a load takes {typical(cold):.3g} s from disk, {typical(warm):.3g} s from the system's cache")
+        return typical(cold)
+    say(
+        f"{kind.name}: a load takes {typical(warm):.3g} s, timed with the file in memory because the system keeps it "
+        "there; from disk it may take longer"
+    )
+    return typical(warm)
+
+
+def _with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:
+    """Return a store that has the expert's weights: the one given, else one in `folder` with random weights."""
+    if (store.folder(expert.weights) / MANIFEST).exists():
+        return store
+    if not isinstance(kind, ModuleKind):
+        raise CannotMeasure(f"expert '{expert.id}' has no weights, and for kind '{kind.name}' none can be made up")
+    say(f"'{expert.weights}' is not in the store; {kind.name} is measured with random weights")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = kind.skeleton(expert).state_dict()
+    made = Store(folder / "store")
+    made.put(expert.weights, kind=kind.name, labels=expert.labels, input_size=expert.input_size, state=state)
+    return made
+
+
+@contextmanager
+def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
+    """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
+    own = assembly.devices({way.device: 1}, way.store, {way.expert.kind: way.kind}, {way.device: way.threads})[
+        way.device
+    ]
+    if way.is_the_engines:
+        with own.trial(way.expert) as trial:
+            yield trial
+        return
+    if way.device != "cpu" or (way.backend, way.precision) == ("onnxruntime", "bf16"):
+        raise CannotMeasure(f"{way.backend} in {way.precision} is not measured on '{way.device}'")
+    own.enter("trial")
+    if way.backend == "onnxruntime":
+        yield backends.onnxruntime(way.kind, way.expert, way.file, way.threads, folder)
+    else:
+        yield backends.bf16(way.kind, way.expert, way.file)
+
+
+def _agreement(way: _Way, trial: Trial, prepared: Sequence[Prepared]) -> Agreement:
+    """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
+    assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
+    slot, blob = Slot(way.kind, way.expert), Blob(way.file)
+    expected = _findings(way, prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
+    found = _findings(way, prepared, trial.answer)
+    slot.unbind()
+    pairs = list(zip(expected, found, strict=True))
+    return Agreement(
+        images=len(pairs),
+        labels_equal=sum(one.label == other.label for one, other in pairs) / len(pairs),
+        largest_score_difference=max(abs(one.score - other.score) for one, other in pairs),
+    )
+
+
+def _findings(way: _Way, prepared: Sequence[Prepared], answer: Callable[[Image], Any]) -> list[Finding]:
+    """Run images one by one."""
+    return [
+        finding for one in prepared for finding in way.kind.postprocess(answer(one.pixels[None]), [one], way.expert)
+    ]
+
+
+def _tidy() -> None:
+    gc.collect()
+    give_memory_back()

@@ -1,0 +1,299 @@
+"""How many experts to keep loaded, and how many executors to run: searches that never try a number twice.
+
+Throughputs come from a function, so they may be measured or simulated; it answers None for what does not fit. What is
+random is drawn from a generator that the caller gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from coe.benchmark.sweeps import WINDOW, windows
+from coe.errors import ConfigError
+from coe.profile import ExecutorsPoint, WindowPoint
+
+MARGIN = 0.05
+"""The paper's error margin: what a throughput may fall short of the line by (section 5.3)."""
+FIRST = 2
+"""How many throughputs the line goes through. The paper says N; its search for task A stops at the third (28 to 39)."""
+GAIN = 0.01
+"""A gain below this share is not worth another sample, or another executor."""
+
+Throughput = Callable[[int], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySearch:
+    """What was sampled, in this order, and the number of experts that was chosen.
+
+    The upper bound of a window is a point with its window; a number tried inside one has `lower` equal to `upper`.
+    """
+
+    points: tuple[WindowPoint, ...]
+    chosen: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSearch:
+    """What was sampled, in this order, and the executors of each device that were chosen.
+
+    The search knows nothing of threads: `threads` of the points is empty, for the caller to fill in.
+    """
+
+    points: tuple[ExecutorsPoint, ...]
+    chosen: dict[str, int]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The line through the first throughputs over the number of loaded experts (equation 2)."""
+
+    per_expert: float
+    base: float
+
+    def __call__(self, experts: int) -> float:
+        """Return the images a second that the line foretells."""
+        return self.per_expert * experts + self.base
+
+
+def trend(points: Sequence[tuple[int, float]]) -> Trend:
+    """Fit a line by least squares to (experts, images a second); two points at least, of different numbers."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    per_expert = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
+    return Trend(per_expert, mean_y - per_expert * mean_x)
+
+
+def search_memory(
+    throughput: Throughput,
+    most: int,
+    *,
+    initial: int = WINDOW,
+    first: int = FIRST,
+    margin: float = MARGIN,
+    faithful: Random | None = None,
+) -> MemorySearch:
+    """Find how many experts to keep loaded, of `most` at the most (paper section 4.4).
+
+    Throughput is sampled at the upper bounds of the decaying windows until one falls short of the line through the
+    `first` throughputs by more than `margin` (equation 3), or the memory is full. The line is over the number of
+    experts: over that of the windows, as equation 2 may also be read, their decay alone would look like a fall.
+
+    With `faithful` the number is drawn from that last window, as in the paper. Else we depart from it, because its
+    random number may be a poor one and a throughput may fall short of a line while it still rises:
+
+    - windows go on while the last one is the best so far;
+    - the paper's windows end at 100 experts whatever their size, since 1 + f + f^2 + ... = 100 / initial; where
+      throughput has not dropped by then, all experts that the board has are tried next;
+    - then the middle of the wider gap beside the best number is tried, until not even a curve that bends no more
+      than its neighbours allow could gain 1 %, or no number is left between. On a curve with one peak and no bend
+      upwards the chosen number is within 1 % of the best; on any with one peak it is as near as the gaps got.
+
+    In both, a line that falls from the start is no upward trend; what is expected is then the best so far. Raises
+    ConfigError if no number of experts fits, ValueError for arguments out of range.
+    """
+    if most < 1 or first < 2 or not 1 <= initial <= 99 or not 0 < margin < 1:
+        raise ValueError(f"cannot search with most={most}, first={first}, initial={initial}, margin={margin}")
+    search = _Memory(throughput, most)
+    stopped = search.slide(initial, first, margin, onward=faithful is None)
+    if faithful is not None:
+        return search.draw(faithful, stopped)
+    return search.refine(stopped)
+
+
+class _Memory:
+    """The samples of one search. `limit` is the largest number that is not known not to fit."""
+
+    def __init__(self, throughput: Throughput, most: int) -> None:
+        self._throughput, self._most = throughput, most
+        self.points: list[WindowPoint] = []
+        self.speeds: dict[int, float] = {}
+        self.failed: set[int] = set()
+        self.limit = most
+        self.window = (0, most)
+
+    def sample(self, experts: int, lower: int | None = None, line: float | None = None) -> float | None:
+        """Run with so many experts, once; None if they do not fit."""
+        if experts > self.limit or experts in self.failed:
+            return None
+        if experts not in self.speeds:
+            speed = self._throughput(experts)
+            if speed is None:
+                self.failed.add(experts)
+                # Where fewer failed than once fitted, memory is not what went wrong.
+                if experts > max(self.speeds, default=0):
+                    self.limit = experts - 1
+                return None
+            self.speeds[experts] = speed
+            start = experts if lower is None else lower
+            self.points.append(WindowPoint(lower=start, upper=experts, images_per_s=speed, line=line))
+        return self.speeds[experts]
+
+    @property
+    def best(self) -> int:
+        """The number with the highest throughput; of equals the largest."""
+        return max(self.speeds, key=lambda experts: (self.speeds[experts], experts))
+
+    def slide(self, initial: int, first: int, margin: float, *, onward: bool) -> str:
+        """Slide the window until throughput drops; return why it stopped."""
+        line: Trend | None = None
+        fallen, lower = "", 0
+        # Beyond the last window everything is tried, but not by those who want the paper's search alone.
+        for bound in [*windows(initial), *([self._most] if onward else [])]:
+            upper = min(bound, self._most)
+            if upper <= lower:
+                break
+            expected = max(self.speeds.values(), default=0.0)
+            if line is None and len(self.speeds) >= first:
+                line = trend(list(self.speeds.items())[:first])
+                self.points = [point.model_copy(update={"line": line(point.upper)}) for point in self.points]
+            if line is not None and line.per_expert > 0:
+                expected = line(upper)
+            if not fallen:
+                self.window = (lower, upper)
+            speed = self.sample(upper, lower, line(upper) if line else None)
+            if speed is None:
+                return fallen or f"{upper} experts leave no memory for a batch"
+            if speed < expected * (1 - margin) and not fallen:
+                fallen = (
+                    f"throughput with {upper} experts, {speed:.3g} images/s, falls short of the "
+                    f"{expected:.3g} expected by {1 - speed / expected:.1%} (margin {margin:.0%})"
+                )
+            if fallen and not (onward and self.best == upper):
+                return fallen
+            lower = upper
+        if fallen:
+            return fallen
+        return "all experts fit" if lower == self._most else "the windows ended before throughput dropped"
+
+    def draw(self, faithful: Random, stopped: str) -> MemorySearch:
+        """Choose as the paper does: any number of the last window; one that does not fit is drawn again."""
+        while self.limit >= 1:
+            lower, upper = self.window
+            low, high = min(max(1, lower), self.limit), min(upper, self.limit)
+            number = faithful.choice([number for number in range(low, high + 1) if number not in self.failed])
+            if self.sample(number) is not None:
+                return MemorySearch(
+                    tuple(self.points), number, f"{stopped}; {number} was drawn from the window {lower} to {upper}"
+                )
+        raise ConfigError(_NOTHING_FITS)
+
+    def refine(self, stopped: str) -> MemorySearch:
+        """Choose the best number, after trying the middles of the gaps beside it while they promise a gain."""
+        while (number := self._promising()) is not None:
+            self.sample(number)
+        if not self.speeds:
+            raise ConfigError(_NOTHING_FITS)
+        best = self.best
+        highest = self.speeds[best]
+        if self.speeds.get(self._most, 0.0) >= highest * (1 - GAIN):
+            return MemorySearch(tuple(self.points), self._most, f"all {self._most} experts fit, and are as fast as any")
+        said = f"{best} experts gave the highest throughput of {len(self.speeds)} numbers tried, {highest:.3g} images/s"
+        return MemorySearch(tuple(self.points), best, f"{stopped}; {said}")
+
+    def _promising(self) -> int | None:
+        """Return the middle of the gap beside the best number that may hold the most, None if none is worth it."""
+        # With no expert loaded nothing runs.
+        failed = {experts: 0.0 for experts in self.failed if experts <= self.limit}
+        known = sorted({0: 0.0, **failed, **self.speeds}.items())
+        # What lies beyond the largest sample may still fit.
+        ends = [*(x for x, _ in known), self.limit + 1]
+        at = ends.index(self.best) if self.speeds else 0
+        found: list[tuple[float, int]] = []
+        for index in {max(0, at - 1), at}:
+            left, right = ends[index], ends[index + 1]
+            if right - left > 1:
+                found.append((_ceiling(known, index, right), (left + right) // 2))
+        highest = max(self.speeds.values(), default=0.0)
+        ceiling, number = max(found, default=(0.0, 0))
+        return number if ceiling > highest * (1 + GAIN) else None
+
+
+_NOTHING_FITS = (
+    "not even one expert fits beside the activations of one image; give a larger memory budget, or fewer executors"
+)
+
+
+def _ceiling(known: Sequence[tuple[int, float]], index: int, right: int) -> float:
+    """Return how high a curve that nowhere bends upwards can be between a sample and the next, or `right` if none.
+
+    Such a curve lies under the lines through the two samples on either side of the gap.
+    """
+    x, y = known[index]
+    rise = (y - known[index - 1][1]) / (x - known[index - 1][0]) if index else math.inf
+    if index + 1 == len(known):
+        return max(y, y + rise * (right - 1 - x)) if index else math.inf
+    next_x, next_y = known[index + 1]
+    fall = math.inf
+    if index + 2 < len(known):
+        fall = (next_y - known[index + 2][1]) / (known[index + 2][0] - next_x)
+    width = next_x - x
+    from_left = y + max(0.0, rise) * width
+    from_right = next_y + max(0.0, fall) * width
+    if math.isinf(from_left) or math.isinf(from_right) or rise <= 0 or fall <= 0:
+        return max(y, next_y, min(from_left, from_right))
+    # Where the rising line from the left meets the falling one from the right.
+    meet = min(max((next_y - y + fall * width) / (rise + fall), 0.0), float(width))
+    return max(y, next_y, min(y + rise * meet, next_y + fall * (width - meet)))
+
+
+def search_executors(
+    throughput: Callable[[dict[str, int]], float | None], devices: Sequence[str], most: Mapping[str, int]
+) -> ExecutorSearch:
+    """Add executors of the first device while throughput rises by more than 1 %, then those of the next (figure 17).
+
+    The number of a device is kept while the next one's is sought; a device of no use gets none, and is not in
+    `chosen`. The paper tries a few more than it needs; we stop at the first that does not help, for each is a run.
+    Raises ConfigError if no executor fits at all.
+    """
+    points: list[ExecutorsPoint] = []
+    chosen: dict[str, int] = {}
+    best = 0.0
+    reasons = []
+    for device in devices:
+        why = f"{most.get(device, 0)} were allowed"
+        for number in range(1, most.get(device, 0) + 1):
+            numbers = {**chosen, device: number}
+            speed = throughput(dict(numbers))
+            if speed is None:
+                why = f"{number} do not fit"
+                break
+            points.append(ExecutorsPoint(executors=numbers, threads={}, images_per_s=speed))
+            if len(points) > 1 and speed <= best * (1 + GAIN):
+                change = speed / best - 1 if best else 0.0
+                why = f"{number} changed throughput by {change:+.1%}"
+                break
+            chosen, best = numbers, speed
+        reasons.append(f"{chosen.get(device, 0)} executor(s) on {device}: {why}")
+    if not chosen:
+        raise ConfigError(_NOTHING_FITS)
+    return ExecutorSearch(tuple(points), chosen, "; ".join(reasons))
+
+
+def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
+    """Return the footprint of each expert as its memory score (paper section 4.5): 1 is the mean of the board.
+
+    The paper says that footprints are normalised, not by what. By the mean, a budget given as a score reads as a
+    number of experts, which is what the windows count; by the smallest it would not.
+    """
+    mean = _mean_bytes(bytes_by_expert)
+    return {expert: size / mean for expert, size in bytes_by_expert.items()}
+
+
+def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
+    """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
+    if not (math.isfinite(score) and score > 0):
+        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is what the mean expert of the board takes")
+    return round(score * _mean_bytes(bytes_by_expert))
+
+
+def _mean_bytes(bytes_by_expert: Mapping[str, int]) -> float:
+    total = sum(bytes_by_expert.values())
+    if total <= 0:
+        raise ValueError("experts without weights have no memory scores")
+    return total / len(bytes_by_expert)

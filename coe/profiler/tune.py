@@ -1,0 +1,163 @@
+"""Chooses executors and the split of memory for a board (paper sections 4.4, 4.5), by runs in virtual time.
+
+The costs are those that were measured on this machine; what is chosen is then confirmed on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from coe import config
+from coe.assembly import profiled_cost
+from coe.benchmark.simulated import ENTRIES, run_plan
+from coe.config import format_bytes
+from coe.costs import CostTable
+from coe.errors import ConfigError
+from coe.plan import Plan, plan, workspace_bytes
+from coe.profile import ExecutorsPoint, KindProfile, WindowPoint
+from coe.profiler.search import search_executors, search_memory
+from coe.rules import Rules
+from coe.sim.workload import Workload
+
+SMALL = 0.25
+"""A largest useful batch that takes no more than this share of a pool is set aside, and nothing is searched."""
+CASUAL = 0.25
+"""What the paper's casual configuration leaves to batches (section 5.2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A configuration and how it was found; `loaded` is the number of mean experts that memory then holds."""
+
+    executors: dict[str, int]
+    threads: dict[str, int]
+    workspace_bytes: dict[str, int]
+    images_per_s: float
+    casual_images_per_s: float
+    loaded: int
+    windows: tuple[WindowPoint, ...] = ()
+    points: tuple[ExecutorsPoint, ...] = ()
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Tuner:
+    """Searches for one board under one budget.
+
+    `kinds_at(threads)` gives the measured kinds for executors of so many threads, `scaling_at(threads)` how fast 1, 2,
+    ... of them are together. `sample` is what is run, all at once; `faithful` draws the number of experts in the last
+    window, as the paper does.
+    """
+
+    board: Rules
+    file_bytes: Mapping[str, int]
+    memory_bytes: int
+    cores: int
+    kinds_at: Callable[[int], Mapping[str, KindProfile]]
+    scaling_at: Callable[[int], tuple[float, ...]]
+    sample: Workload
+    faithful: Random | None = None
+    tick: Callable[[], None] = lambda: None
+    _best: dict[int, Choice] = field(default_factory=dict)
+
+    def choose(self) -> Choice:
+        """Return the best configuration; raises ConfigError if not even one executor fits."""
+        found = search_executors(lambda numbers: self._speed_of(numbers["cpu"]), ["cpu"], {"cpu": self.cores})
+        number = found.chosen["cpu"]
+        best = self._best[number]
+        points = tuple(
+            ExecutorsPoint(
+                executors=point.executors,
+                threads={"cpu": self._threads(point.executors["cpu"])},
+                images_per_s=point.images_per_s,
+            )
+            for point in found.points
+        )
+        return Choice(
+            executors=best.executors,
+            threads=best.threads,
+            workspace_bytes=best.workspace_bytes,
+            images_per_s=best.images_per_s,
+            casual_images_per_s=best.casual_images_per_s,
+            loaded=best.loaded,
+            windows=best.windows,
+            points=points,
+            reasons=(found.reason, *best.reasons),
+        )
+
+    def costs(self, threads: int) -> CostTable:
+        """Return what the board's experts cost an executor of so many threads."""
+        kinds = self.kinds_at(threads)
+        return CostTable(
+            {
+                ("cpu", expert.id): profiled_cost(kinds[expert.kind], expert, self.file_bytes[expert.id])
+                for expert in self.board.experts.values()
+            }
+        )
+
+    def _threads(self, number: int) -> int:
+        return max(1, self.cores // number)
+
+    def _speed_of(self, number: int) -> float | None:
+        """Return the throughput of so many executors with the best split of memory; None if an expert does not fit."""
+        try:
+            self._best[number] = self._split(number)
+        except ConfigError:
+            if number == 1:
+                raise
+            return None
+        return self._best[number].images_per_s
+
+    def _split(self, number: int) -> Choice:
+        threads = self._threads(number)
+        costs, experts = self.costs(threads), list(self.board.experts)
+        pool_bytes = self.memory_bytes // number
+        # Also finds out whether the largest expert fits at all.
+        useful = workspace_bytes("cpu", pool_bytes, experts, costs, max(self._useful(costs), 1))
+        plan({"cpu": number}, self.memory_bytes, experts, costs)
+        casual = self._run(number, threads, costs, int(pool_bytes * CASUAL))
+        mean_bytes = sum(costs("cpu", expert).weights_bytes for expert in experts) / len(experts)
+
+        def choice(workspace: int, speed: float, reason: str, windows: tuple[WindowPoint, ...] = ()) -> Choice:
+            loaded = int(number * (pool_bytes - workspace) / mean_bytes)
+            return Choice(
+                {"cpu": number}, {"cpu": threads}, {"cpu": workspace}, speed, casual, loaded, windows, (), (reason,)
+            )
+
+        if self._useful(costs) <= SMALL * pool_bytes and self.faithful is None:
+            reason = (
+                f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
+                "set aside, and experts have the rest (paper section 4.4, limited computing power)"
+            )
+            return choice(useful, self._run(number, threads, costs, useful), reason)
+        found = search_memory(
+            lambda loaded: self._loaded(number, threads, costs, loaded * mean_bytes),
+            max(1, min(len(experts), int(self.memory_bytes / mean_bytes))),
+            faithful=self.faithful,
+        )
+        workspace = pool_bytes - int(found.chosen * mean_bytes / number)
+        speed = max(point.images_per_s for point in found.points if found.chosen == point.upper)
+        return choice(workspace, speed, found.reason, found.points)
+
+    def _useful(self, costs: CostTable) -> int:
+        own = [costs("cpu", expert) for expert in self.board.experts]
+        return max(cost.batch_bytes(cost.max_batch) for cost in own)
+
+    def _loaded(self, number: int, threads: int, costs: CostTable, weights_bytes: float) -> float | None:
+        """Return the throughput with so many bytes for experts; None if that leaves too little for one image."""
+        pool_bytes = self.memory_bytes // number
+        wanted = pool_bytes - int(weights_bytes / number)
+        if wanted < 1 or workspace_bytes("cpu", pool_bytes, list(self.board.experts), costs, wanted) != wanted:
+            return None
+        return self._run(number, threads, costs, wanted)
+
+    def _run(self, number: int, threads: int, costs: CostTable, workspace: int) -> float:
+        made: Plan = plan({"cpu": number}, self.memory_bytes, self.board.experts, costs, {"cpu": workspace})
+        scaling = {"cpu": self.scaling_at(threads)}
+        row = run_plan(
+            self.sample, costs, made, ENTRIES[config.STRATEGY], scaling, device="this machine", bounded=False
+        )
+        self.tick()
+        return row.images_per_s

@@ -1,0 +1,112 @@
+"""How likely an image needs each expert: what the rules say beside what running the routing on images showed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from coe.cases import Cases
+from coe.core import Finding, Request
+from coe.errors import RulesError
+from coe.profile import UsageRow
+from coe.rules import Rules
+
+LEVEL = 0.05
+"""How likely it may be that, by chance alone, any expert at all is named by `differences`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """An expert that images need more or less often than the rules say; `p_value` is that of the binomial test."""
+
+    expert: str
+    by_rules: float
+    by_images: float
+    p_value: float
+
+
+def usage(board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None) -> tuple[UsageRow, ...]:
+    """Return the usage of a board's experts by falling probability by the rules; ties by name.
+
+    `seen` holds for each inspected sample image its component and what each expert that ran said. An image needs the
+    experts that the routing asks for, whether they could answer or not; findings that it never asks for count
+    nothing. Without images, or None, `by_images` is None. Raises RulesError for a component that the board has not.
+    """
+    needed, images = Counter[str](), 0
+    for component, findings in seen or ():
+        images += 1
+        needed.update(_needed(board, component, findings))
+    probability = board.graph.probability
+    return tuple(
+        UsageRow(
+            expert=expert,
+            # Sums of shares may pass 1 by the last digit.
+            by_rules=min(1.0, probability(expert)),
+            by_images=needed[expert] / images if images else None,
+        )
+        for expert in board.graph.by_probability
+    )
+
+
+def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> set[str]:
+    """Walk the routing of one image as a run does."""
+    board.router.first(component)
+    cases = Cases(board.router)
+    advance = cases.open(Request(0, component), 0.0)
+    coming, needed = list(advance.stages), set[str]()
+    while coming:
+        stage = coming.pop()
+        needed.add(stage.expert)
+        finding = findings.get(stage.expert)
+        advance = cases.found(stage, finding, 0.0) if finding else cases.failed(stage, "it said nothing", 0.0)
+        coming += advance.stages
+    return needed
+
+
+def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> tuple[Difference, ...]:
+    """Return the experts whose two usages differ by more than chance explains, the surest first.
+
+    Each is tested by the exact two-sided binomial test: were the rules right, the number of `images` that need it
+    would be binomial, and p is twice the smaller tail. By Holm's method the chance to name any expert wrongly is at
+    most `level`, however many there are. Images of one panel resemble each other, so a small sample from few panels
+    differs sooner than this says.
+    """
+    tested = []
+    for row in rows:
+        if row.by_images is not None and images > 0:
+            p_value = binomial_p(round(row.by_images * images), images, row.by_rules)
+            tested.append(Difference(row.expert, row.by_rules, row.by_images, p_value))
+    tested.sort(key=lambda one: (one.p_value, one.expert))
+    for rank, one in enumerate(tested):
+        if one.p_value > level / (len(tested) - rank):
+            return tuple(tested[:rank])
+    return tuple(tested)
+
+
+def binomial_p(successes: int, trials: int, probability: float) -> float:
+    """Return how likely as many or as few successes, or fewer still or more, are: twice the smaller tail, at most 1."""
+    if probability <= 0 or probability >= 1:
+        return 1.0 if successes == trials * (probability >= 1) else 0.0
+
+    def mass(number: int) -> float:
+        ways = math.lgamma(trials + 1) - math.lgamma(number + 1) - math.lgamma(trials - number + 1)
+        return math.exp(ways + number * math.log(probability) + (trials - number) * math.log1p(-probability))
+
+    below = math.fsum(mass(number) for number in range(successes + 1))
+    above = math.fsum(mass(number) for number in range(successes, trials + 1))
+    return min(1.0, 2 * min(below, above))
+
+
+def cdf(rows: Sequence[UsageRow], *, by_images: bool = False) -> list[float]:
+    """Return the share of all usage that the most used expert has, the two most used, ..., up to 1 (figure 11).
+
+    Raises RulesError where no expert is used at all.
+    """
+    shares = sorted(((row.by_images or 0.0) if by_images else row.by_rules for row in rows), reverse=True)
+    total = math.fsum(shares)
+    if not total:
+        raise RulesError("no expert of the board is ever used; look at the counts of its components")
+    return [min(1.0, one / total) for one in accumulate(shares)]

@@ -1,0 +1,242 @@
+"""Real networks of random weights measured: what a profile says of a kind is what batches really take."""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from coe import assembly, kinds
+from coe.core import Expert
+from coe.errors import ConfigError, StoreError
+from coe.kinds import ModuleKind, Prepared
+from coe.profile import KindProfile
+from coe.profiler import backends
+from coe.profiler.backends import CannotMeasure
+from coe.profiler.measure import measure
+from coe.runtime.page_cache import forget
+from coe.store import Store
+
+CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad"), 64, "line/joint")
+DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 160, "line/bridge")
+BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["resnet18", "yolov5n"])
+FITTED = (1, 2, 4, 8)
+HELD_OUT = (3, 5, 6, 7)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    made = Store(tmp_path_factory.mktemp("measured") / "store")
+    for seed, expert in enumerate((CLASSIFIER, DETECTOR)):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+        made.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
+    return made
+
+
+def measured(expert: Expert, store: Store, **options: object) -> KindProfile:
+    options = {"sizes": FITTED, "limit_s": 2.0, **options}
+    return measure(expert, kinds.resolve(expert.kind), store, "cpu", 1, **options)
+
+
+@BOTH
+def test_what_is_measured_makes_sense(expert: Expert, store: Store):
+    said, done = [], []
+    found = measured(expert, store, say=said.append, tick=done.append)
+    assert (found.kind, found.input_size, found.device, found.threads) == (expert.kind, expert.input_size, "cpu", 1)
+    assert (found.backend, found.precision, found.agreement) == ("torch", "fp32", None)
+    assert tuple(one.images for one in found.batches) == FITTED
+    assert all(0 < one.median_s < 2 for one in found.batches)
+    assert found.batches[-1].bytes > found.batches[0].bytes
+    for one in found.batches:
+        assert one.bytes <= found.activation_bytes * one.images + found.workspace_bytes
+    # At least the pixels as numbers; and no more than a few hundred times as much.
+    assert 12 * expert.input_size**2 <= found.activation_bytes < 400 * 12 * expert.input_size**2
+    size = store.manifest(expert.weights).bytes
+    assert size <= found.weights_bytes < size + 4096
+    assert found.line.per_image_s > 0
+    assert found.line.base_s >= 0
+    assert found.max_batch in FITTED
+    assert 0 < found.load_s < 5
+    assert 0 < found.preprocess_s < found.decode_s < 0.5
+    assert [re.sub(r"[\d.e-]+ s", "... s", sentence) for sentence in said]
+    assert all(sentence.startswith(f"{expert.kind}: a load takes") for sentence in said)
+    assert done == sorted(done)
+    assert done[-1] == 1.0
+
+
+@BOTH
+def test_sizes_that_were_not_fitted_are_foretold(expert: Expert, store: Store, record_property):
+    line = measured(expert, store, limit_s=4.0).line
+    others = measured(expert, store, sizes=HELD_OUT, limit_s=4.0).batches
+    off = [abs(line.per_image_s * one.images + line.base_s - one.median_s) / one.median_s for one in others]
+    record_property("median_error", statistics.median(off))
+    print(f"{expert.kind}: median error of held-out sizes {statistics.median(off):.1%}")
+    # On a machine of its own it is under 10 % (docs/results); tests share theirs.
+    assert statistics.median(off) < 0.5
+
+
+PEAK = """
+import sys, threading, torch, psutil
+from pathlib import Path
+from coe import assembly, kinds
+from coe.core import Expert
+from coe.profiler.measure import measure
+from coe.store import Store
+
+kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
+expert = Expert("e", kind, ("a", "b")[: 2 if kind.startswith("res") else 1], size, weights)
+found = measure(expert, kinds.resolve(kind), Store(root), "cpu", 1, sizes=(1, 2, 4, 8), limit_s=1.0)
+with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
+    print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
+"""
+
+
+@BOTH
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, store: Store):
+    said = subprocess.run(
+        [sys.executable, "-c", PEAK, expert.kind, str(expert.input_size), expert.weights, str(store.root)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    held, bound = map(int, said.stdout.split())
+    # The system counts pages a thread at a time and so late by some.
+    assert held < bound + (2 << 20)
+
+
+@BOTH
+def test_bf16_agrees(expert: Expert, store: Store):
+    if not backends.BF16_FLAGS & backends._cpu_flags():
+        with pytest.raises(CannotMeasure, match="has no bf16"):
+            measured(expert, store, precision="bf16")
+        return
+    found = measured(expert, store, precision="bf16", limit_s=1.0)
+    assert found.precision == "bf16"
+    assert found.agreement is not None
+    assert found.agreement.images == 2
+    assert found.agreement.labels_equal == 1.0
+    assert found.agreement.largest_score_difference < 0.05
+    assert found.weights_bytes < 0.6 * store.manifest(expert.weights).bytes
+
+
+def test_onnxruntime_agrees(store: Store):
+    found = measured(DETECTOR, store, backend="onnxruntime", limit_s=1.0)
+    assert found.backend == "onnxruntime"
+    assert found.agreement is not None
+    assert found.agreement.labels_equal == 1.0
+    assert found.agreement.largest_score_difference < 1e-3
+    assert len(found.batches) == len(FITTED)
+    assert found.weights_bytes >= store.manifest(DETECTOR.weights).bytes
+
+
+class Slipping(ModuleKind):
+    """A kind whose export drops what it writes into a part of a tensor."""
+
+    name = "slipping"
+    task = "classify"
+
+    def preprocess(self, image, expert):
+        return Prepared(np.zeros((3, 8, 8), np.uint8), 8, 8)
+
+    def skeleton(self, expert):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 2))
+
+    def forward(self, module, images):
+        values = images.float()
+        values[:, 1].sub_(100.0)
+        return module(values)
+
+    def postprocess(self, outputs, prepared, expert):
+        raise NotImplementedError
+
+
+def test_an_export_that_computes_something_else_is_not_measured(tmp_path: Path):
+    expert = Expert("slip", "slipping", ("ok", "bad"), 8, "line/slip")
+    with pytest.raises(CannotMeasure, match="computes something else"):
+        measure(expert, Slipping(), Store(tmp_path), "cpu", 1, limit_s=0.5, backend="onnxruntime")
+
+
+def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
+    said = []
+    found = measured(CLASSIFIER, Store(tmp_path / "store"), say=said.append, limit_s=0.5)
+    assert found.weights_bytes > 40e6
+    assert said[0] == "'line/joint' is not in the store; resnet18 is measured with random weights"
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
+    with pytest.raises(CannotMeasure, match="not measured on 'cpu'"):
+        measured(CLASSIFIER, store, backend="onnxruntime", precision="bf16")
+    with pytest.raises(ConfigError, match="no device 'gpu'"):
+        measure(CLASSIFIER, kinds.resolve("resnet18"), store, "gpu", 1)
+    onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
+    with pytest.raises(CannotMeasure, match="none can be made up"):
+        measure(onnx, kinds.resolve("onnx"), Store(tmp_path), "cpu", 1)
+
+
+def test_damaged_weights_are_said(tmp_path: Path):
+    (tmp_path / "line" / "joint").mkdir(parents=True)
+    (tmp_path / "line" / "joint" / "manifest.json").write_text("{")
+    with pytest.raises(StoreError, match="cannot be read"):
+        measured(CLASSIFIER, Store(tmp_path))
+
+
+def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path: Path):
+    pixels = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"no picture")
+    paths = [tmp_path / "good.png", tmp_path / "bad.png"]
+    found = measured(DETECTOR, store, images=paths, backend="onnxruntime", limit_s=0.5)
+    assert found.agreement is not None
+    assert found.agreement.images == 1
+    said = []
+    measured(CLASSIFIER, store, images=paths[1:], limit_s=0.5, say=said.append)
+    assert "generated ones are used" in " ".join(said)
+
+
+def test_an_interrupt_passes_through(store: Store):
+    def tick(done: float) -> None:
+        if done > 0.1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(CLASSIFIER, store, limit_s=30.0, sizes=range(1, 33), tick=tick)
+
+
+def test_nothing_stays_in_memory(store: Store):
+    def weights() -> int:
+        import gc
+
+        gc.collect()
+        return sum(one.numel() for one in gc.get_objects() if isinstance(one, torch.nn.Parameter))
+
+    before = weights()
+    measured(CLASSIFIER, store, limit_s=0.5)
+    measured(DETECTOR, store, limit_s=0.5, backend="onnxruntime")
+    assert weights() <= before
+
+
+def test_a_start_looks_in_the_same_way(store: Store):
+    device = assembly.devices({"cpu": 1}, store, {"resnet18": kinds.resolve("resnet18")}, {"cpu": 1})["cpu"]
+    quick = device.measure(CLASSIFIER)
+    long = measured(CLASSIFIER, store)
+    assert quick.weights_bytes == long.weights_bytes
+    assert quick.batch_s(4) == pytest.approx(long.line.per_image_s * 4 + long.line.base_s, rel=1.0)
+    assert 4 <= quick.max_batch <= 32
+    assert quick.activation_bytes == pytest.approx(long.activation_bytes, rel=1.0)
+
+
+def test_a_file_that_was_forgotten_is_told_from_one_in_memory(tmp_path: Path):
+    assert not forget(tmp_path / "none")
+    (tmp_path / "empty").touch()
+    assert not forget(tmp_path / "empty")

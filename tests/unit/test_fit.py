@@ -1,0 +1,134 @@
+"""K, B, the largest useful batch and what batches hold, from times that are noisy as on a real machine."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.fit import fit, memory, plateau, spread, typical
+
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
+ks = st.floats(1e-4, 1.0)
+ratios = st.floats(0.0, 10.0)
+noise = st.lists(st.floats(-0.03, 0.03), min_size=len(SIZES), max_size=len(SIZES))
+
+
+def line(k: float, b: float, sizes: tuple[int, ...] = SIZES) -> dict[int, float]:
+    return {n: k * n + b for n in sizes}
+
+
+@given(ks, ratios)
+def test_a_line_is_found_again(k, ratio):
+    found = fit(line(k, ratio * k))
+    assert found.per_image_s == pytest.approx(k, rel=1e-6)
+    assert found.base_s == pytest.approx(ratio * k, abs=1e-6 * k)
+    assert found.error < 1e-6
+
+
+@given(ks, ratios, noise)
+def test_noise_of_a_few_percent_moves_it_little(k, ratio, errors):
+    times = {n: t * (1 + e) for (n, t), e in zip(line(k, ratio * k).items(), errors, strict=True)}
+    found = fit(times)
+    assert found.per_image_s == pytest.approx(k, rel=0.06 + 0.015 * ratio)
+    assert found.base_s == pytest.approx(ratio * k, abs=(0.06 + 0.04 * ratio) * k)
+    for n in (1, 5, 7, 10, 14, 16):
+        assert found.per_image_s * n + found.base_s == pytest.approx(k * n + ratio * k, rel=0.06)
+
+
+@given(ks, ratios, noise, st.integers(0, 7), st.floats(1.0, 5.0))
+def test_one_disturbed_size_does_not_ruin_the_others(k, ratio, errors, index, factor):
+    times = {n: t * (1 + e) for (n, t), e in zip(line(k, ratio * k).items(), errors, strict=True)}
+    times[SIZES[index]] *= factor
+    found = fit(times)
+    off = [abs(found.per_image_s * n + found.base_s - k * n - ratio * k) / (k * n + ratio * k) for n in (5, 7, 10, 14)]
+    assert statistics.median(off) < 0.35
+
+
+@given(st.dictionaries(st.integers(1, 64), st.floats(1e-4, 10.0), min_size=1))
+def test_whatever_was_measured_it_makes_sense(times):
+    found = fit(times)
+    assert found.per_image_s > 0
+    assert found.base_s >= 0
+    assert found.error >= 0
+
+
+def test_what_leaves_the_line_at_an_end_is_left_out():
+    times = line(0.02, 0.005)
+    # The first image alone is slower than the line foretells; beyond the cache each costs a half more.
+    times[1], times[16] = 0.06, 16 * 0.03
+    found = fit(times)
+    assert found.per_image_s == pytest.approx(0.02)
+    assert found.base_s == pytest.approx(0.005)
+
+
+def test_small_batches_count_as_much_as_large_ones():
+    found = fit({1: 0.102, 2: 0.196, 4: 0.402, 8: 0.78, 16: 1.6})
+    assert found.per_image_s + found.base_s == pytest.approx(0.1, rel=0.05)
+
+
+def test_times_that_do_not_grow_have_a_small_slope():
+    found = fit({1: 0.1, 2: 0.099, 4: 0.1})
+    assert 0 < found.per_image_s < 0.001
+    assert found.base_s == pytest.approx(0.1, rel=0.02)
+
+
+def test_a_slope_too_steep_for_a_base_goes_through_nothing():
+    assert fit({1: 0.1, 2: 0.3}).base_s == 0
+
+
+def test_a_single_size_gives_an_average():
+    assert fit({4: 0.2}).per_image_s == pytest.approx(0.05)
+    assert fit({4: 0.2}).base_s == 0
+
+
+@pytest.mark.parametrize("times", [{}, {0: 1.0}, {1: 0.0}])
+def test_nonsense_is_refused(times):
+    with pytest.raises(ValueError, match="above 0"):
+        fit(times)
+
+
+@pytest.mark.parametrize(
+    ("averages", "expected"),
+    [
+        ({1: 10.0, 2: 8.0, 4: 7.0, 8: 6.8, 16: 6.7}, 4),
+        ({1: 10.0, 2: 10.0, 4: 10.0}, 1),
+        # Beyond the cache it rises again; that does not make an earlier one better.
+        ({1: 26.4, 2: 22.7, 3: 21.6, 4: 20.9, 6: 20.8, 8: 20.5, 12: 23.2, 16: 24.4}, 4),
+        ({1: 10.0, 2: 8.0, 4: 6.0, 8: 4.0}, 8),
+        # A little at a time is much in the end.
+        ({1: 10.0, 2: 9.6, 4: 9.3, 8: 9.0}, 4),
+        ({3: 1.0}, 3),
+    ],
+)
+def test_the_plateau_of_the_average(averages, expected):
+    assert plateau({n: n * average for n, average in averages.items()}) == expected
+
+
+@given(ks, ratios, st.floats(0.01, 0.2))
+def test_no_larger_size_than_the_plateau_gains_more(k, ratio, gain):
+    times = line(k, ratio * k)
+    found = plateau(times, gain)
+    assert all(times[n] / n > (1 - gain) * times[found] / found for n in SIZES if n > found)
+
+
+@given(st.dictionaries(st.integers(1, 64), st.integers(0, 1 << 30), min_size=1), st.integers(0, 1 << 24))
+def test_no_size_that_was_measured_holds_more_than_is_said(held, least):
+    bound = memory(held, least)
+    assert bound.activation_bytes >= least
+    assert bound.workspace_bytes >= 0
+    assert all(taken <= bound.bytes(n) for n, taken in held.items())
+
+
+def test_memory_on_a_line_is_that_line():
+    bound = memory({1: 110, 2: 120, 8: 180})
+    assert (bound.activation_bytes, bound.workspace_bytes) == (10, 100)
+
+
+def test_what_stands_for_repeats_is_not_moved_by_other_work():
+    assert typical([1.0, 1.01, 5.0, 1.02, 9.0]) == 1.01
+    assert typical([3.0]) == 3.0
+    assert spread([1.0]) == 0
+    assert spread([1.0, 1.0, 2.0, 2.0]) == pytest.approx(1 / 1.5)

@@ -1,0 +1,118 @@
+"""The picture of a profile: it is drawn whatever the profile lacks, and labels tell kinds apart."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from coe.errors import ConfigError
+from coe.profile import (
+    BatchTime,
+    BoardProfile,
+    Chosen,
+    ExecutorsPoint,
+    Fingerprint,
+    KindProfile,
+    Line,
+    Profile,
+    UsageRow,
+    WindowPoint,
+)
+from coe.profiler.draw import draw, loaded
+from coe.profiler.draw_kinds import labels
+from coe.profiler.search import search_memory
+
+MIB = 1 << 20
+MACHINE = Fingerprint(
+    cpu="Intel(R) Xeon(R) Processor @ 2.10GHz", cores=2, memory_bytes=8 << 30, gpu=None, driver=None,
+    libraries={"torch": "2.11"},
+)  # fmt: skip
+
+
+def kind(name: str, per_image_s: float = 0.05, size: int = 224, **changes: object) -> KindProfile:
+    sizes = (1, 2, 3, 4, 6, 8, 12, 16)
+    values: dict[str, object] = {
+        "kind": name, "input_size": size, "device": "cpu", "threads": 2, "backend": "torch", "precision": "fp32",
+        "batches": tuple(
+            BatchTime(images=n, median_s=0.03 + per_image_s * n * (1 + n % 3 / 40), spread=0.1, bytes=n * 9 * MIB)
+            for n in sizes
+        ),
+        "line": Line(per_image_s=per_image_s, base_s=0.03, error=0.03), "max_batch": 4, "weights_bytes": 170 * MIB,
+        "activation_bytes": 9 * MIB, "workspace_bytes": 12 * MIB, "load_s": 0.2,
+    }  # fmt: skip
+    return KindProfile.model_validate({**values, **changes})
+
+
+def board(experts: int = 60, peak: int = 35, tries: int = 6, images: bool = True) -> BoardProfile:
+    total = sum(1 / n for n in range(1, experts + 1))
+    usage = tuple(
+        UsageRow(expert=f"e{n}", by_rules=1 / n / total, by_images=(1 / n / total) ** 0.8 if images else None)
+        for n in range(1, experts + 1)
+    )
+    search = search_memory(lambda n: 10 + 0.5 * n if n <= peak else 10 + 0.5 * peak - 0.6 * (n - peak), experts)
+    return BoardProfile(
+        board="A", digest="0" * 64, memory_bytes=4 << 30, strategy="coserve", usage=usage,
+        windows=tuple(search.points),
+        executors=tuple(
+            ExecutorsPoint(executors={"cpu": n}, threads={"cpu": max(1, 6 // n)}, images_per_s=20 + 4 * n - n * n)
+            for n in range(1, tries + 1)
+        ),
+        chosen=Chosen(
+            executors={"cpu": 2}, threads={"cpu": 3}, workspace_bytes={"cpu": 300 * MIB}, images_per_s=24.1,
+            casual_images_per_s=21.0, reasons=(search.reason, "executors: 3 changed throughput by -4.2%"),
+        ),
+    )  # fmt: skip
+
+
+def profile(*kinds: KindProfile, **boards: BoardProfile) -> Profile:
+    return Profile(made="2026-11-21T10:00:00+00:00", machine=MACHINE, kinds=kinds, boards=boards)
+
+
+FOUR = (
+    kind("resnet101"),
+    kind("resnet101", 0.03, backend="onnxruntime"),
+    kind("yolov5m", 0.11, size=640),
+    kind("someone_elses_very_long_kind_name_of_an_expert", 0.02),
+)
+EVERYTHING = board().model_copy(update={"windows": (), "executors": ()})
+CASES = {
+    "one-kind": profile(kind("resnet101"), A=board(tries=3)),
+    "four-kinds": profile(*FOUR, A=board()),
+    "all-fit": profile(kind("resnet18"), A=EVERYTHING),
+    "few-experts": profile(*FOUR[:2], A=board(experts=5, peak=9, tries=1, images=False)),
+    "many-experts": profile(*FOUR[2:], A=board(experts=352, peak=400)),
+    "no-kinds": profile(A=board(peak=70)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_picture_is_drawn_whatever_there_is(name: str, tmp_path: Path) -> None:
+    path = draw(CASES[name], "A", tmp_path / "new" / f"{name}.png")
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 1000
+
+
+def test_labels_say_what_is_not_the_same_of_all() -> None:
+    assert labels([kind("a"), kind("b")]) == ["a", "b"]
+    assert labels(FOUR)[:3] == ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]
+    assert len(labels(FOUR)[3]) < 45
+
+
+def test_the_chosen_number_is_that_of_the_search() -> None:
+    assert loaded(board(peak=35)) == 35
+    assert loaded(board(experts=20, peak=99)) == 20
+    assert loaded(EVERYTHING) is None
+    nearly = (WindowPoint(lower=0, upper=15, images_per_s=10.0), WindowPoint(lower=15, upper=60, images_per_s=9.95))
+    assert loaded(board().model_copy(update={"windows": nearly})) == 60
+
+
+def test_a_board_without_profile_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing on board 'B'; known: A"):
+        draw(CASES["one-kind"], "B", tmp_path / "a.png")
+
+
+def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        draw(CASES["one-kind"], "A", tmp_path / "file" / "a.png")

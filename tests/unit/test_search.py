@@ -1,0 +1,296 @@
+"""The searches on made-up curves: what is sampled, what is chosen, and that they end whatever they are told."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.errors import ConfigError
+from coe.profiler.search import (
+    FIRST,
+    GAIN,
+    MemorySearch,
+    memory_scores,
+    score_bytes,
+    search_executors,
+    search_memory,
+    trend,
+    windows,
+)
+
+Curve = Callable[[int], float | None]
+
+
+def tent(peak: int, rise: float = 1.0, fall: float = 1.0, base: float = 10.0) -> Curve:
+    return lambda n: max(0.0, base + rise * n if n <= peak else base + rise * peak - fall * (n - peak))
+
+
+def tried(search: MemorySearch) -> list[int]:
+    return [point.upper for point in search.points]
+
+
+def bounds(most: int, initial: int) -> int:
+    """How many samples a search may take: each window, the end, and the gaps on both sides of the best halved."""
+    return len([bound for bound in windows(initial) if bound < most]) + 2 + 2 * most.bit_length()
+
+
+# Windows and line
+
+
+def test_the_windows_are_the_papers() -> None:
+    assert list(windows())[:4] == [15, 28, 39, 48]
+    assert max(windows()) < 100
+
+
+def test_the_line_goes_through_the_first_throughputs() -> None:
+    line = trend([(15, 10.0), (28, 23.0)])
+    assert (line(15), line(28), line(39)) == pytest.approx((10.0, 23.0, 34.0))
+    assert trend([(1, 1.0), (2, 3.0), (3, 2.0)])(2) == pytest.approx(2.0)
+
+
+def test_each_window_says_what_the_line_foretold() -> None:
+    search = search_memory(tent(peak=35), 60, faithful=Random(0))
+    assert [(point.lower, point.upper, point.images_per_s) for point in search.points[:3]] == [
+        (0, 15, 25.0), (15, 28, 38.0), (28, 39, 41.0)
+    ]  # fmt: skip
+    assert [point.line for point in search.points[:3]] == pytest.approx([25.0, 38.0, 49.0])
+
+
+# The paper's search
+
+
+def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_window() -> None:
+    numbers = {search_memory(tent(peak=35), 60, faithful=Random(seed)).chosen for seed in range(60)}
+    assert numbers == set(range(28, 40))
+    search = search_memory(tent(peak=35), 60, faithful=Random(1))
+    assert "16.3%" in search.reason
+    assert "window 28 to 39" in search.reason
+    assert search.chosen in tried(search)
+
+
+def test_a_shortfall_within_the_margin_does_not_stop_it() -> None:
+    def curve(n: int) -> float:
+        return 10.0 + n if n < 39 else (10.0 + n) * 0.951 if n < 48 else 1.0
+
+    assert tried(search_memory(curve, 60, faithful=Random(0)))[:4] == [15, 28, 39, 48]
+    assert tried(search_memory(curve, 60, margin=0.04, faithful=Random(0)))[:3] == [15, 28, 39]
+    assert 48 not in tried(search_memory(curve, 60, margin=0.04, faithful=Random(0)))
+
+
+def test_throughput_that_drops_before_there_is_a_line_stops_it_too() -> None:
+    search = search_memory(tent(peak=5), 60, faithful=Random(0))
+    assert tried(search)[:2] == [15, 28] or tried(search)[:1] == [15]
+    assert 39 not in tried(search)
+
+
+def test_what_does_not_fit_is_drawn_again() -> None:
+    for seed in range(30):
+        search = search_memory(lambda n: 1.0 * n if n <= 16 else None, 60, faithful=Random(seed))
+        assert search.chosen in (15, 16)
+        assert search.chosen in tried(search)
+
+
+# Ours
+
+
+def test_the_peak_inside_the_last_window_is_found() -> None:
+    search = search_memory(tent(peak=35), 60)
+    assert search.chosen == 35
+    assert all(28 < number < 48 for number in tried(search)[4:])
+    assert "35 experts gave the highest throughput" in search.reason
+
+
+def test_it_goes_on_while_throughput_still_rises_though_it_falls_short_of_the_line() -> None:
+    def curve(n: int) -> float:
+        return 100.0 * n / (n + 20) if n <= 60 else 0.0
+
+    assert search_memory(curve, 200).chosen == 60
+    assert search_memory(curve, 200, faithful=Random(0)).chosen <= 39
+
+
+def test_if_all_fit_and_nothing_drops_all_are_taken() -> None:
+    search = search_memory(lambda n: 5.0 + n, 20)
+    assert search.chosen == 20
+    assert search.reason.startswith("all 20 experts fit")
+    assert tried(search) == [15, 20, 17]
+
+
+def test_a_board_of_few_experts_is_one_window() -> None:
+    search = search_memory(lambda n: 5.0, 3)
+    assert search.chosen == 3
+    assert search.points[0].lower == 0
+    assert search_memory(lambda n: 5.0, 1).chosen == 1
+
+
+def test_boards_of_more_experts_than_the_windows_reach_are_tried_whole() -> None:
+    search = search_memory(lambda n: 5.0 + n, 352)
+    assert search.chosen == 352
+    assert max(tried(search_memory(lambda n: 5.0 + n, 352, faithful=Random(0)))) < 100
+
+
+def test_the_largest_number_that_fits_is_found() -> None:
+    search = search_memory(lambda n: 5.0 + n if n <= 33 else None, 60)
+    assert search.chosen == 33
+    assert search.reason.startswith("39 experts leave no memory for a batch")
+    assert search_memory(lambda n: 5.0 + n if n <= 2 else None, 60).chosen == 2
+
+
+@pytest.mark.parametrize("faithful", [None, Random(0)])
+def test_if_nothing_fits_it_says_what_to_do(faithful: Random | None) -> None:
+    with pytest.raises(ConfigError, match="not even one expert fits"):
+        search_memory(lambda n: None, 60, faithful=faithful)
+
+
+@pytest.mark.parametrize("bad", [{"most": 0}, {"first": 1}, {"initial": 100}, {"initial": 0}, {"margin": 0.0}])
+def test_arguments_out_of_range_are_refused(bad: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="cannot search"):
+        search_memory(tent(5), **{"most": 5, **bad})  # type: ignore[arg-type]
+
+
+# Whatever the curve
+
+SIZES = st.integers(1, 400)
+INITIAL = st.integers(1, 60)
+
+
+@given(SIZES, st.integers(1, 400), st.floats(0, 5), st.floats(0.01, 5), st.floats(0, 50), INITIAL)
+def test_one_peak_is_found_within_one_percent(
+    most: int, peak: int, rise: float, fall: float, base: float, initial: int
+) -> None:
+    # High enough never to lie flat on the floor, where nothing says on which side the peak is.
+    curve = tent(peak, rise, fall, base + fall * most)
+    search = search_memory(curve, most, initial=initial)
+    highest = max(curve(n) or 0.0 for n in range(1, most + 1))
+    assert (curve(search.chosen) or 0.0) >= highest * (1 - GAIN) / (1 + GAIN) - 1e-9
+
+
+@given(st.lists(st.floats(0.01, 3), min_size=1, max_size=150), st.data())
+def test_so_it_is_on_any_curve_without_a_bend_upwards(steps: list[float], data: st.DataObject) -> None:
+    turn = data.draw(st.integers(0, len(steps)))
+    slopes = sorted(steps[:turn], reverse=True) + sorted((-step for step in steps[turn:]), reverse=True)
+    heights = [0.0]
+    for slope in slopes:
+        heights.append(heights[-1] + slope)
+    lift = max(0.0, 1.0 - min(heights[1:]))
+    # Through zero experts, zero images; from there on it never bends upwards.
+    curve = [0.0, *(height + lift for height in heights[1:])]
+    search = search_memory(lambda n: curve[n], len(steps))
+    assert curve[search.chosen] >= max(curve[1:]) * (1 - GAIN) / (1 + GAIN) - 1e-9
+
+
+@given(SIZES, st.integers(1, 400), INITIAL, st.booleans())
+def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, initial: int, steep: bool) -> None:
+    def curve(n: int) -> float | None:
+        return None if n > fit else float(n) ** (2 if steep else 0.5)
+
+    chosen = search_memory(curve, most, initial=initial).chosen
+    best = curve(min(most, fit)) or 0.0
+    assert chosen <= min(most, fit)
+    assert (curve(chosen) or 0.0) >= best * (1 - GAIN) / (1 + GAIN)
+
+
+@given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), INITIAL, st.none() | st.integers(0, 9))
+def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
+    curve: list[float | None], initial: int, seed: int | None
+) -> None:
+    asked = Counter[int]()
+
+    def throughput(n: int) -> float | None:
+        asked[n] += 1
+        return curve[n - 1]
+
+    try:
+        search = search_memory(throughput, len(curve), initial=initial, faithful=None if seed is None else Random(seed))
+    except ConfigError:
+        assert all(curve[n - 1] is None for n in asked)
+        return
+    assert set(asked.values()) == {1}
+    assert search.chosen in tried(search)
+    assert set(tried(search)) == {n for n in asked if curve[n - 1] is not None}
+    # Drawing again from a window can only shrink it.
+    assert len(asked) <= bounds(len(curve), initial) + (0 if seed is None else initial)
+
+
+# Executors
+
+
+def speeds(table: dict[str, float | None], seen: list[str]) -> Callable[[dict[str, int]], float | None]:
+    def throughput(numbers: dict[str, int]) -> float | None:
+        name = "+".join(f"{number}{device}" for device, number in numbers.items())
+        seen.append(name)
+        return table[name]
+
+    return throughput
+
+
+def test_the_first_device_rises_then_the_next_beside_it() -> None:
+    seen: list[str] = []
+    table = {"1g": 10.0, "2g": 15.0, "3g": 17.0, "4g": 17.1, "3g+1c": 18.0, "3g+2c": 17.0}
+    search = search_executors(speeds({**table}, seen), ["g", "c"], {"g": 5, "c": 3})
+    assert search.chosen == {"g": 3, "c": 1}
+    assert seen == list(table)
+    assert [point.images_per_s for point in search.points] == list(table.values())
+    assert search.reason == (
+        "3 executor(s) on g: 4 changed throughput by +0.6%; 1 executor(s) on c: 2 changed throughput by -5.6%"
+    )
+
+
+def test_a_device_of_no_use_gets_none_and_one_that_is_too_small_is_left_out() -> None:
+    seen: list[str] = []
+    search = search_executors(speeds({"1g": 10.0, "2g": None, "1g+1c": 9.0}, seen), ["g", "c"], {"g": 5, "c": 3})
+    assert search.chosen == {"g": 1}
+    assert "2 do not fit" in search.reason
+    seen.clear()
+    search = search_executors(speeds({"1g": None, "1c": 2.0}, seen), ["g", "c"], {"g": 5, "c": 1})
+    assert search.chosen == {"c": 1}
+    assert "1 were allowed" in search.reason
+
+
+def test_if_no_executor_fits_it_says_so() -> None:
+    with pytest.raises(ConfigError, match="fewer executors"):
+        search_executors(lambda numbers: None, ["g", "c"], {"g": 2, "c": 2})
+    with pytest.raises(ConfigError):
+        search_executors(lambda numbers: 1.0, ["g"], {})
+
+
+@given(st.lists(st.floats(0, 10), min_size=1, max_size=9))
+def test_the_chosen_executors_are_the_last_that_rose(rising: list[float]) -> None:
+    search = search_executors(lambda numbers: rising[numbers["c"] - 1], ["c"], {"c": len(rising)})
+    chosen = search.chosen["c"]
+    assert all(after > before * (1 + GAIN) for before, after in pairwise(rising[:chosen]))
+    assert chosen == len(rising) or rising[chosen] <= rising[chosen - 1] * (1 + GAIN)
+
+
+# Memory scores
+
+
+def test_a_score_is_a_footprint_in_experts() -> None:
+    scores = memory_scores({"small": 100, "large": 300})
+    assert scores == {"small": 0.5, "large": 1.5}
+    assert score_bytes(1.5, {"small": 100, "large": 300}) == 300
+
+
+@given(st.dictionaries(st.text(), st.integers(1, 1 << 40), min_size=1))
+def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, int]) -> None:
+    scores = memory_scores(sizes)
+    assert sum(scores.values()) == pytest.approx(len(sizes))
+    assert all(score_bytes(scores[expert], sizes) == pytest.approx(sizes[expert], abs=1) for expert in sizes)
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_score_that_holds_nothing_is_refused(score: float) -> None:
+    with pytest.raises(ConfigError, match="memory score"):
+        score_bytes(score, {"a": 1})
+
+
+def test_experts_without_weights_have_no_score() -> None:
+    with pytest.raises(ValueError, match="without weights"):
+        memory_scores({})
+
+
+def test_the_line_needs_two_points_by_default() -> None:
+    assert FIRST == 2
