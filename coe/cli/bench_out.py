@@ -6,18 +6,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.measure import Measurement
 
 from coe.benchmark.rows import Row, to_json, to_table
-from coe.cli.common import err, out
+from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
 from coe.policies.strategies import STRATEGIES
 from coe.policies.strategies import strategy as named_strategy
 
 STANDARD_OUTPUT = "-"
-_WIDE = 240
-"""The width of a table that goes into a file or a pipe, in columns."""
 
 
 def strategies(text: str) -> list[str]:
@@ -41,12 +38,9 @@ def show(rows: Sequence[Row], json_to: str | None) -> None:
     """Print the table, and write the rows as JSON to a file or, with "-", to standard output (the table then goes to
     standard error).
     """
-    console = err if json_to == STANDARD_OUTPUT else out
-    if not console.is_terminal:
-        # Nobody's window: a line a row, for grep and diff.
-        console = Console(stderr=console.stderr, highlight=False, width=_WIDE)
+    console = wide(err if json_to == STANDARD_OUTPUT else out)
     table = to_table(rows)
-    if Measurement.get(console, console.options.update_width(_WIDE), table).maximum > console.width:
+    if Measurement.get(console, console.options.update_width(1000), table).maximum > console.width:
         table = to_table(rows, upright=True)
     console.print(table)
     if json_to == STANDARD_OUTPUT:

@@ -8,17 +8,13 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from coe import config
 from coe.cli.bench_out import strategies
-from coe.cli.common import err, out
+from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
-
-_WIDE = 160
-"""The width of a table that goes into a file or a pipe, in columns."""
 
 
 def scale(
@@ -72,8 +68,7 @@ def scale(
         times = (f"{point.us_per_event:.0f} µs", f"{point.us_per_request:.0f} µs", f"{point.wall_s:.1f} s")
         table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, config.format_bytes(point.peak_rss_bytes))
     # Nobody's window: a line a point, for grep and diff.
-    console = out if out.is_terminal else Console(highlight=False, width=_WIDE)
-    console.print(table)
+    wide(out).print(table)
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -29,6 +29,15 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+_WIDE = 240
+"""The width of a table that goes into a file or a pipe, in columns."""
+
+
+def wide(console: Console) -> Console:
+    """Return a console for tables: that of a terminal as it is, elsewhere one with a line a row, for grep and diff."""
+    return console if console.is_terminal else Console(stderr=console.stderr, highlight=False, width=_WIDE)
+
+
 def complain(error: BaseException | str) -> None:
     """Show an error as one sentence."""
     err.print(f"[bold red]error:[/] {_escape(str(error))}", soft_wrap=True)

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Table
 
 from coe import config, fingerprint, images, profile, rules
-from coe.cli.common import application, err, out, run
+from coe.cli.common import application, err, out, run, wide
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.profile import BoardProfile, KindProfile, Profile
@@ -139,7 +139,7 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     from coe.profiler.usage import differences
 
     out.print(f"[bold]{place}[/], made {found.made} on {found.machine.cores} x {found.machine.cpu}", soft_wrap=True)
-    out.print(_kinds(found.kinds))
+    wide(out).print(_kinds(found.kinds))
     chosen = board.chosen
     executors = ", ".join(f"{d}={n} of {chosen.threads.get(d, 1)} thread(s)" for d, n in chosen.executors.items())
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from coe import config, fingerprint, kinds, profile
 from coe.core import Expert
@@ -19,7 +20,7 @@ from coe.inspector import Picture
 from coe.profile import BoardProfile, KindProfile, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
-from coe.profiler.measure import measure
+from coe.profiler.measure import measure, with_weights
 from coe.profiler.together import together
 from coe.profiler.tune import Tuner
 from coe.profiler.usage import usage
@@ -219,7 +220,10 @@ def _with_scaling(
         return known
     most = cores // threads
     sample = samples[board.experts[board.graph.by_probability[0]].kind]
-    speeds = tuple(together(sample, store, number, threads) for number in range(1, most + 1))
+    with TemporaryDirectory(prefix="coe-profile-") as folder:
+        kind = kinds.resolve(sample.kind)
+        whole = with_weights(sample, kind, store, Path(folder), lambda sentence: None)
+        speeds = tuple(together(sample, kind, whole, number, threads) for number in range(1, most + 1))
     known = known.model_copy(update={"scaling": {**known.scaling, "cpu": {**measured, threads: speeds}}})
     profile.save(known, _partial(place))
     return known

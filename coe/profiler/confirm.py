@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,11 +54,13 @@ def confirm(
         return Confirmed(chosen.model_copy(update={"reasons": (*chosen.reasons, why)}), None)
     given = list(pictures) or synthetic_pictures(board.path, images, seed=0)
     shown = [given[index % len(given)] for index in range(images)]
+    mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
     casual = chosen.model_copy(
         update={
-            "executors": config.parse_executors(config.EXECUTORS),
-            "threads": {},
+            "executors": {"cpu": 1},
+            "threads": {"cpu": os.cpu_count() or 1},
             "workspace_bytes": {"cpu": int(memory_bytes * CASUAL)},
+            "loaded_experts": int(memory_bytes * (1 - CASUAL) / mean_bytes),
         }
     )
 

@@ -19,7 +19,7 @@ from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.profile import BoardProfile, Profile, UsageRow, WindowPoint
 from coe.profiler.draw_kinds import COLOURS, GREY, handles, latency, memory, nothing
-from coe.profiler.search import GAIN, MARGIN
+from coe.profiler.search import MARGIN
 from coe.profiler.usage import cdf
 
 _BLUE, _CHOSEN = COLOURS[0], canvas.COLOURS["coserve"]
@@ -172,13 +172,8 @@ def _words(axes: Axes, profile: Profile, board: BoardProfile) -> None:
 
 
 def loaded(board: BoardProfile) -> int | None:
-    """Return the number of loaded experts that the search of memory chose, None if nothing was searched."""
-    if not board.windows:
-        return None
-    best = max(board.windows, key=lambda point: (point.images_per_s, point.upper))
-    most = max(board.windows, key=lambda point: point.upper)
-    everything = most.upper >= len(board.usage) and most.images_per_s >= best.images_per_s * (1 - GAIN)
-    return (most if everything else best).upper
+    """Return the number of loaded experts that was chosen, None if nothing was searched."""
+    return board.chosen.loaded_experts if board.windows else None
 
 
 def _slid(board: BoardProfile) -> list[WindowPoint]:

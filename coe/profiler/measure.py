@@ -65,7 +65,7 @@ def measure(
     def work() -> KindProfile:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
-            place = _with_weights(expert, kind, store, folder, say)
+            place = with_weights(expert, kind, store, folder, say)
             stack.callback(_tidy)
             way = _Way(expert, kind, place, device, threads, backend, precision)
             return _measured(way, stack.enter_context(_trial(way, folder)), sizes, images, pace, say)
@@ -151,9 +151,10 @@ def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> float:
     return typical(warm)
 
 
-def _with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:
+def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:
     """Return a store that has the expert's weights: the one given, else one in `folder` with random weights."""
     if (store.folder(expert.weights) / MANIFEST).exists():
+        store.check(expert.weights)
         return store
     if not isinstance(kind, ModuleKind):
         raise CannotMeasure(f"expert '{expert.id}' has no weights, and for kind '{kind.name}' none can be made up")

@@ -4,48 +4,43 @@ from __future__ import annotations
 
 import statistics
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
-from coe import assembly, kinds
+from coe import assembly
 from coe.core import Expert
+from coe.kinds import Kind
 from coe.store import Store
 
 _BATCH = 2
 _ROUNDS = 5
 
 
-def together(expert: Expert, store: Store, executors: int, threads: int) -> float:
+def together(expert: Expert, kind: Kind, store: Store, executors: int, threads: int) -> float:
     """Return the speed of `executors` workers of `threads` threads each, in units of one of them alone.
 
-    Each runs batches of its own copy of one expert's kind, all at once, on threads that end.
+    Each runs batches of its own copy of one expert, all at once, on threads that end. Raises StoreError.
     """
     if executors == 1:
         return 1.0
-    alone_s, all_s = _round_s(expert, store, 1, threads), _round_s(expert, store, executors, threads)
+    alone_s, all_s = _batch_s(expert, kind, store, 1, threads), _batch_s(expert, kind, store, executors, threads)
     return min(float(executors), executors * alone_s / all_s)
 
 
-def _round_s(expert: Expert, store: Store, executors: int, threads: int) -> float:
-    """Return the median seconds of a batch while so many run."""
-    ready, times = threading.Barrier(executors), list[float]()
+def _batch_s(expert: Expert, kind: Kind, store: Store, executors: int, threads: int) -> float:
+    """Return the seconds of a batch while so many run."""
+    ready = threading.Barrier(executors)
 
-    def work() -> None:
-        device = assembly.devices(
-            {"cpu": executors}, store, {expert.kind: kinds.resolve(expert.kind)}, {"cpu": threads}
-        )
-        with device["cpu"].trial(expert) as trial:
-            trial.batch_s(_BATCH)
-            ready.wait()
-            own = []
-            for _ in range(_ROUNDS):
-                began = time.perf_counter()
+    def work(_: int) -> float:
+        device = assembly.devices({"cpu": executors}, store, {expert.kind: kind}, {"cpu": threads})["cpu"]
+        try:
+            with device.trial(expert) as trial:
                 trial.batch_s(_BATCH)
-                own.append(time.perf_counter() - began)
-            times.append(statistics.median(own))
+                ready.wait()
+                return statistics.median(trial.batch_s(_BATCH) for _ in range(_ROUNDS))
+        except BaseException:
+            # The others would wait for this one for ever.
+            ready.abort()
+            raise
 
-    workers = [threading.Thread(target=work, name=f"coe-together-{index}") for index in range(executors)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return statistics.mean(times)
+    with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
+        return statistics.mean(pool.map(work, range(executors)))

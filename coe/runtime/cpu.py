@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ import torch
 from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
 from coe.errors import CoeError
-from coe.kinds import FileKind, Kind, ModuleKind, Prepared, Session
+from coe.kinds import FileKind, Image, Kind, ModuleKind, Prepared, Session
 from coe.runtime.activations import give_memory_back
 from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
@@ -106,18 +107,24 @@ class CpuDevice:
             yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)
             return
         slot = self._slots.build(expert)
-        # In turn, as experts come in turn: each batch binds weights and finds little of them in the processor's caches.
-        turn = itertools.cycle(_mapped_twice(path, slot) or [None])
+        blobs: list[Blob] = []
+        turns = itertools.count()
+
+        def answer(pixels: Image) -> Any:
+            # In turn, as experts come in turn: each batch binds weights.
+            blobs.extend([] if blobs else _mapped_twice(path, slot))
+            return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
+
+        def let_go() -> None:
+            if blobs:
+                slot.unbind()
+                blobs.clear()
+
         try:
-            yield warmed(
-                lambda pixels: slot.run(next(turn), torch.from_numpy(pixels)),
-                expert.input_size,
-                manifest.bytes,
-                path,
-                partial(_read, path),
-            )
+            yield warmed(answer, expert.input_size, manifest.bytes, path, partial(_read, path), let_go)
         finally:
             slot.unbind()
+            blobs.clear()
             give_memory_back()
 
     def _is_proved(self, path: Path) -> bool:
@@ -132,13 +139,13 @@ class CpuDevice:
             self._note_proved(path)
 
 
-def _mapped_twice(path: Path, slot: Slot) -> list[Blob | None]:
+def _mapped_twice(path: Path, slot: Slot) -> list[Blob]:
     """Map weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
     with contextlib.suppress(CoeError):
         blobs = [Blob(path), Blob(path)]
         for blob in blobs:
             blob.expect(slot.spec)
-        return list(blobs)
+        return blobs
     return []
 
 

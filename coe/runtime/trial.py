@@ -19,6 +19,7 @@ from coe.costs import Cost
 from coe.fit import fit, memory, plateau, typical
 from coe.kinds import Image, Session
 from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes
+from coe.runtime.heap import heap_taken
 from coe.runtime.page_cache import forget
 
 _QUICK_S = 0.6
@@ -34,7 +35,8 @@ class Trial:
 
     `answer` takes images (n, 3, S, S) uint8 of `input_size` and returns what the kind's `postprocess` takes; `load`
     brings the weights from `file` to where they can run, once more beside those that do; `opened_s` is how long it took
-    to make the trial, if that was such a load. `base_bytes` is what the process held before the batches.
+    to make the trial, if that was such a load; `let_go` drops the weights from memory until the next batch.
+    `base_bytes` is what the process held before the first batch, if the runtime keeps the memory of one for the next.
     """
 
     answer: Callable[[Image], Any]
@@ -42,8 +44,9 @@ class Trial:
     weights_bytes: int
     file: Path
     load: Callable[[], object]
-    base_bytes: int
+    base_bytes: int | None = None
     opened_s: float = 0.0
+    let_go: Callable[[], None] = lambda: None
 
     def run(self, images: int) -> Any:
         """Run a batch of black images."""
@@ -63,16 +66,23 @@ class Trial:
     def batch_bytes(self, images: int) -> int:
         """Return what a batch holds at its peak, beside the weights; it is run twice.
 
-        The tensors of torch's operators are counted, and what they need beside is seen in the process: by how much it
-        grows over what it held before any batch, since allocators keep memory from one batch for the next. So ask for
-        sizes in rising order.
+        The tensors of torch's operators are counted, and what they need beside is seen in the process, which grows. Ask
+        for sizes in rising order: of a runtime that keeps memory, a smaller batch after a larger one shows nothing.
         """
         counted = peak_bytes(lambda: self.run(images))
-        kept = _resident_bytes() - self.base_bytes
-        return max(images * 12 * self.input_size**2, counted, kept + (peak_growth_bytes(lambda: self.run(images)) or 0))
+        if self.base_bytes is not None:
+            kept = _resident_bytes() - self.base_bytes
+            grown = kept + (peak_growth_bytes(lambda: self.run(images)) or 0)
+        else:
+            with heap_taken():
+                grown = peak_growth_bytes(lambda: self.run(images)) or 0
+        return max(images * 12 * self.input_size**2, counted, grown)
 
     def load_s(self, *, cold: bool = False) -> float | None:
         """Time a load, in seconds; with `cold` from the disk itself, None where the system keeps the file in memory."""
+        if cold:
+            # The system keeps what somebody has mapped.
+            self.let_go()
         if cold and not forget(self.file):
             return None
         began = time.perf_counter()
@@ -81,11 +91,16 @@ class Trial:
 
 
 def warmed(
-    answer: Callable[[Image], Any], input_size: int, weights_bytes: int, file: Path, load: Callable[[], object]
+    answer: Callable[[Image], Any],
+    input_size: int,
+    weights_bytes: int,
+    file: Path,
+    load: Callable[[], object],
+    let_go: Callable[[], None] = lambda: None,
 ) -> Trial:
     """Make a trial of a network of torch's. An image runs first: what that sets up once is no part of a batch."""
     peak_bytes(lambda: answer(np.zeros((1, 3, input_size, input_size), np.uint8)))
-    return Trial(answer, input_size, weights_bytes, file, load, _resident_bytes())
+    return Trial(answer, input_size, weights_bytes, file, load, let_go=let_go)
 
 
 def opened(load: Callable[[], Session], input_size: int, file: Path) -> Trial:

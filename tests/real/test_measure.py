@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +71,10 @@ def test_what_is_measured_makes_sense(expert: Expert, store: Store):
     assert found.max_batch in FITTED
     assert 0 < found.load_s < 5
     assert 0 < found.preprocess_s < found.decode_s < 0.5
-    assert [re.sub(r"[\d.e-]+ s", "... s", sentence) for sentence in said]
-    assert all(sentence.startswith(f"{expert.kind}: a load takes") for sentence in said)
+    assert len(said) == 1
+    assert re.fullmatch(
+        rf"{expert.kind}: a load takes [\d.e-]+ s( from disk, .*|, timed with the file in memory .*)", said[0]
+    )
     assert done == sorted(done)
     assert done[-1] == 1.0
 
@@ -136,7 +142,8 @@ def test_onnxruntime_agrees(store: Store):
     assert found.agreement.labels_equal == 1.0
     assert found.agreement.largest_score_difference < 1e-3
     assert len(found.batches) == len(FITTED)
-    assert found.weights_bytes >= store.manifest(DETECTOR.weights).bytes
+    # The export has folded the batch norms into the convolutions.
+    assert found.weights_bytes > 0.9 * store.manifest(DETECTOR.weights).bytes
 
 
 class Slipping(ModuleKind):
@@ -153,7 +160,7 @@ class Slipping(ModuleKind):
 
     def forward(self, module, images):
         values = images.float()
-        values[:, 1].sub_(100.0)
+        values[:, 1].sub_(100.0).div_(3.0)
         return module(values)
 
     def postprocess(self, outputs, prepared, expert):
@@ -191,6 +198,17 @@ def test_damaged_weights_are_said(tmp_path: Path):
         measured(CLASSIFIER, Store(tmp_path))
 
 
+def test_weights_that_have_rotted_are_said(tmp_path: Path):
+    store = Store(tmp_path)
+    state = kinds.resolve("resnet18").skeleton(CLASSIFIER).state_dict()
+    store.put(CLASSIFIER.weights, kind="resnet18", labels=CLASSIFIER.labels, input_size=64, state=state)
+    with store.path(CLASSIFIER.weights).open("r+b") as file:
+        file.seek(1_000_000)
+        file.write(b"rot")
+    with pytest.raises(StoreError, match="damaged"):
+        measured(CLASSIFIER, store)
+
+
 def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path: Path):
     pixels = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "good.png")
@@ -213,12 +231,23 @@ def test_an_interrupt_passes_through(store: Store):
         measured(CLASSIFIER, store, limit_s=30.0, sizes=range(1, 33), tick=tick)
 
 
+def test_control_c_does_not_wait_for_the_end(store: Store):
+    began, sent = time.monotonic(), []
+
+    def tick(done: float) -> None:
+        if done > 0.02 and not sent:
+            sent.append(done)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(CLASSIFIER, store, limit_s=60.0, sizes=range(1, 9), tick=tick)
+    assert time.monotonic() - began < 30
+
+
 def test_nothing_stays_in_memory(store: Store):
     def weights() -> int:
-        import gc
-
         gc.collect()
-        return sum(one.numel() for one in gc.get_objects() if isinstance(one, torch.nn.Parameter))
+        return sum(one.numel() for one in gc.get_objects() if type(one) is torch.nn.Parameter)
 
     before = weights()
     measured(CLASSIFIER, store, limit_s=0.5)

@@ -1,0 +1,188 @@
+"""Where a line gets its executors, memory and costs from: its user, else the machine's profile, else defaults."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from coe import config, fingerprint, profile
+from coe.errors import ConfigError
+from coe.profile import BoardProfile, Chosen, KindProfile, Line, Profile
+from coe.rules import Rules
+from coe.settings import AUTO, Settings, settle
+from coe.testing import rules_from
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def board() -> Rules:
+    return rules_from(
+        "board: b\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
+        "components:\n  A: {count: 1, inspect: a}\n"
+    )
+
+
+def made_for(board: Rules, **changes: object) -> Profile:
+    chosen = Chosen(
+        executors={"cpu": 2},
+        threads={"cpu": 1},
+        workspace_bytes={"cpu": 1000},
+        loaded_experts=3,
+        images_per_s=9.0,
+        casual_images_per_s=8.0,
+        reasons=("because",),
+    )
+    entry = BoardProfile(
+        board=board.board,
+        digest=board.digest,
+        memory_bytes=GIB,
+        strategy="coserve",
+        usage=(),
+        windows=(),
+        executors=(),
+        chosen=chosen,
+    )
+    kind = KindProfile(
+        kind="k",
+        input_size=8,
+        device="cpu",
+        threads=1,
+        backend="torch",
+        precision="fp32",
+        batches=(),
+        line=Line(per_image_s=0.1, base_s=0.2, error=0.01),
+        max_batch=4,
+        weights_bytes=10,
+        activation_bytes=5,
+        workspace_bytes=0,
+        load_s=0.3,
+    )
+    known = Profile(made="2026-11-21T10:00:00", machine=fingerprint.here(), kinds=(kind,), boards={"b": entry})
+    return known.model_copy(update=changes)
+
+
+def settled(board: Rules, source: object, said: list[str] | None = None, **given: object) -> Settings:
+    options: dict[str, object] = {"memory": None, "executors": None, "single": False} | given
+    sentences = said if said is not None else []
+    return settle(board, source=source, say=sentences.append, **options)  # type: ignore[arg-type]
+
+
+def test_without_a_profile_there_are_defaults(board: Rules) -> None:
+    found = settled(board, None)
+    assert (found.memory_bytes, dict(found.executors)) == (config.parse_bytes(config.MEMORY), {"cpu": 1})
+    assert (found.threads, found.workspace_bytes, found.profile) == ({}, {}, None)
+    assert settled(board, AUTO) == found
+
+
+def test_what_was_chosen_is_used_and_said_in_one_line(board: Rules) -> None:
+    said: list[str] = []
+    known = made_for(board)
+    found = settled(board, known, said)
+    assert found == Settings(GIB, {"cpu": 2}, {"cpu": 1}, {"cpu": 1000}, known)
+    assert said == ["using this machine's profile of 2026-11-21: cpu=2, 1.00 GiB of memory"]
+
+
+def test_the_user_overrides_any_part(board: Rules) -> None:
+    known = made_for(board)
+    more = settled(board, known, memory="2GiB")
+    assert (more.memory_bytes, dict(more.executors), dict(more.workspace_bytes)) == (2 * GIB, {"cpu": 2}, {})
+    one = settled(board, known, executors="cpu=1")
+    assert (one.memory_bytes, dict(one.executors), dict(one.threads), dict(one.workspace_bytes)) == (
+        GIB,
+        {"cpu": 1},
+        {},
+        {},
+    )
+    same = settled(board, known, memory="1GiB", executors="cpu=2")
+    assert dict(same.workspace_bytes) == {"cpu": 1000}
+
+
+def test_a_single_executor_strategy_takes_costs_alone(board: Rules) -> None:
+    found = settled(board, made_for(board), single=True, executors="cpu=2")
+    assert (dict(found.executors), dict(found.workspace_bytes)) == ({"cpu": 1}, {})
+    assert found.profile is not None
+
+
+def test_a_board_that_has_changed_is_said_to_have(board: Rules) -> None:
+    said: list[str] = []
+    known = made_for(board)
+    entry = known.boards["b"].model_copy(update={"digest": "other"})
+    found = settled(board, known.model_copy(update={"boards": {"b": entry}}), said)
+    assert dict(found.executors) == {"cpu": 1}
+    assert "has changed since it was profiled; run coe-profile --board b again" in said[0]
+
+
+def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board: Rules, tmp_path, monkeypatch) -> None:
+    path = tmp_path / "profile.json"
+    machine = fingerprint.here().model_copy(update={"cores": 99})
+    profile.save(made_for(board, machine=machine), path)
+    monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
+    said: list[str] = []
+    assert settled(board, AUTO, said).profile is None
+    assert said[0].startswith(f"warning: the profile at {path} does not fit this machine any more (the number of cores")
+    # One that is named must fit.
+    with pytest.raises(ConfigError, match="the number of cores was 99"):
+        settled(board, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "is damaged: the file: Invalid JSON"),
+        ("{}", "is damaged: made: Field required"),
+        ('{"version": 7, "made": "x"}', "is of another version than 1"),
+        ('{"version": 1, "surprise": 1}', "is damaged"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_said_to_be_so(board: Rules, tmp_path, monkeypatch, text, sentence) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=f"{sentence}.*coe-profile"):
+        profile.load(path)
+    monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
+    said: list[str] = []
+    assert settled(board, AUTO, said).profile is None
+    assert said[0].startswith("warning: ")
+    assert said[0].endswith("going on without it")
+
+
+def test_a_profile_is_read_back_as_it_was_written(board: Rules, tmp_path) -> None:
+    path = tmp_path / "new" / "profile.json"
+    known = made_for(board)
+    profile.save(known, path)
+    assert profile.load(path) == known
+    assert os.listdir(path.parent) == ["profile.json"]
+
+
+def test_where_nothing_may_be_written_is_found_out_before(tmp_path) -> None:
+    with pytest.raises(ConfigError, match="cannot be written; name another place with --out"):
+        profile.writable(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        profile.writable(tmp_path / "file" / "profile.json")
+
+
+def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv(config.PROFILE_VARIABLE)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert profile.place() == tmp_path / "coe" / "profile.json"
+    monkeypatch.delenv("XDG_DATA_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert str(profile.place()) == "/home/someone/.local/share/coe/profile.json"
+
+
+def test_a_fingerprint_says_what_has_changed() -> None:
+    now = fingerprint.here()
+    assert fingerprint.differences(now, now) == []
+    then = now.model_copy(
+        update={"memory_bytes": now.memory_bytes * 2, "gpu": "H200", "libraries": now.libraries | {"torch": "1.0"}}
+    )
+    changed = fingerprint.differences(then, now)
+    assert len(changed) == 3
+    assert changed[0] == "the GPU was H200, is None"
+    assert changed[1].startswith("memory was ")
+    assert changed[2].startswith("torch was 1.0, is ")
+    # A kernel that keeps a little more for itself is the same machine.
+    assert fingerprint.differences(now.model_copy(update={"memory_bytes": int(now.memory_bytes * 1.01)}), now) == []
