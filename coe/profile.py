@@ -43,7 +43,7 @@ class Fingerprint(Part):
 
 
 class BatchTime(Part):
-    """The median time of a batch, the spread of its repeats (interquartile range / median), and what it took beside
+    """The time of a batch (the median of the faster half of its repeats), their spread (interquartile range / median), and what it took beside
     the weights.
     """
 

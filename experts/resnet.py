@@ -75,9 +75,9 @@ class ResNet(ModuleKind):
 def normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return uint8 RGB images (n, 3, S, S) as ImageNet-normalised numbers; by plain scalars, which any device takes."""
     scaled = images.to(dtype).div_(255.0)
-    for channel, (mean, deviation) in enumerate(zip(MEAN, DEVIATION, strict=True)):
-        scaled[:, channel].sub_(mean).div_(deviation)
-    return scaled
+    # Stacked rather than written in place: ONNX's exporter loses operators in place on a slice.
+    channels = enumerate(zip(MEAN, DEVIATION, strict=True))
+    return torch.stack([scaled[:, channel].sub(mean).div_(deviation) for channel, (mean, deviation) in channels], dim=1)
 
 
 def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
