@@ -43,8 +43,9 @@ class Fingerprint(Part):
 
 
 class BatchTime(Part):
-    """The time of a batch (the median of the faster half of its repeats), their spread (interquartile range / median), and what it took beside
-    the weights.
+    """The time of a batch and what it took beside the weights.
+
+    The time is the median of the faster half of its repeats, `spread` their interquartile range over their median.
     """
 
     images: Count
