@@ -28,6 +28,7 @@ from coe.rules import Rules
 from coe.sim.workload import synthetic
 from coe.store import Store
 
+_CONFIRM_S = 2.0
 SAMPLE_REQUESTS = 600
 """How many images a simulated sample run has."""
 
@@ -42,7 +43,7 @@ class Effort:
 
 
 THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
-QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=60)
+QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +106,17 @@ def calibrate(
         sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
         faithful=None if faithful is None else Random(faithful),
     )
-    choice = tuner.choose()
+    choices = tuner.choose()
     progress.step("confirming the choice on the machine", ways + 1, ways + 2)
     confirmed = confirm(
         board,
         store,
         known,
-        choice,
+        choices,
         memory_bytes=memory_bytes,
         pictures=pictures,
-        images=effort.confirm_images,
+        # On a fast board more of them: runs of half a second tell nothing.
+        images=min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].images_per_s))),
         say=progress.say,
     )
     found_board = BoardProfile(
@@ -123,8 +125,8 @@ def calibrate(
         memory_bytes=memory_bytes,
         strategy=config.STRATEGY,
         usage=usage(board, confirmed.seen),
-        windows=choice.windows,
-        executors=choice.points,
+        windows=next(c for c in choices if c.executors == confirmed.chosen.executors).windows,
+        executors=choices[0].points,
         chosen=confirmed.chosen,
     )
     done = known.model_copy(update={"made": _now(), "boards": {**known.boards, board.board: found_board}})

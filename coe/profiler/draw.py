@@ -92,7 +92,7 @@ def _steps(axes: Axes, shares: Sequence[float], colour: str, label: str, style: 
 def _loaded(axes: Axes, board: BoardProfile) -> None:
     tidy(axes, title="Throughput by number of loaded experts", x="loaded experts", y=THROUGHPUT)
     if not board.windows:
-        nothing(axes, "nothing had to be searched: all experts fit beside the largest useful batch")
+        nothing(axes, "nothing was searched: the largest useful batch is small and is set aside")
         return
     slid, final, chosen = _slid(board), _final(board), loaded(board)
     points = sorted(board.windows, key=lambda point: point.upper)

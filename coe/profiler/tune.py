@@ -6,7 +6,7 @@ The costs are those that were measured on this machine; what is chosen is then c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from coe import config
@@ -62,11 +62,13 @@ class Tuner:
     tick: Callable[[], None] = lambda: None
     _best: dict[int, Choice] = field(default_factory=dict)
 
-    def choose(self) -> Choice:
-        """Return the best configuration; raises ConfigError if not even one executor fits."""
+    def choose(self) -> list[Choice]:
+        """Return the best configuration, then the best of each other number of executors that was tried.
+
+        Raises ConfigError if not even one executor fits.
+        """
         found = search_executors(lambda numbers: self._speed_of(numbers["cpu"]), ["cpu"], {"cpu": self.cores})
         number = found.chosen["cpu"]
-        best = self._best[number]
         points = tuple(
             ExecutorsPoint(
                 executors=point.executors,
@@ -75,27 +77,22 @@ class Tuner:
             )
             for point in found.points
         )
-        return Choice(
-            executors=best.executors,
-            threads=best.threads,
-            workspace_bytes=best.workspace_bytes,
-            images_per_s=best.images_per_s,
-            casual_images_per_s=best.casual_images_per_s,
-            loaded=best.loaded,
-            windows=best.windows,
-            points=points,
-            reasons=(found.reason, *best.reasons),
-        )
+        ranked = sorted(self._best.values(), key=lambda choice: choice.executors["cpu"] != number)
+        return [replace(choice, points=points, reasons=(found.reason, *choice.reasons)) for choice in ranked]
 
     def costs(self, threads: int) -> CostTable:
-        """Return what the board's experts cost an executor of so many threads."""
+        """Return what the board's experts cost an executor of so many threads.
+
+        Images are decoded and prepared on the cores that executors use, so an image counts that much more here.
+        """
         kinds = self.kinds_at(threads)
-        return CostTable(
-            {
-                ("cpu", expert.id): profiled_cost(kinds[expert.kind], expert, self.file_bytes[expert.id])
-                for expert in self.board.experts.values()
-            }
-        )
+        costs = {}
+        for expert in self.board.experts.values():
+            kind = kinds[expert.kind]
+            cost = profiled_cost(kind, expert, self.file_bytes[expert.id])
+            more_s = (kind.decode_s + kind.preprocess_s) / threads
+            costs["cpu", expert.id] = replace(cost, per_image_s=cost.per_image_s + more_s)
+        return CostTable(costs)
 
     def _threads(self, number: int) -> int:
         return max(1, self.cores // number)
