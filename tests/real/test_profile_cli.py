@@ -11,13 +11,15 @@ from coe import config, profile
 from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
 from coe.inspector import Inspector
-from coe.profiler import calibrate
+from coe.profiler import calibrate, confirm
 
 
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch) -> None:
     monkeypatch.setattr(calibrate, "QUICK", calibrate.Effort(kind_s=0.3, other_ways=False, confirm_images=8))
     monkeypatch.setattr(calibrate, "SAMPLE_REQUESTS", 60)
+    monkeypatch.setattr(calibrate, "_CONFIRM_S", 0.0)
+    monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 0.0)
 
 
 def run(monkeypatch, *arguments: str) -> int:
