@@ -33,7 +33,7 @@ class Expert:
     """One trained model with its own weights, as the rules name it.
 
     `weights` is the expert's place in the store, `input_size` the side of its square input in pixels, `reject`
-    the labels that make a verdict NG by themselves.
+    the labels that make a verdict NG by themselves, `variant` the precision of its weights.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Expert:
     input_size: int
     weights: str
     reject: frozenset[str] = frozenset()
+    variant: str = "fp32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,18 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one expert says of one image; `boxes` is empty for a classifier."""
+    """What one expert says of one image; `boxes` is empty for a classifier.
+
+    `margin` says how far it was from saying something else, 0 to 1: a classifier's lead of the likeliest label over the
+    next, a detector's least distance of a candidate's score from its threshold. 0 where a kind does not tell.
+    """
 
     expert: str
     variant: str
     label: str
     score: float
     boxes: tuple[Box, ...] = ()
+    margin: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

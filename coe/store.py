@@ -24,11 +24,29 @@ import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coe import config
+from coe.blob_format import Variant
 from coe.errors import StoreError, did_you_mean
+from coe.profile import Agreement
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
 _CHUNK = 1 << 22
+
+
+class PreparedVariant(BaseModel):
+    """A blob of an expert: its file, its size, the xxh3-128 of what comes before its data, and how far to trust it.
+
+    `agreement` is that with the weights file as it came, in fp32. A finding whose margin is under `escalate_below` is
+    to be run again in fp32; 0 means never.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    bytes: int
+    digest: str
+    agreement: Agreement | None = None
+    escalate_below: float = 0.0
 
 
 class Manifest(BaseModel):
@@ -49,6 +67,7 @@ class Manifest(BaseModel):
     metrics: dict[str, float] = {}
     source: str = ""
     created: str = ""
+    variants: dict[Variant, PreparedVariant] = {}
 
 
 def checksum(path: Path) -> str:

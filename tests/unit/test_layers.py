@@ -26,7 +26,7 @@ settings
 rules images kinds
 store router process_sheet decoding fingerprint fit
 plan profile
-graph config events files
+graph config events files blob_format
 costs
 core errors
 """
