@@ -39,7 +39,9 @@ MEMORY = "2GiB"
 INBOX_IMAGES = 256
 """How many images may be under way before `submit` blocks or raises."""
 INBOX_BYTES = 512 << 20
-"""How many bytes of images and prepared inputs may be under way; a single larger image is still taken."""
+"""How many bytes of images and prepared inputs may be under way at most; a single larger image is still taken."""
+INBOX_SHARE = 0.125
+"""The part of the memory that these have, if it is less."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 PREFETCH_GROUPS = 32

@@ -30,6 +30,7 @@ from coe.costs import CostTable
 from coe.decoding import decode
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
+from coe.plan import inbox_bytes as share_of_images
 from coe.plan import plan
 from coe.policies.strategies import strategy as named_strategy
 from coe.prescheduled import Prescheduled
@@ -60,11 +61,13 @@ class Picture:
 class Inspector:
     """A running line for one board.
 
-    `board` is a name or the path of a board file, `memory` the budget for experts and activations in bytes or as
-    "1.5GiB", `executors` such as "cpu=2"; what is not given comes from this machine's `profile` (see `coe.settings`),
-    or is a default. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises LineFull with
-    `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`, `trace` holds
-    every event and its commands; `watchers` see them as they pass, on the thread that decides.
+    `board` is a name or the path of a board file, `memory` the budget for experts, activations and images under way in
+    bytes or as "1.5GiB", `executors` such as "cpu=2", `threads` those of each, `loaded` how many experts of mean size
+    the memory is to hold (a memory score; batches have the rest). What is not given comes from this machine's `profile`
+    (see `coe.settings`), or is a default. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises
+    LineFull with `on_full="raise"`; `inbox_bytes` are a part of the memory, or beside it if given. `say` is called with
+    a sentence when something takes a moment. With `keep_trace`, `trace` holds every event and its commands; `watchers`
+    see them as they pass, on the thread that decides.
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
     of an earlier line of the same board, store and devices; nothing is measured then. With `prescheduled`, the trace
@@ -80,10 +83,12 @@ class Inspector:
         store: Store | Path | str | None = None,
         memory: int | str | None = None,
         executors: str | None = None,
+        threads: int | None = None,
+        loaded: float | None = None,
         strategy: str = config.STRATEGY,
         on_full: Literal["block", "raise"] = "block",
         inbox: int = config.INBOX_IMAGES,
-        inbox_bytes: int = config.INBOX_BYTES,
+        inbox_bytes: int | None = None,
         disk_bandwidth: int | str | None = None,
         costs: CostTable | None = None,
         profile: Profile | Path | str | None = AUTO,
@@ -103,7 +108,16 @@ class Inspector:
         self.store = store if isinstance(store, Store) else Store(store)
         self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in self.rules.experts.values()})}
         manifests = assembly.manifests(self.rules, self.store)
-        settings = settle(self.rules, memory=memory, executors=executors, single=chosen.single, source=profile, say=say)
+        settings = settle(
+            self.rules,
+            memory=memory,
+            executors=executors,
+            threads=threads,
+            loaded=loaded,
+            single=chosen.single,
+            source=profile,
+            say=say,
+        )
         self.memory_bytes = settings.memory_bytes
         devices = assembly.devices(settings.executors, self.store, self.kinds, settings.threads)
         experts = list(self.rules.experts.values())
@@ -113,7 +127,16 @@ class Inspector:
             for device in devices.values():
                 device.prepare(experts)
         self.costs = costs
-        self.plan = plan(settings.executors, self.memory_bytes, self.rules.experts, costs, settings.workspace_bytes)
+        kept_bytes = share_of_images(self.memory_bytes) if inbox_bytes is None else 0
+        self.plan = plan(
+            settings.executors,
+            self.memory_bytes,
+            self.rules.experts,
+            costs,
+            settings.workspace_bytes,
+            images_bytes=kept_bytes,
+            loaded=settings.loaded,
+        )
         controller: Decider
         if prescheduled is None:
             controller = Controller(
@@ -131,7 +154,7 @@ class Inspector:
             watchers=watchers,
             keep_trace=keep_trace,
         )
-        self._inbox = _Inbox(inbox, inbox_bytes, blocking=on_full == "block")
+        self._inbox = _Inbox(inbox, inbox_bytes or kept_bytes, blocking=on_full == "block")
         self._closed = False
 
     def __repr__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -52,30 +53,54 @@ def plan(
     experts: Iterable[str],
     costs: CostTable,
     workspaces: Mapping[str, int] | None = None,
+    *,
+    images_bytes: int = 0,
+    loaded: float | None = None,
 ) -> Plan:
     """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
 
-    `workspaces` says what each pool of a device leaves to activations, else `workspace_bytes` works it out. Raises
+    `images_bytes` of it, as `inbox_bytes` gives them, are kept for images under way. `workspaces` says what each pool
+    of a device leaves to activations, else `workspace_bytes` works it out; `loaded` says it in another way, as the
+    memory score (see `memory_scores`) of what all pools together hold. Raises
     ConfigError, naming the expert and the least budget, if one expert with one image does not fit.
     """
     experts = list(experts)
     count = sum(executors.values())
-    capacity = memory_bytes // count
+    capacity = (memory_bytes - images_bytes) // count
     pools, specs = [], []
     for device, number in executors.items():
+        wanted = (workspaces or {}).get(device)
+        if loaded is not None:
+            sizes = {expert: costs(device, expert).weights_bytes for expert in experts}
+            wanted = max(0, capacity - score_bytes(loaded / count, sizes))
         try:
-            workspace = workspace_bytes(device, capacity, experts, costs, (workspaces or {}).get(device))
+            workspace = workspace_bytes(device, capacity, experts, costs, wanted)
         except TooSmall as small:
             # Rounded up, so that the advice is enough when it is followed to the letter.
-            enough = f"{-(-small.least_bytes * count // (1 << 20))}MiB"
+            least = small.least_bytes * count / (1 - (config.INBOX_SHARE if images_bytes else 0))
+            enough = f"{math.ceil(least / (1 << 20))}MiB"
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
                 f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}; {advice}"
             ) from None
+        if loaded is not None and workspace != wanted:
+            single = max(costs(device, expert).batch_bytes(1) for expert in experts)
+            an_expert = score_bytes(1, sizes) / count
+            raise ConfigError(
+                f"{loaded:g} loaded experts are not possible with {format_bytes(memory_bytes)} for {count} "
+                "executor(s), because each holds the largest expert and the activations of one image; give "
+                f"{math.ceil(10 * max(sizes.values()) / an_expert) / 10:g} to "
+                f"{math.floor(10 * (capacity - single) / an_expert) / 10:g}"
+            )
         for index in range(number):
             pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
             specs.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
     return Plan(tuple(pools), tuple(specs))
+
+
+def inbox_bytes(memory_bytes: int) -> int:
+    """Return the part of a memory budget that is kept for images under way; pools have the rest."""
+    return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
 
 
 class TooSmall(ConfigError):
@@ -108,3 +133,27 @@ def workspace_bytes(
         )
     wanted = min(useful, int(capacity_bytes * config.WORKSPACE_SHARE)) if wanted_bytes is None else wanted_bytes
     return min(max(single, wanted), capacity_bytes - weights)
+
+
+def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
+    """Return the footprint of each expert as its memory score (paper section 4.5): 1 is the mean of the board.
+
+    The paper says that footprints are normalised, not by what. By the mean, a budget given as a score reads as a
+    number of experts, which is what the windows count; by the smallest it would not.
+    """
+    mean = _mean_bytes(bytes_by_expert)
+    return {expert: size / mean for expert, size in bytes_by_expert.items()}
+
+
+def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
+    """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
+    if not (math.isfinite(score) and score > 0):
+        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is what the mean expert of the board takes")
+    return round(score * _mean_bytes(bytes_by_expert))
+
+
+def _mean_bytes(bytes_by_expert: Mapping[str, int]) -> float:
+    total = sum(bytes_by_expert.values())
+    if total <= 0:
+        raise ValueError("experts without weights have no memory scores")
+    return total / len(bytes_by_expert)

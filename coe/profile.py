@@ -71,7 +71,10 @@ class Agreement(Part):
 
 
 class KindProfile(Part):
-    """What experts of a kind cost: measured on one expert, at one input size, with so many threads an executor."""
+    """What experts of a kind cost: measured on one expert, at one input size, with so many threads an executor.
+
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
+    """
 
     kind: str
     input_size: Count
@@ -86,6 +89,7 @@ class KindProfile(Part):
     activation_bytes: Bytes
     workspace_bytes: Bytes
     load_s: Seconds
+    load_cold: bool = True
     copy_s: Seconds = 0.0
     decode_s: Seconds = 0.0
     preprocess_s: Seconds = 0.0
@@ -93,11 +97,15 @@ class KindProfile(Part):
 
 
 class UsageRow(Part):
-    """How likely an image needs an expert: by the rules, and by running the routing on sample images."""
+    """How likely an image needs an expert: by the rules, and by running the routing on sample images.
+
+    `memory_score` is its footprint, 1 being the mean of the board (paper section 4.5).
+    """
 
     expert: str
     by_rules: Share
     by_images: Share | None = None
+    memory_score: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 
 class WindowPoint(Part):
@@ -125,7 +133,8 @@ class ExecutorsPoint(Part):
 
 class Chosen(Part):
     """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches,
-    `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with `sample_images`.
+    `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with
+    `sample_images`, in a process that grew by `grown_bytes`.
     """
 
     executors: dict[str, Count]
@@ -135,6 +144,7 @@ class Chosen(Part):
     images_per_s: Speed
     casual_images_per_s: Speed
     sample_images: Annotated[int, Field(ge=0)] = 0
+    grown_bytes: Bytes = 0
     reasons: tuple[str, ...]
 
 

@@ -20,7 +20,8 @@ AUTO = "auto"
 class Settings:
     """Executors, their threads and the workspace of their pools by device, and the memory of all.
 
-    A device without threads gets an equal part of the cores, one without a workspace what `coe.plan` reserves.
+    A device without threads gets an equal part of the cores, one without a workspace what `coe.plan` reserves or
+    what the memory score `loaded` leaves.
     """
 
     memory_bytes: int
@@ -28,6 +29,7 @@ class Settings:
     threads: Mapping[str, int] = field(default_factory=dict)
     workspace_bytes: Mapping[str, int] = field(default_factory=dict)
     profile: Profile | None = None
+    loaded: float | None = None
 
 
 def settle(
@@ -35,16 +37,21 @@ def settle(
     *,
     memory: int | str | None,
     executors: str | None,
+    threads: int | None = None,
+    loaded: float | None = None,
     single: bool,
     source: Profile | Path | str | None,
     say: Callable[[str], None],
 ) -> Settings:
     """Put together what was said and what was found out; `single` leaves the first device one executor.
 
-    `source` is a profile, the path of one, "auto" or None. What the user says about memory or executors is kept, and
-    the profile's split, which was made for others, is then left aside. Raises ConfigError for a profile that was named
-    and cannot be used; one that was only found is passed over with a warning.
+    `source` is a profile, the path of one, "auto" or None. What the user says about memory, executors, the threads of
+    each or the experts to keep loaded is kept, and the profile's split, which was made for others, is then left aside.
+    Raises ConfigError for a profile that was named and cannot be used; one that was only found is passed over with a
+    warning.
     """
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads={threads} leaves an executor none; give at least 1")
     said_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
     said = config.parse_executors(executors) if executors is not None else None
     found = _find(source, say)
@@ -56,20 +63,27 @@ def settle(
         numbers = said or config.parse_executors(config.EXECUTORS)
         numbers = {next(iter(numbers)): 1} if single else numbers
         default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
-        return Settings(said_bytes or default, numbers, profile=found)
+        return Settings(said_bytes or default, numbers, _each(numbers, threads), {}, found, loaded)
     chosen = known.chosen
-    fits = said_bytes in (None, known.memory_bytes) and said in (None, dict(chosen.executors))
+    numbers = said or chosen.executors
+    same = dict(numbers) == dict(chosen.executors) and threads is None
+    fits = same and said_bytes in (None, known.memory_bytes) and loaded is None
     settings = Settings(
         said_bytes or known.memory_bytes,
-        said or chosen.executors,
-        chosen.threads if said in (None, dict(chosen.executors)) else {},
+        numbers,
+        chosen.threads if same else _each(numbers, threads),
         chosen.workspace_bytes if fits else {},
         found,
+        loaded,
     )
     numbers_text = ",".join(f"{device}={number}" for device, number in settings.executors.items())
     made = found.made[:10] if found else ""
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
     return settings
+
+
+def _each(numbers: Mapping[str, int], threads: int | None) -> dict[str, int]:
+    return {} if threads is None else dict.fromkeys(numbers, threads)
 
 
 def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Profile | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from coe import rules
+from coe import config, rules
 from coe.benchmark.rows import Latencies, MachineFigures, Row, row
 from coe.costs import CostTable
 from coe.inspector import Inspector, Picture
@@ -60,11 +60,13 @@ def measured_run(
     costs: CostTable | None = None,
     again: Measured | None = None,
     profile: Profile | None = None,
+    as_a_line: bool = False,
     tick: Callable[[], None] = lambda: None,
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
-    All pictures come at once, or `images_per_s` of them a second, whatever the line does. `costs` are those of an
+    All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
+    as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an
     earlier run with as many executors, so that runs are compared on one table; without them they are measured. With
     `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `tick` is called for each
     reply, on a thread of the line. All weights files are read once before, so that switches and plain reads find the
@@ -85,8 +87,8 @@ def measured_run(
         memory=memory_bytes,
         executors=executors,
         strategy=strategy,
-        inbox=max(1, len(pictures)),
-        inbox_bytes=1 << 62,
+        inbox=config.INBOX_IMAGES if as_a_line else max(1, len(pictures)),
+        inbox_bytes=None if as_a_line else 1 << 62,
         disk_bandwidth=disk_bytes_per_s,
         costs=again.costs if again else costs,
         profile=profile,

@@ -17,11 +17,15 @@ from coe.policies.strategies import strategy as named_strategy
 STANDARD_OUTPUT = "-"
 
 
-def strategies(text: str) -> list[str]:
-    """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist."""
+def strategies(text: str, *, also: Sequence[str] = ()) -> list[str]:
+    """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
+
+    What `also` names may be in the list, and is not a part of all.
+    """
     if text.strip() == "all":
         return list(STRATEGIES)
-    return [named_strategy(name.strip()).name for name in text.split(",")]
+    names = [name.strip() for name in text.split(",")]
+    return [name if name in also else named_strategy(name).name for name in names]
 
 
 def check_json(where: str | None) -> None:

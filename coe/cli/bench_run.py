@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress
 
-from coe import config, images, rules
+from coe import config, fingerprint, images, profile, rules
+from coe.benchmark.configurations import casual, chosen, in_turn, pinned
 from coe.cli import bench_out
 from coe.cli.common import err, out
 from coe.errors import ConfigError
@@ -17,10 +20,17 @@ from coe.sim import trace_file
 from coe.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coe.benchmark.engine import Measured
     from coe.benchmark.rows import Row
     from coe.costs import CostTable
     from coe.inspector import Picture
+    from coe.profile import Profile
+    from coe.rules import Rules
+
+CASUAL, PROFILED = "coserve-casual", "coserve-profile"
+CONFIGURED = (CASUAL, PROFILED)
 
 
 def run(
@@ -33,11 +43,22 @@ def run(
     ] = None,
     input_size: Annotated[int, typer.Option("--input", help="Without --board: input size in pixels.")] = 224,
     requests: Annotated[int, typer.Option(min=1, help="How many images; those of --images are repeated.")] = 400,
-    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all",
+            help="One or more, separated by commas. Also coserve-profile, with what coe-profile chose for the board, "
+            "and coserve-casual, with the paper's casual configuration.",
+        ),
+    ] = "coserve",
     executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
     memory: Annotated[
         str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
     ] = None,
+    profile_at: Annotated[
+        Path | None, typer.Option("--profile", help="For coserve-profile. Default: where coe-profile puts it.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Run all of them so often, there and back; the best counts.")] = 1,
     disk_bandwidth: Annotated[
         str | None,
         typer.Option(help="Load no faster than such a disk, as 530MB/s, so that cached files do not flatter."),
@@ -80,7 +101,7 @@ def run(
     from coe.benchmark.prediction import predict, workload_of
     from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 
-    names = bench_out.strategies(strategy)
+    names = bench_out.strategies(strategy, also=CONFIGURED)
     bench_out.check_json(json_to)
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
@@ -95,37 +116,47 @@ def run(
         path, shelf = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
         pictures = synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
-    budget = config.parse_bytes(memory) if memory else quarter_budget(path, shelf)
+    said = config.parse_bytes(memory) if memory else None
+    known = _profile(profile_at) if set(names) & set(CONFIGURED) else None
+    entry = chosen(known, rules.load(path), said) if known and PROFILED in names else None
+    budget = said or (entry.memory_bytes if entry else quarter_budget(path, shelf))
     # Measured once for as many executors: strategies are compared on one cost table.
     tables: dict[int, CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
+    settled = {} if known is None else _settled(names, known, rules.load(path), shelf, budget)
     rows: list[Row] = []
     sentences: list[str] = []
     with Progress(console=err, transient=True) as bar:
 
         def measure(name: str, again: Measured | None = None) -> Measured:
             shown = bar.add_task(f"{name} (prescheduled)" if again else name, total=len(pictures))
-            busy = 1 if named_strategy(name).single else workers
+            found = settled.get(name)
+            strategy = config.STRATEGY if found else name
+            busy = 1 if named_strategy(strategy).single else workers
             measured = measured_run(
                 path,
                 shelf,
                 pictures,
                 memory_bytes=budget,
-                executors=executors,
-                strategy=name,
+                executors=None if found else executors,
+                strategy=strategy,
                 task=task,
                 order=order,
                 images_per_s=rate,
                 disk_bytes_per_s=speed,
-                costs=tables.get(busy),
+                costs=None if found else tables.get(busy),
                 again=again,
+                profile=found,
+                as_a_line=bool(settled),
                 tick=lambda: bar.advance(shown),
             )
-            tables[busy] = measured.costs
-            return measured
+            if not found:
+                tables[busy] = measured.costs
+            return measured if not found else replace(measured, row=replace(measured.row, strategy=name))
 
-        for name in names:
-            done = measure(name)
+        every = in_turn([partial(measure, name) for name in names], again=lambda rounds: rounds < repeat)
+        for name, runs in zip(names, every, strict=True):
+            done = max(runs, key=lambda one: one.row.images_per_s)
             rows.append(done.row)
             if with_prediction:
                 rows.append(predict(done))
@@ -138,6 +169,23 @@ def run(
         trace_file.write(save_task, workload_of(done))
     for sentence in sentences:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def _profile(at: Path | None) -> Profile:
+    """Return the profile that configurations are taken from; raises ConfigError."""
+    found = profile.load(at or profile.place())
+    if changed := fingerprint.differences(found.machine, fingerprint.here()):
+        raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
+    return found
+
+
+def _settled(names: Sequence[str], known: Profile, board: Rules, store: Store, budget: int) -> dict[str, Profile]:
+    """Return a profile for each name that stands for a configuration: costs as known, nothing but that choice."""
+    choices = {
+        CASUAL: lambda: casual(board, store, budget),
+        PROFILED: lambda: chosen(known, board, budget).chosen,
+    }
+    return {name: pinned(known, board, budget, choices[name]()) for name in names if name in choices}
 
 
 def scheduling_cost(one: Measured, again: Measured) -> str:

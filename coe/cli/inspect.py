@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -63,6 +63,16 @@ def inspect(
         str | None,
         typer.Option(help=f"For experts and activations, as 1.5GiB. Default: the profile's, else {config.MEMORY}."),
     ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of each worker. Default: the profile's, else an equal part.")
+    ] = None,
+    loaded: Annotated[
+        float | None,
+        typer.Option(
+            help="Keep so much memory for experts, as a number of experts of mean size (a memory score); batches have "
+            "the rest. Default: the profile's split."
+        ),
+    ] = None,
     profile: Annotated[
         str, typer.Option(metavar="FILE|none", help="What coe-profile found out. Default: where it puts it.")
     ] = AUTO,
@@ -95,7 +105,16 @@ def inspect(
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
         run_ = _Run(known.board, results, items, max_errors=max_errors, quiet=quiet)
-        run_.go(known.path, store=store, memory=memory, executors=executors, strategy=strategy, profile=profile)
+        run_.go(
+            known.path,
+            store=store,
+            memory=memory,
+            executors=executors,
+            threads=threads,
+            loaded=loaded,
+            strategy=strategy,
+            profile=None if profile == "none" else profile,
+        )
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
         paths = {item.name: item.path for item in items}
@@ -128,10 +147,8 @@ class _Run:
         self._started = datetime.now().astimezone().isoformat(timespec="seconds")
         self.figures = RunFigures(board=board, started=self._started)
 
-    def go(
-        self, board: Path, *, store: Path | None, memory: str | None, executors: str | None, strategy: str, profile: str
-    ) -> None:
-        """Inspect what has no result yet."""
+    def go(self, board: Path, *, memory: str | None, strategy: str, **settings: Any) -> None:
+        """Inspect what has no result yet, on a line with these settings (see Inspector)."""
         budget = config.parse_bytes(memory or config.MEMORY)
         self.figures = RunFigures(self._board, strategy, budget_bytes=budget, started=self._started)
         todo = [item for item in self._items if item.error is None]
@@ -141,12 +158,10 @@ class _Run:
             # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
             self._line = Inspector(
                 board,
-                store=store,
                 memory=memory,
-                executors=executors,
                 strategy=strategy,
-                profile=None if profile == "none" else profile,
                 say=self._say,
+                **settings,
             )
             self.figures = replace(self.figures, budget_bytes=self._line.memory_bytes)
         for item in self._items:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from coe.inspector import Picture
     from coe.rules import Rules
 
+_SHOWN = 10
+"""How many experts the tables of usage show."""
+
 app = application("Calibrate this machine for a board, once.")
 
 
@@ -38,6 +41,14 @@ def calibrate(
         int | None,
         typer.Option(metavar="SEED", help="Search memory as the paper does, its random choice drawn with this seed."),
     ] = None,
+    on_machine: Annotated[
+        bool,
+        typer.Option(
+            "--on-machine/--simulate",
+            help="Make the sample runs of the searches on the machine, which takes long; else they are simulated with "
+            "the costs just measured. The winner is confirmed on the machine either way.",
+        ),
+    ] = False,
     to: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Another place for the profile than where it is found.")
     ] = None,
@@ -65,7 +76,9 @@ def calibrate(
     known = rules.load(board)
     budget = config.parse_bytes(memory)
     pictures = _pictures(known, images_at)
-    done = _calibrate(known, Store(store), budget, pictures, place, quick=quick, faithful=faithful)
+    done = _calibrate(
+        known, Store(store), budget, pictures, place, quick=quick, faithful=faithful, on_machine=on_machine
+    )
     _show(done, done.boards[known.board], place, plot)
 
 
@@ -78,6 +91,7 @@ def _calibrate(
     *,
     quick: bool,
     faithful: int | None,
+    on_machine: bool,
 ) -> Profile:
     from coe.profiler import calibrate as work
 
@@ -92,10 +106,13 @@ def _calibrate(
     with Progress(*columns, console=err, transient=True) as bar:
         shown = bar.add_task("starting", total=None)
 
-        def step(what: str, done: int, total: int) -> None:
+        said: list[str] = []
+
+        def step(what: str, done: float, total: float) -> None:
             bar.update(shown, description=what, completed=done, total=total)
-            if not err.is_terminal:
-                err.print(f"{done + 1}/{total} {what}", soft_wrap=True)
+            if not err.is_terminal and said[-1:] != [what]:
+                said.append(what)
+                err.print(f"{done / total:4.0%} {what}", soft_wrap=True)
 
         def say(sentence: str) -> None:
             err.print(sentence, soft_wrap=True, markup=False)
@@ -109,6 +126,7 @@ def _calibrate(
             effort=work.QUICK if quick else work.THOROUGH,
             progress=work.Progress(say, step),
             faithful=faithful,
+            on_machine=on_machine,
         )
 
 
@@ -147,18 +165,23 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     out.print(f"each pool leaves {spaces} to batches; about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
     for reason in chosen.reasons:
         out.print(f"- {reason}", soft_wrap=True, markup=False)
-    images_seen = sum(1 for row in board.usage if row.by_images is not None)
-    if images_seen:
-        table = Table("usage", "by rules", "by images", box=None, pad_edge=False, header_style="bold")
-        for row in board.usage[:10]:
-            table.add_row(row.expert, f"{row.by_rules:.1%}", f"{row.by_images or 0:.1%}")
-        out.print(table)
-        for one in differences(board.usage, chosen.sample_images)[:10]:
-            out.print(
-                f"{one.expert}: {one.by_rules:.1%} by the rules, {one.by_images:.1%} of the images", soft_wrap=True
-            )
+    out.print(_usage(board))
+    for one in differences(board.usage, chosen.sample_images)[:_SHOWN]:
+        out.print(f"{one.expert}: {one.by_rules:.1%} by the rules, {one.by_images:.1%} of the images", soft_wrap=True)
     path = draw(found, board.board, plot or place.with_suffix(".png"))
     err.print(f"drew {path}", soft_wrap=True)
+
+
+def _usage(board: BoardProfile) -> Table:
+    """Return the most used experts, and how much of the memory each takes."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("most used", justify="left")
+    for name in ("by rules", "by images", "memory score"):
+        table.add_column(name, justify="right")
+    for row in board.usage[:_SHOWN]:
+        by_images = "" if row.by_images is None else f"{row.by_images:.1%}"
+        table.add_row(row.expert, f"{row.by_rules:.1%}", by_images, f"{row.memory_score:.2f}")
+    return table
 
 
 def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
@@ -176,7 +199,7 @@ def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
             str(kind.max_batch),
             format_bytes(kind.weights_bytes),
             format_bytes(kind.activation_bytes),
-            f"{1e3 * kind.load_s:.0f} ms",
+            f"{1e3 * kind.load_s:.0f} ms" + ("" if kind.load_cold else " cached"),
             f"{kind.agreement.labels_equal:.1%}" if kind.agreement else "",
         )
     return table

@@ -17,9 +17,10 @@ from coe import config, fingerprint, kinds, profile
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
 from coe.inspector import Picture
+from coe.plan import memory_scores
 from coe.profile import BoardProfile, KindProfile, Profile
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.confirm import confirm
+from coe.profiler.confirm import Ground, confirm, without_weights
 from coe.profiler.measure import measure, with_weights
 from coe.profiler.together import together
 from coe.profiler.tune import Tuner
@@ -28,9 +29,14 @@ from coe.rules import Rules
 from coe.sim.workload import synthetic
 from coe.store import Store
 
-_CONFIRM_S = 2.0
 SAMPLE_REQUESTS = 600
 """How many images a simulated sample run has."""
+_CONFIRM_S = 2.0
+"""So many seconds of images are confirmed with: on a fast board more of them, as short runs tell nothing."""
+_AROUND_S = 4.0
+"""What a kind takes about beside its batches: weights, loads, memory."""
+_CHOOSING_S = 5.0
+_CONFIRMING_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,29 @@ QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a calibration tells what it does: sentences, and the step that begins of so many."""
+    """Where a calibration tells what it does: sentences, and the step that it is in with how much of all is done."""
 
     say: Callable[[str], None]
-    step: Callable[[str, int, int], None]
+    step: Callable[[str, float, float], None]
+
+
+class _Steps:
+    """Steps whose lengths are known roughly, in seconds; what is done of one adds to those before it."""
+
+    def __init__(self, step: Callable[[str, float, float], None], lengths_s: Sequence[tuple[str, float]]) -> None:
+        self._step, self._total_s, self._before_s = step, sum(length for _, length in lengths_s), 0.0
+        self._coming = iter(lengths_s)
+        self._what, self._length_s = "", 0.0
+
+    def begin(self) -> None:
+        """Go on to the next step."""
+        self._before_s += self._length_s
+        self._what, self._length_s = next(self._coming)
+        self.part(0.0)
+
+    def part(self, done: float) -> None:
+        """Note how much of this step is done, 0 to 1."""
+        self._step(self._what, self._before_s + min(1.0, done) * self._length_s, self._total_s)
 
 
 def calibrate(
@@ -64,10 +89,12 @@ def calibrate(
     effort: Effort,
     progress: Progress,
     faithful: int | None = None,
+    on_machine: bool = False,
 ) -> Profile:
     """Return the profile at `place` with this board calibrated; it is written there, whole, at the end.
 
     `pictures` are sample images, generated ones if there are none. `faithful` is the seed of the paper's random choice.
+    Sample runs are simulated, or take place `on_machine`, each with `effort.confirm_images` images.
     A board whose weights are not in the store is measured with random ones, and its choice is not confirmed. Raises
     ConfigError, naming the least memory, if one expert with one image does not fit.
     """
@@ -76,25 +103,36 @@ def calibrate(
     samples = _samples(board)
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads_of = sorted({cores // number for number in counts}, reverse=True)
-    ways = len(samples) * (len(threads_of) + (2 if effort.other_ways else 0))
-    steps = iter(range(ways + 2))
+    others = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
+    one_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
+    steps = _Steps(
+        progress.step,
+        [
+            *((f"{kind}, {threads} thread(s)", one_s) for threads in threads_of for kind in samples),
+            *((f"{kind}, {backend} {precision}", other_s) for kind in samples for backend, precision in others),
+            ("choosing executors and memory", _CHOOSING_S),
+            ("confirming the choice on the machine", _CONFIRMING_S),
+        ],
+    )
     paths = [Path(picture.image) for picture in pictures if isinstance(picture.image, str | Path)]
     for threads in threads_of:
         for sample in samples.values():
-            progress.step(f"{sample.kind}, {threads} thread(s)", next(steps), ways + 2)
+            steps.begin()
             if known.kind(sample.kind, "cpu", threads) is None:
-                found = _measure(sample, store, threads, effort.kind_s, paths, progress.say)
+                found = _measure(sample, store, threads, effort.kind_s, paths, progress.say, steps.part)
                 known = _with_kind(known, found, place)
         known = _with_scaling(known, board, store, threads, cores, samples, place)
-    for sample in samples.values() if effort.other_ways else ():
-        for backend, precision in (("torch", "bf16"), ("onnxruntime", "fp32")):
-            progress.step(f"{sample.kind}, {backend} {precision}", next(steps), ways + 2)
+    for sample in samples.values():
+        for backend, precision in others:
+            steps.begin()
             try:
-                found = _measure(sample, store, cores, effort.kind_s / 2, paths, progress.say, backend, precision)
+                found = _measure(
+                    sample, store, cores, effort.kind_s / 2, paths, progress.say, steps.part, backend, precision
+                )
                 known = _with_kind(known, found, place)
             except CannotMeasure as error:
                 progress.say(str(error))
-    progress.step("choosing executors and memory", ways, ways + 2)
+    steps.begin()
     file_bytes = _file_bytes(board, store, known)
     tuner = Tuner(
         board=board,
@@ -105,9 +143,10 @@ def calibrate(
         scaling_at=lambda threads: known.scaling.get("cpu", {}).get(threads, ()),
         sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
         faithful=None if faithful is None else Random(faithful),
+        on_machine=_on_machine(board, store, known, memory_bytes, pictures, effort) if on_machine else None,
     )
     choices = tuner.choose()
-    progress.step("confirming the choice on the machine", ways + 1, ways + 2)
+    steps.begin()
     confirmed = confirm(
         board,
         store,
@@ -115,17 +154,17 @@ def calibrate(
         choices,
         memory_bytes=memory_bytes,
         pictures=pictures,
-        # On a fast board more of them: runs of half a second tell nothing.
-        images=min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].images_per_s))),
+        images=min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s))),
         say=progress.say,
+        tick=steps.part,
     )
     found_board = BoardProfile(
         board=board.board,
         digest=board.digest,
         memory_bytes=memory_bytes,
         strategy=config.STRATEGY,
-        usage=usage(board, confirmed.seen),
-        windows=next(c for c in choices if c.executors == confirmed.chosen.executors).windows,
+        usage=usage(board, confirmed.seen, memory_scores(file_bytes)),
+        windows=next(c for c in choices if c.chosen.executors == confirmed.chosen.executors).windows,
         executors=choices[0].points,
         chosen=confirmed.chosen,
     )
@@ -133,6 +172,23 @@ def calibrate(
     profile.save(done, place)
     _partial(place).unlink(missing_ok=True)
     return done
+
+
+def _on_machine(
+    board: Rules, store: Store, known: Profile, memory_bytes: int, pictures: Sequence[Picture], effort: Effort
+) -> Callable[[int, int, int], float]:
+    """Return what runs a sample with so many executors, threads of each and bytes of a pool for batches."""
+    if missing := without_weights(board, store):
+        raise ConfigError(
+            f"nothing can run on the machine: {len(missing)} of {len(board.experts)} experts have no weights; "
+            "train or import them, or leave --on-machine out"
+        )
+    ground = Ground(board, store, known, memory_bytes, pictures, effort.confirm_images)
+
+    def images_per_s(number: int, threads: int, workspace: int) -> float:
+        return ground.run({"cpu": number}, {"cpu": threads}, {"cpu": workspace}).row.images_per_s
+
+    return images_per_s
 
 
 def _partial(place: Path) -> Path:
@@ -178,6 +234,7 @@ def _measure(
     limit_s: float,
     images: Sequence[Path],
     say: Callable[[str], None],
+    tick: Callable[[float], None],
     backend: str = "torch",
     precision: str = "fp32",
 ) -> KindProfile:
@@ -190,6 +247,7 @@ def _measure(
         images=images,
         limit_s=limit_s,
         say=say,
+        tick=tick,
         backend=backend,  # type: ignore[arg-type]
         precision=precision,  # type: ignore[arg-type]
     )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from coe import config
+from coe.benchmark.configurations import casual, in_turn, pinned
 from coe.benchmark.engine import Measured, measured_run
 from coe.benchmark.recorded import recorded
 from coe.benchmark.synthetic import synthetic_pictures
+from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector import Picture
-from coe.profile import BoardProfile, Chosen, Profile
-from coe.profiler.tune import CASUAL, Choice
+from coe.profile import Chosen, Profile
+from coe.profiler.tune import Choice
 from coe.rules import Rules
 from coe.store import MANIFEST, Store
 
@@ -35,6 +37,46 @@ class Confirmed:
     seen: Seen | None
 
 
+class Ground:
+    """The machine as a place for sample runs of a board: the same images, over and over, with configurations."""
+
+    def __init__(
+        self, board: Rules, store: Store, known: Profile, memory_bytes: int, pictures: Sequence[Picture], images: int
+    ) -> None:
+        self.board, self.store, self.known, self.memory_bytes = board, store, known, memory_bytes
+        given = list(pictures) or synthetic_pictures(board.path, images, seed=0)
+        self._shown = [given[index % len(given)] for index in range(images)]
+
+    def run(self, executors: dict[str, int], threads: dict[str, int], workspace_bytes: dict[str, int]) -> Measured:
+        """Run the images through a new line of this configuration."""
+        one = Chosen(
+            executors=executors,
+            threads=threads,
+            workspace_bytes=workspace_bytes,
+            loaded_experts=0,
+            images_per_s=0.0,
+            casual_images_per_s=0.0,
+            reasons=(),
+        )
+        return measured_run(
+            self.board.path,
+            self.store,
+            self._shown,
+            memory_bytes=self.memory_bytes,
+            executors=None,
+            strategy=config.STRATEGY,
+            task=self.board.board,
+            order="sample",
+            profile=pinned(self.known, self.board, self.memory_bytes, one),
+            as_a_line=True,
+        )
+
+
+def without_weights(board: Rules, store: Store) -> list[str]:
+    """Return the experts of a board that are not in the store."""
+    return [e.id for e in board.experts.values() if not (store.folder(e.weights) / MANIFEST).exists()]
+
+
 def confirm(
     board: Rules,
     store: Store,
@@ -45,101 +87,57 @@ def confirm(
     pictures: Sequence[Picture],
     images: int,
     say: Callable[[str], None],
+    tick: Callable[[float], None] = lambda done: None,
 ) -> Confirmed:
     """Measure choices, the best first, and the casual split (one executor, a quarter for batches) on the same images.
 
     The first is kept unless another is faster by more than `WORSE`. Nothing is run if an expert has no weights; the
     simulated throughputs stand then, and a reason says so.
     """
-    candidates = [_chosen(choice) for choice in choices]
-    missing = [e.id for e in board.experts.values() if not (store.folder(e.weights) / MANIFEST).exists()]
-    if missing:
+    candidates = [choice.chosen for choice in choices]
+    if missing := without_weights(board, store):
         why = f"not confirmed on the machine: {len(missing)} of {len(board.experts)} experts have no weights"
         say(why)
         return Confirmed(candidates[0].model_copy(update={"reasons": (*candidates[0].reasons, why)}), None)
-    given = list(pictures) or synthetic_pictures(board.path, images, seed=0)
-    shown = [given[index % len(given)] for index in range(images)]
-    candidates.append(_casual(candidates[0], board, store, memory_bytes))
+    ground = Ground(board, store, known, memory_bytes, pictures, images)
+    candidates.append(casual(board, store, memory_bytes))
+    began = time.monotonic()
 
-    def run(one: Chosen) -> Measured:
-        entry = BoardProfile(
-            board=board.board,
-            digest=board.digest,
-            memory_bytes=memory_bytes,
-            strategy=config.STRATEGY,
-            usage=(),
-            windows=(),
-            executors=(),
-            chosen=one,
-        )
-        return measured_run(
-            board.path,
-            store,
-            shown,
-            memory_bytes=memory_bytes,
-            executors=None,
-            strategy=config.STRATEGY,
-            task=board.board,
-            order="sample",
-            profile=known.model_copy(update={"boards": {board.board: entry}}),
-        )
+    def again(rounds: int) -> bool:
+        spent = time.monotonic() - began
+        tick(max(rounds / _MOST_RUNS, spent / _LONG_ENOUGH_S))
+        return rounds < _MOST_RUNS and spent < _LONG_ENOUGH_S
 
-    runs = _in_turn([lambda one=one: run(one) for one in candidates])  # type: ignore[misc]
+    rounds = in_turn(
+        [partial(ground.run, one.executors, one.threads, one.workspace_bytes) for one in candidates], again=again
+    )
+    runs = [max(own, key=lambda one: one.row.images_per_s) for own in rounds]
     speeds = [run.row.images_per_s for run in runs]
     best = max(range(len(speeds)), key=speeds.__getitem__)
     best = best if speeds[best] > (1 + WORSE) * speeds[0] else 0
     words = [_words(one) for one in candidates[:-1]] + ["the casual split"]
     told = ", ".join(f"{word} {speed:.1f}" for word, speed in zip(words, speeds, strict=True))
-    why = f"measured on {len(shown)} images, images/s: {told}; {words[best]} is used"
+    why = f"measured on {images} images, images/s: {told}; {words[best]} is used"
+    # Of the last run: the first ones also pay what libraries take once.
+    machine = rounds[best][-1].row.machine
+    grown = machine.rss_growth_bytes if machine else 0
+    held = (
+        f"the process grew by {format_bytes(grown)} under a budget of {format_bytes(memory_bytes)}, beside the "
+        f"{format_bytes((machine.peak_rss_bytes if machine else 0) - grown)} that it has before a line is opened"
+    )
     trace = recorded(runs[best].trace)
     seen = [(arrival.request.component, trace.findings.get(arrival.request.id, {})) for arrival in trace.arrivals]
     chosen = candidates[best].model_copy(
         update={
             "images_per_s": speeds[best],
             "casual_images_per_s": speeds[-1],
-            "sample_images": len(shown),
-            "reasons": (*candidates[best].reasons, why),
+            "sample_images": images,
+            "grown_bytes": grown,
+            "reasons": (*candidates[best].reasons, why, held),
         }
     )
     return Confirmed(chosen, seen if pictures else None)
 
 
-def _in_turn(works: Sequence[Callable[[], Measured]]) -> list[Measured]:
-    """Run things there and back until `_LONG_ENOUGH_S` have passed, and return the fastest run of each.
-
-    There and back, because the first line of a process is the slowest.
-    """
-    began, runs = time.monotonic(), [[work()] for work in works]
-    while len(runs[0]) < _MOST_RUNS and time.monotonic() - began < _LONG_ENOUGH_S:
-        order = list(zip(works, runs, strict=True))
-        for work, own in order if len(runs[0]) % 2 == 0 else reversed(order):
-            own.append(work())
-    return [max(own, key=lambda one: one.row.images_per_s) for own in runs]
-
-
 def _words(one: Chosen) -> str:
     return ",".join(f"{device}={number}" for device, number in one.executors.items())
-
-
-def _casual(beside: Chosen, board: Rules, store: Store, memory_bytes: int) -> Chosen:
-    mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
-    return beside.model_copy(
-        update={
-            "executors": {"cpu": 1},
-            "threads": {"cpu": os.cpu_count() or 1},
-            "workspace_bytes": {"cpu": int(memory_bytes * CASUAL)},
-            "loaded_experts": int(memory_bytes * (1 - CASUAL) / mean_bytes),
-        }
-    )
-
-
-def _chosen(choice: Choice) -> Chosen:
-    return Chosen(
-        executors=choice.executors,
-        threads=choice.threads,
-        workspace_bytes=choice.workspace_bytes,
-        loaded_experts=choice.loaded,
-        images_per_s=choice.images_per_s,
-        casual_images_per_s=choice.casual_images_per_s,
-        reasons=choice.reasons,
-    )

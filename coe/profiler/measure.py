@@ -112,7 +112,7 @@ def _measured(
     rounds(trial, repeats, pace)
     times = {n: typical(each) for n, each in repeats.items()}
     bound = memory(held, trial.least_image_bytes())
-    load_s = _load_s(trial, kind, say)
+    load_s, cold = _load_s(trial, kind, say)
     ready = samples(kind, way.expert, images, say)
     agreement = None if way.is_the_engines else _agreement(way, trial, ready.prepared)
     pace.tick(1.0)
@@ -132,23 +132,25 @@ def _measured(
         activation_bytes=bound.activation_bytes,
         workspace_bytes=bound.workspace_bytes,
         load_s=load_s,
+        load_cold=cold,
         decode_s=ready.decode_s,
         preprocess_s=ready.preprocess_s,
         agreement=agreement,
     )
 
 
-def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> float:
+def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> tuple[float, bool]:
+    """Return the seconds of a load, and whether that is from the disk itself."""
     warm = [trial.load_s() or 0.0 for _ in range(_LOADS)]
     cold = [found for _ in range(_LOADS) if (found := trial.load_s(cold=True)) is not None]
     if cold:
         say(f"{kind.name}: a load takes {typical(cold):.3g} s from disk, {typical(warm):.3g} s from the system's cache")
-        return typical(cold)
+        return typical(cold), True
     say(
         f"{kind.name}: a load takes {typical(warm):.3g} s, timed with the file in memory because the system keeps it "
         "there; from disk it may take longer"
     )
-    return typical(warm)
+    return typical(warm), False
 
 
 def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:

@@ -273,27 +273,3 @@ def search_executors(
     if not chosen:
         raise ConfigError(_NOTHING_FITS)
     return ExecutorSearch(tuple(points), chosen, "; ".join(reasons))
-
-
-def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
-    """Return the footprint of each expert as its memory score (paper section 4.5): 1 is the mean of the board.
-
-    The paper says that footprints are normalised, not by what. By the mean, a budget given as a score reads as a
-    number of experts, which is what the windows count; by the smallest it would not.
-    """
-    mean = _mean_bytes(bytes_by_expert)
-    return {expert: size / mean for expert, size in bytes_by_expert.items()}
-
-
-def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
-    """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
-    if not (math.isfinite(score) and score > 0):
-        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is what the mean expert of the board takes")
-    return round(score * _mean_bytes(bytes_by_expert))
-
-
-def _mean_bytes(bytes_by_expert: Mapping[str, int]) -> float:
-    total = sum(bytes_by_expert.values())
-    if total <= 0:
-        raise ValueError("experts without weights have no memory scores")
-    return total / len(bytes_by_expert)

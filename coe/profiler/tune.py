@@ -11,35 +11,28 @@ from random import Random
 
 from coe import config
 from coe.assembly import profiled_cost
+from coe.benchmark.configurations import CASUAL
 from coe.benchmark.simulated import ENTRIES, run_plan
 from coe.config import format_bytes
 from coe.costs import CostTable
 from coe.errors import ConfigError
-from coe.plan import Plan, plan, workspace_bytes
-from coe.profile import ExecutorsPoint, KindProfile, WindowPoint
+from coe.plan import Plan, inbox_bytes, plan, workspace_bytes
+from coe.profile import Chosen, ExecutorsPoint, KindProfile, WindowPoint
 from coe.profiler.search import search_executors, search_memory
 from coe.rules import Rules
 from coe.sim.workload import Workload
 
 SMALL = 0.25
 """A largest useful batch that takes no more than this share of a pool is set aside, and nothing is searched."""
-CASUAL = 0.25
-"""What the paper's casual configuration leaves to batches (section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A configuration and how it was found; `loaded` is the number of mean experts that memory then holds."""
+    """A configuration and the samples by which it was found: of memory, and of executors."""
 
-    executors: dict[str, int]
-    threads: dict[str, int]
-    workspace_bytes: dict[str, int]
-    images_per_s: float
-    casual_images_per_s: float
-    loaded: int
+    chosen: Chosen
     windows: tuple[WindowPoint, ...] = ()
     points: tuple[ExecutorsPoint, ...] = ()
-    reasons: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -47,8 +40,9 @@ class Tuner:
     """Searches for one board under one budget.
 
     `kinds_at(threads)` gives the measured kinds for executors of so many threads, `scaling_at(threads)` how fast 1, 2,
-    ... of them are together. `sample` is what is run, all at once; `faithful` draws the number of experts in the last
-    window, as the paper does.
+    ... of them are together. `sample` is what is simulated, all at once, unless `on_machine` runs something on the
+    machine: given executors, threads and bytes of a pool for batches it returns images a second. `faithful` draws the
+    number of experts in the last window, as the paper does.
     """
 
     board: Rules
@@ -59,7 +53,7 @@ class Tuner:
     scaling_at: Callable[[int], tuple[float, ...]]
     sample: Workload
     faithful: Random | None = None
-    tick: Callable[[], None] = lambda: None
+    on_machine: Callable[[int, int, int], float] | None = None
     _best: dict[int, Choice] = field(default_factory=dict)
 
     def choose(self) -> list[Choice]:
@@ -74,11 +68,19 @@ class Tuner:
                 executors=point.executors,
                 threads={"cpu": self._threads(point.executors["cpu"])},
                 images_per_s=point.images_per_s,
+                measured=self.on_machine is not None,
             )
             for point in found.points
         )
-        ranked = sorted(self._best.values(), key=lambda choice: choice.executors["cpu"] != number)
-        return [replace(choice, points=points, reasons=(found.reason, *choice.reasons)) for choice in ranked]
+        ranked = sorted(self._best.values(), key=lambda choice: choice.chosen.executors["cpu"] != number)
+        return [
+            replace(
+                choice,
+                points=points,
+                chosen=choice.chosen.model_copy(update={"reasons": (found.reason, *choice.chosen.reasons)}),
+            )
+            for choice in ranked
+        ]
 
     def costs(self, threads: int) -> CostTable:
         """Return what the board's experts cost an executor of so many threads.
@@ -105,23 +107,29 @@ class Tuner:
             if number == 1:
                 raise
             return None
-        return self._best[number].images_per_s
+        return self._best[number].chosen.images_per_s
 
     def _split(self, number: int) -> Choice:
         threads = self._threads(number)
         costs, experts = self.costs(threads), list(self.board.experts)
-        pool_bytes = self.memory_bytes // number
-        # Also finds out whether the largest expert fits at all.
+        pool_bytes = self._pool_bytes(number)
+        # Finds out whether the largest expert fits at all.
+        self._plan(number, costs, None)
         useful = workspace_bytes("cpu", pool_bytes, experts, costs, max(self._useful(costs), 1))
-        plan({"cpu": number}, self.memory_bytes, experts, costs)
         casual = self._run(number, threads, costs, int(pool_bytes * CASUAL))
         mean_bytes = sum(costs("cpu", expert).weights_bytes for expert in experts) / len(experts)
 
         def choice(workspace: int, speed: float, reason: str, windows: tuple[WindowPoint, ...] = ()) -> Choice:
-            loaded = int(number * (pool_bytes - workspace) / mean_bytes)
-            return Choice(
-                {"cpu": number}, {"cpu": threads}, {"cpu": workspace}, speed, casual, loaded, windows, (), (reason,)
+            made = Chosen(
+                executors={"cpu": number},
+                threads={"cpu": threads},
+                workspace_bytes={"cpu": workspace},
+                loaded_experts=int(number * (pool_bytes - workspace) / mean_bytes),
+                images_per_s=speed,
+                casual_images_per_s=casual,
+                reasons=(reason,),
             )
+            return Choice(made, windows)
 
         if self._useful(costs) <= SMALL * pool_bytes and self.faithful is None:
             reason = (
@@ -131,12 +139,21 @@ class Tuner:
             return choice(useful, self._run(number, threads, costs, useful), reason)
         found = search_memory(
             lambda loaded: self._loaded(number, threads, costs, loaded * mean_bytes),
-            max(1, min(len(experts), int(self.memory_bytes / mean_bytes))),
+            max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),
             faithful=self.faithful,
         )
         workspace = pool_bytes - int(found.chosen * mean_bytes / number)
         speed = max(point.images_per_s for point in found.points if found.chosen == point.upper)
-        return choice(workspace, speed, found.reason, found.points)
+        windows = tuple(point.model_copy(update={"measured": self.on_machine is not None}) for point in found.points)
+        return choice(workspace, speed, found.reason, windows)
+
+    def _pool_bytes(self, number: int) -> int:
+        return (self.memory_bytes - inbox_bytes(self.memory_bytes)) // number
+
+    def _plan(self, number: int, costs: CostTable, workspace: int | None) -> Plan:
+        wanted = {} if workspace is None else {"cpu": workspace}
+        images = inbox_bytes(self.memory_bytes)
+        return plan({"cpu": number}, self.memory_bytes, self.board.experts, costs, wanted, images_bytes=images)
 
     def _useful(self, costs: CostTable) -> int:
         own = [costs("cpu", expert) for expert in self.board.experts]
@@ -144,17 +161,16 @@ class Tuner:
 
     def _loaded(self, number: int, threads: int, costs: CostTable, weights_bytes: float) -> float | None:
         """Return the throughput with so many bytes for experts; None if that leaves too little for one image."""
-        pool_bytes = self.memory_bytes // number
+        pool_bytes = self._pool_bytes(number)
         wanted = pool_bytes - int(weights_bytes / number)
         if wanted < 1 or workspace_bytes("cpu", pool_bytes, list(self.board.experts), costs, wanted) != wanted:
             return None
         return self._run(number, threads, costs, wanted)
 
     def _run(self, number: int, threads: int, costs: CostTable, workspace: int) -> float:
-        made: Plan = plan({"cpu": number}, self.memory_bytes, self.board.experts, costs, {"cpu": workspace})
+        if self.on_machine is not None:
+            return self.on_machine(number, threads, workspace)
+        made = self._plan(number, costs, workspace)
         scaling = {"cpu": self.scaling_at(threads)}
-        row = run_plan(
-            self.sample, costs, made, ENTRIES[config.STRATEGY], scaling, device="this machine", bounded=False
-        )
-        self.tick()
-        return row.images_per_s
+        entry = ENTRIES[config.STRATEGY]
+        return run_plan(self.sample, costs, made, entry, scaling, device="this machine", bounded=False).images_per_s

@@ -28,12 +28,15 @@ class Difference:
     p_value: float
 
 
-def usage(board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None) -> tuple[UsageRow, ...]:
+def usage(
+    board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None, scores: Mapping[str, float] | None = None
+) -> tuple[UsageRow, ...]:
     """Return the usage of a board's experts by falling probability by the rules; ties by name.
 
     `seen` holds for each inspected sample image its component and what each expert that ran said. An image needs the
     experts that the routing asks for, whether they could answer or not; findings that it never asks for count
-    nothing. Without images, or None, `by_images` is None. Raises RulesError for a component that the board has not.
+    nothing. Without images, or None, `by_images` is None. `scores` are memory scores by expert. Raises RulesError for a
+    component that the board has not.
     """
     needed, images = Counter[str](), 0
     for component, findings in seen or ():
@@ -46,6 +49,7 @@ def usage(board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None
             # Sums of shares may pass 1 by the last digit.
             by_rules=min(1.0, probability(expert)),
             by_images=needed[expert] / images if images else None,
+            memory_score=(scores or {}).get(expert, 1.0),
         )
         for expert in board.graph.by_probability
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from coe import config, profile
 from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
-from coe.cli import profile as command
+from coe.cli import bench as bench_command
+from coe.cli import profile as profile_command
 from coe.inspector import Inspector
 from coe.profiler import calibrate, confirm
 
@@ -19,11 +22,11 @@ def quickly(monkeypatch) -> None:
     monkeypatch.setattr(calibrate, "QUICK", calibrate.Effort(kind_s=0.3, other_ways=False, confirm_images=8))
     monkeypatch.setattr(calibrate, "SAMPLE_REQUESTS", 60)
     monkeypatch.setattr(calibrate, "_CONFIRM_S", 0.0)
-    monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 0.0)
+    monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
 
 
-def run(monkeypatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["coe-profile", *arguments])
+def run(monkeypatch, *arguments: str, command: ModuleType = profile_command) -> int:
+    monkeypatch.setattr(sys, "argv", ["coe", *arguments])
     with pytest.raises(SystemExit) as ended:
         command.main()
     return int(ended.value.code or 0)
@@ -65,7 +68,41 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, tmp_path,
     assert {pool.workspace_bytes for pool in plan.pools} == set(chosen.workspace_bytes.values())
 
     assert run(monkeypatch, "--show") == 0
-    assert f"board {name}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"board {name}" in shown
+    assert "memory score" in shown
+    assert "the process grew by" in shown
+
+    # What the bench calls by name is what was chosen, beside the casual split, on the same images.
+    rows = tmp_path / "rows.json"
+    names = "coserve-casual,coserve-profile"
+    synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
+    bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
+    assert run(monkeypatch, *bench_run, command=bench_command) == 0
+    casual, tuned = json.loads(rows.read_text())
+    assert (casual["strategy"], tuned["strategy"]) == ("coserve-casual", "coserve-profile")
+    assert casual["device"] == "cpu=1"
+    assert tuned["device"] == f"cpu={chosen.executors['cpu']}"
+    assert casual["budget_bytes"] == tuned["budget_bytes"] == 150_000_000
+    assert run(monkeypatch, *bench_run, "--memory", "149MB", command=bench_command) == 2
+    assert "was profiled under 143.1 MiB, not 142.1 MiB" in capsys.readouterr().err
+
+
+def test_sample_runs_may_take_place_on_the_machine(bench, tmp_path, monkeypatch, capsys) -> None:
+    board, store = bench
+    place = tmp_path / "profile.json"
+    arguments = ("--board", str(board), "--memory", "150MB", "--quick", "--on-machine", "--out", str(place))
+    assert run(monkeypatch, *arguments, "--store", str(store)) == 0
+    (known,) = profile.load(place).boards.values()
+    assert known.executors
+    assert all(point.measured for point in known.executors)
+    said = capsys.readouterr().err
+    percents = [int(line.partition("%")[0]) for line in said.splitlines() if line.strip()[:1].isdigit() and "%" in line]
+    assert percents[0] == 0
+    assert percents == sorted(set(percents))
+    assert percents[-1] < 100
+    assert run(monkeypatch, *arguments, "--store", str(tmp_path / "empty")) == 2
+    assert "nothing can run on the machine: 4 of 4 experts have no weights" in capsys.readouterr().err
 
 
 def test_an_interrupted_calibration_goes_on_where_it_was(bench, tmp_path, monkeypatch, capsys) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coe.config import parse_bytes
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError
-from coe.plan import ExecutorSpec, PoolSpec, plan
+from coe.plan import ExecutorSpec, PoolSpec, inbox_bytes, memory_scores, plan, score_bytes
 
 MIB = 1 << 20
 
@@ -73,3 +73,71 @@ def test_the_advice_is_enough_when_it_is_followed(weights: int, activation: int,
 def test_an_expert_that_was_never_measured_is_named() -> None:
     with pytest.raises(ConfigError, match="no cost is known for expert 'b' on device 'cpu'"):
         plan({"cpu": 1}, MIB, ["b"], table(a=cost(1)))
+
+
+# Memory scores
+
+
+def test_a_score_is_a_footprint_in_experts() -> None:
+    scores = memory_scores({"small": 100, "large": 300})
+    assert scores == {"small": 0.5, "large": 1.5}
+    assert score_bytes(1.5, {"small": 100, "large": 300}) == 300
+
+
+@given(st.dictionaries(st.text(), st.integers(1, 1 << 40), min_size=1))
+def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, int]) -> None:
+    scores = memory_scores(sizes)
+    assert sum(scores.values()) == pytest.approx(len(sizes))
+    assert all(score_bytes(scores[expert], sizes) == pytest.approx(sizes[expert], abs=1) for expert in sizes)
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_score_that_holds_nothing_is_refused(score: float) -> None:
+    with pytest.raises(ConfigError, match="memory score"):
+        score_bytes(score, {"a": 1})
+
+
+def test_experts_without_weights_have_no_score() -> None:
+    with pytest.raises(ValueError, match="without weights"):
+        memory_scores({})
+
+
+def test_a_score_says_what_pools_hold_and_batches_have_the_rest() -> None:
+    costs = table(small=cost(5), large=cost(15))
+    made = plan({"cpu": 2}, 100 * MIB, ["small", "large"], costs, loaded=6)
+    assert [pool.workspace_bytes for pool in made.pools] == [20 * MIB] * 2
+
+
+@pytest.mark.parametrize("loaded", [1.0, 9.9, 40.0])
+def test_a_score_that_does_not_fit_is_refused_with_those_that_do(loaded: float) -> None:
+    with pytest.raises(ConfigError, match=r"loaded experts are not possible .* give 3 to 9.8$"):
+        plan({"cpu": 2}, 100 * MIB, ["small", "large"], table(small=cost(5), large=cost(15)), loaded=loaded)
+
+
+@pytest.mark.parametrize("loaded", [3.0, 9.8])
+def test_the_scores_that_an_error_gives_are_possible(loaded: float) -> None:
+    plan({"cpu": 2}, 100 * MIB, ["small", "large"], table(small=cost(5), large=cost(15)), loaded=loaded)
+
+
+# Images under way
+
+
+def test_images_under_way_have_an_eighth_of_a_small_memory_and_never_more_than_their_limit() -> None:
+    assert inbox_bytes(800 * MIB) == 100 * MIB
+    assert inbox_bytes(64 << 30) == 512 * MIB
+
+
+def test_pools_share_what_images_leave() -> None:
+    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), images_bytes=inbox_bytes(80 * MIB))
+    assert [pool.capacity_bytes for pool in made.pools] == [35 * MIB] * 2
+
+
+@given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))
+def test_the_memory_that_an_error_gives_is_enough_with_images_too(
+    executors: int, weights: int, activation: int
+) -> None:
+    costs, numbers = table(a=cost(weights, activation)), {"cpu": executors}
+    with pytest.raises(ConfigError, match="give at least") as caught:
+        plan(numbers, 2 * MIB, ["a"], costs, images_bytes=inbox_bytes(2 * MIB))
+    least = parse_bytes(re.search(r"give at least (\w+)", str(caught.value))[1])
+    plan(numbers, least, ["a"], costs, images_bytes=inbox_bytes(least))

@@ -14,8 +14,6 @@ from coe.profiler.search import (
     FIRST,
     GAIN,
     MemorySearch,
-    memory_scores,
-    score_bytes,
     search_executors,
     search_memory,
     trend,
@@ -263,33 +261,6 @@ def test_the_chosen_executors_are_the_last_that_rose(rising: list[float]) -> Non
     chosen = search.chosen["c"]
     assert all(after > before * (1 + GAIN) for before, after in pairwise(rising[:chosen]))
     assert chosen == len(rising) or rising[chosen] <= rising[chosen - 1] * (1 + GAIN)
-
-
-# Memory scores
-
-
-def test_a_score_is_a_footprint_in_experts() -> None:
-    scores = memory_scores({"small": 100, "large": 300})
-    assert scores == {"small": 0.5, "large": 1.5}
-    assert score_bytes(1.5, {"small": 100, "large": 300}) == 300
-
-
-@given(st.dictionaries(st.text(), st.integers(1, 1 << 40), min_size=1))
-def test_the_scores_of_a_board_add_up_to_its_number_of_experts(sizes: dict[str, int]) -> None:
-    scores = memory_scores(sizes)
-    assert sum(scores.values()) == pytest.approx(len(sizes))
-    assert all(score_bytes(scores[expert], sizes) == pytest.approx(sizes[expert], abs=1) for expert in sizes)
-
-
-@pytest.mark.parametrize("score", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_score_that_holds_nothing_is_refused(score: float) -> None:
-    with pytest.raises(ConfigError, match="memory score"):
-        score_bytes(score, {"a": 1})
-
-
-def test_experts_without_weights_have_no_score() -> None:
-    with pytest.raises(ValueError, match="without weights"):
-        memory_scores({})
 
 
 def test_the_line_needs_two_points_by_default() -> None:

@@ -55,25 +55,26 @@ def tuner(board: Rules, memory_bytes: int, *, scaling: tuple[float, ...] = (1.0,
 def test_a_small_useful_batch_is_set_aside_and_nothing_is_searched(board: Rules) -> None:
     choice = tuner(board, 100 * MB).choose()[0]
     assert choice.windows == ()
-    assert choice.workspace_bytes == {"cpu": 4 * MB}
-    assert choice.loaded == 9
-    assert "limited computing power" in " ".join(choice.reasons)
-    assert choice.images_per_s >= choice.casual_images_per_s
+    assert choice.chosen.workspace_bytes == {"cpu": 4 * MB}
+    # Of 100 MB images under way have an eighth.
+    assert choice.chosen.loaded_experts == 8
+    assert "limited computing power" in " ".join(choice.chosen.reasons)
+    assert choice.chosen.images_per_s >= choice.chosen.casual_images_per_s
 
 
 def test_a_large_useful_batch_is_weighed_against_experts(board: Rules) -> None:
     choice = tuner(board, 200 * MB, activation=10 * MB, max_batch=16).choose()[0]
     assert choice.windows
-    assert choice.images_per_s == max(point.images_per_s for point in choice.windows)
-    assert 1 <= choice.loaded <= 20
-    assert choice.images_per_s >= choice.casual_images_per_s * 0.99
+    assert choice.chosen.images_per_s == max(point.images_per_s for point in choice.windows)
+    assert 1 <= choice.chosen.loaded_experts <= 20
+    assert choice.chosen.images_per_s >= choice.chosen.casual_images_per_s * 0.99
 
 
 def test_executors_are_added_while_they_help(board: Rules) -> None:
     helped = tuner(board, 200 * MB, scaling=(1.0, 2.0)).choose()[0]
-    assert (helped.executors, helped.threads) == ({"cpu": 2}, {"cpu": 1})
+    assert (helped.chosen.executors, helped.chosen.threads) == ({"cpu": 2}, {"cpu": 1})
     alone = tuner(board, 200 * MB, scaling=(1.0, 1.0)).choose()[0]
-    assert (alone.executors, alone.threads) == ({"cpu": 1}, {"cpu": 2})
+    assert (alone.chosen.executors, alone.chosen.threads) == ({"cpu": 1}, {"cpu": 2})
     assert [point.executors for point in alone.points] == [{"cpu": 1}, {"cpu": 2}]
 
 

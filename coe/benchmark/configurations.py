@@ -1,0 +1,76 @@
+"""Configurations of a box for measured runs: the paper's casual one, and what `coe-profile` chose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from coe import config
+from coe.errors import ConfigError
+from coe.plan import inbox_bytes
+from coe.profile import BoardProfile, Chosen, Profile
+from coe.rules import Rules
+from coe.store import Store
+
+CASUAL = 0.25
+"""What the paper's casual configuration leaves to batches (section 5.2)."""
+
+T = TypeVar("T")
+
+
+def casual(board: Rules, store: Store, memory_bytes: int) -> Chosen:
+    """Return the configuration of somebody who does not calibrate: one executor, a quarter of memory for batches."""
+    mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
+    pool_bytes = memory_bytes - inbox_bytes(memory_bytes)
+    return Chosen(
+        executors={"cpu": 1},
+        threads={"cpu": os.cpu_count() or 1},
+        workspace_bytes={"cpu": int(pool_bytes * CASUAL)},
+        loaded_experts=int(pool_bytes * (1 - CASUAL) / mean_bytes),
+        images_per_s=0.0,
+        casual_images_per_s=0.0,
+        reasons=("the casual split",),
+    )
+
+
+def chosen(known: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
+    """Return what a profile chose for a board; raises ConfigError if it does not know this board and memory."""
+    found = known.boards.get(board.board)
+    again = f"run coe-profile --board {board.path} first"
+    if found is None or found.digest != board.digest:
+        raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
+    if memory_bytes not in (None, found.memory_bytes):
+        raise ConfigError(
+            f"board '{board.board}' was profiled under {config.format_bytes(found.memory_bytes)}, not "
+            f"{config.format_bytes(memory_bytes or 0)}; leave --memory out, or {again}"
+        )
+    return found
+
+
+def pinned(known: Profile, board: Rules, memory_bytes: int, one: Chosen) -> Profile:
+    """Return the profile with nothing but this configuration for a board."""
+    entry = BoardProfile(
+        board=board.board,
+        digest=board.digest,
+        memory_bytes=memory_bytes,
+        strategy=config.STRATEGY,
+        usage=(),
+        windows=(),
+        executors=(),
+        chosen=one,
+    )
+    return known.model_copy(update={"boards": {board.board: entry}})
+
+
+def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:
+    """Run things there and back, as long as `again`, given the number of rounds done, says so; return each one's runs.
+
+    There and back, because the first line of a process is the slowest, and a machine may slow down as it warms.
+    """
+    runs = [[work()] for work in works]
+    while again(len(runs[0])):
+        order = list(zip(works, runs, strict=True))
+        for work, own in reversed(order) if len(runs[0]) % 2 else order:
+            own.append(work())
+    return runs
