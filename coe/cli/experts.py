@@ -16,7 +16,7 @@ from rich.table import Table
 
 from coe import config, images, kinds, rules
 from coe.cli import experts_prepare
-from coe.cli.common import Exit, StoreOption, application, complain, err, out, run
+from coe.cli.common import Exit, StoreOption, application, complain, err, out, run, wide
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
@@ -157,7 +157,7 @@ def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", s
             table.add_row(
                 id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told), ", ".join(m.variants)
             )
-    out.print(table)
+    wide(out).print(table)
 
 
 @app.command()
