@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,8 @@ def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
     return [images[place * len(images) // most] for place in range(most)]
 
 
-def generated(count: int = 2) -> list[Path | bytes]:
+@lru_cache
+def generated(count: int = 2) -> tuple[Path | bytes, ...]:
     """Return pictures of blobs and noise, JPEG and PNG in turn, each pair of a coarseness of its own."""
     rows, columns = np.mgrid[0:480, 0:640]
     encoded: list[Path | bytes] = []
@@ -56,7 +58,7 @@ def generated(count: int = 2) -> list[Path | bytes]:
         else:
             picture.save(file, "JPEG", quality=92)
         encoded.append(file.getvalue())
-    return encoded
+    return tuple(encoded)
 
 
 def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[Prepared, ...]:

@@ -14,7 +14,7 @@ from coe import kinds
 from coe.cli import experts as experts_cli
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.prepare.agreement import compare, findings
+from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
 from coe.prepare.samples import generated, samples
@@ -158,8 +158,6 @@ def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
         )
 
     expected, found = said(state), said(noisy)
-    from coe.prepare.agreement import escalate_below
-
     limit = escalate_below(expected, found)
     assert all(other.margin < limit for one, other in zip(expected, found, strict=True) if one.label != other.label)
     assert compare(expected, found, generated=True).images == len(generated(16))
