@@ -175,8 +175,7 @@ class Store:
     def changing(self, weights: str) -> Iterator[Manifest]:
         """Give an expert's manifest, and keep everybody else from changing the expert meanwhile; they wait.
 
-        Raises StoreError, and DiskFull where there is no room; then the expert is as it was after the last change that
-        went well.
+        Raises StoreError, DiskFull; then the expert is as it was after the last change that went well.
         """
         self.manifest(weights)
         try:

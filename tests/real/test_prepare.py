@@ -26,6 +26,15 @@ BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["resnet18"
 ALL = ("fp32", "bf16", "q8")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Operators of small networks wait for each other's threads longer than they calculate where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def weights(expert: Expert) -> dict[str, torch.Tensor]:
     """Random weights whose batch norms do something, as trained ones do."""
     with torch.random.fork_rng(devices=[]):
