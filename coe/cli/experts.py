@@ -14,8 +14,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, kinds, rules
-from coe.cli.common import Exit, application, complain, err, out, run
+from coe import config, images, kinds, rules
+from coe.cli import experts_prepare
+from coe.cli.common import Exit, StoreOption, application, complain, err, out, run, wide
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
@@ -29,16 +30,15 @@ app = application(
     "An expert lives in the store under BOARD/NAME, as demo/chip-resistor; "
     "the board file's expert NAME finds it there by itself."
 )
-StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
-]
 BoardOption = Annotated[
     str | None, typer.Option(help="Take kind, labels and input size from this board's rules instead of the options.")
 ]
 KindOption = Annotated[str | None, typer.Option(help="resnet18, yolov5n, onnx, ... or package.module:Class.")]
 LabelsOption = Annotated[str | None, typer.Option(help="Labels in the order of the outputs, as ok,missing,cracked.")]
 InputOption = Annotated[int | None, typer.Option("--input", help="Side of the square input in pixels.")]
+NoPrepareOption = Annotated[bool, typer.Option("--no-prepare", help="Make no blobs; see coe-experts prepare.")]
+
+app.command()(experts_prepare.prepare)
 
 
 @app.command()
@@ -55,6 +55,7 @@ def train(
     init: Annotated[str | None, typer.Option(help="Start from this expert of the store.")] = None,
     seed: int = 0,
     threads: Annotated[int, typer.Option(min=0, help="0: all cores.")] = 0,
+    no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
 ) -> None:
     """Train an expert; the best epoch by the held-out measure goes into the store.
@@ -96,6 +97,8 @@ def train(
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
     )
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
+    if not no_prepare:
+        experts_prepare.prepare_new(store, id, _samples_of(data))
 
 
 @app.command("import")
@@ -106,6 +109,7 @@ def import_(
     kind: KindOption = None,
     labels: LabelsOption = None,
     input_size: InputOption = None,
+    no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
 ) -> None:
     """Bring weights from elsewhere into the store. Pickles are opened here alone, and nothing in them is run.
@@ -134,6 +138,8 @@ def import_(
     else:
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
+    if not no_prepare:
+        experts_prepare.prepare_new(store, id)
 
 
 @app.command("list")
@@ -141,15 +147,17 @@ def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", s
     """List the experts of the store."""
     shelf = Store(store)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("expert", "kind", "input", "labels", "size", "held out"):
+    for heading in ("expert", "kind", "input", "labels", "size", "held out", "prepared"):
         table.add_column(heading, justify="right" if heading in ("input", "size") else "left")
     for id in shelf.ids():
         if not board or id.startswith(f"{board}/"):
             m = shelf.manifest(id)
             size = config.format_bytes(m.bytes)
             told = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
-            table.add_row(id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told))
-    out.print(table)
+            table.add_row(
+                id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told), ", ".join(m.variants)
+            )
+    wide(out).print(table)
 
 
 @app.command()
@@ -250,6 +258,13 @@ def _labels_of(data: Path) -> str:
 
     names = (yaml.safe_load(data.read_text(encoding="utf-8")) or {}).get("names", [])
     return ",".join(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else ",".join(map(str, names))
+
+
+def _samples_of(data: Path) -> list[Path]:
+    """Return the images of a data set, those held out where they lie in a folder of their own."""
+    root = data if data.is_dir() else data.parent
+    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in images.EXTENSIONS)
+    return [path for path in found if "val" in path.relative_to(root).parts] or found
 
 
 def _random_state(expert: Expert, seed: int) -> dict[str, torch.Tensor]:

@@ -1,0 +1,149 @@
+"""`coe-experts prepare`: blobs out of weights, in each variant, and how far each of them is to be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from coe import images, rules
+from coe.blob_format import Variant
+from coe.cli.common import Exit, StoreOption, complain, err, out, wide
+from coe.errors import CoeError, ConfigError, StoreError, did_you_mean
+from coe.files import DiskFull
+from coe.prepare.prepare import Outcome, Preparer
+from coe.rules import Rules
+from coe.store import Store
+
+KNOWN: tuple[Variant, ...] = get_args(Variant)
+USUAL = "fp32,bf16,q8"
+
+
+def prepare(
+    ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all that lack a variant.")] = None,
+    board: Annotated[
+        str | None, typer.Option(help="Only this board's; its rules say which images an expert sees.")
+    ] = None,
+    variants: Annotated[str, typer.Option(help=f"Of {', '.join(KNOWN)}.")] = USUAL,
+    images_at: Annotated[
+        Path | None,
+        typer.Option("--images", help="Sample images to measure agreement on. Without any, some are generated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Also what is prepared already.")] = False,
+    store: StoreOption = None,
+) -> None:
+    """Prepare experts: fold batch norms, lay weights out as blobs, measure how far each variant agrees.
+
+    The weights file stays as it is; blobs lie beside it. Exit status 1 if an expert could not be prepared, 4 if there
+    is no room for more.
+
+    Example: coe-experts prepare --board demo --images build/demo/images
+    """
+    shelf = Store(store)
+    wanted = parse(variants)
+    known = rules.load(board) if board else None
+    pictures = _Pictures(images_at, known)
+    preparer = Preparer(shelf, wanted, force=force)
+    have = shelf.ids()
+    places = {expert.weights for expert in known.experts.values()} if known else set(have)
+    lacking = {id: preparer.lacks(id) for id in have}
+    chosen = ids or [id for id in have if id in places and lacking[id]]
+    if not have or (known and not ids and not places & set(have)):
+        raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if known else ''}")
+    if not chosen:
+        out.print("every expert is prepared already; --force does it again")
+        return
+    raise typer.Exit(work(preparer, chosen, pictures))
+
+
+def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = ()) -> None:
+    """Prepare an expert that has just come into the store, as a part of bringing it there; exits as `prepare` does."""
+    status = work(Preparer(Store(store), parse(USUAL)), [id], _Pictures(None, None, samples))
+    if status is not Exit.OK:
+        raise typer.Exit(status)
+
+
+def parse(text: str) -> tuple[Variant, ...]:
+    """Read a list of variants; raises ConfigError for a word that is none."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in KNOWN:
+            raise ConfigError(f"'{word}' is not a variant{did_you_mean(word, KNOWN)}")
+    found = tuple(variant for variant in KNOWN if variant in words)
+    if not found:
+        raise ConfigError(f"which variants? known: {', '.join(KNOWN)}")
+    return found
+
+
+class _Pictures:
+    """Sample images by expert: by component where the rules are known, else a folder of the expert's name, else all."""
+
+    def __init__(self, folder: Path | None, board: Rules | None, all_of_them: Sequence[Path] = ()) -> None:
+        self._by_name: dict[str, list[Path]] = {}
+        self._all = list(all_of_them)
+        if folder is None:
+            return
+        items, _ = images.find(folder, board.components if board else ())
+        self._all = [item.path for item in items]
+        for item in items:
+            self._by_name.setdefault(item.path.parent.name, []).append(item.path)
+        for expert in board.experts.values() if board else ():
+            seen = [item.path for item in items if board and expert.id in board.router.order(item.component)]
+            self._by_name[expert.weights] = seen
+
+    def of(self, id: str) -> list[Path]:
+        """Return the images of an expert."""
+        return self._by_name.get(id) or self._by_name.get(id.rpartition("/")[2]) or self._all
+
+
+def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
+    """Prepare experts one by one, and show what became of them; an error of one does not stop the others."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below"):
+        table.add_column(name, justify="left" if name in ("expert", "variant") else "right")
+    failed = 0
+    columns = (TextColumn("[bold]preparing[/] {task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
+    try:
+        with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
+            task = bar.add_task("", total=len(ids), expert="")
+            for id in ids:
+                bar.update(task, expert=id)
+                try:
+                    failed += _tell(table, id, preparer.prepare(id, pictures.of(id)))
+                except DiskFull:
+                    raise
+                except (CoeError, RuntimeError) as error:
+                    failed += 1
+                    complain(f"{id}: {error}")
+                bar.advance(task)
+    finally:
+        if table.row_count:
+            wide(out).print(table)
+    if failed:
+        err.print(f"{failed} of {len(ids)} experts could not be prepared in every variant")
+    return Exit.NOT_GOOD if failed else Exit.OK
+
+
+def _tell(table: Table, id: str, outcome: Outcome) -> bool:
+    """Add an expert's rows; return whether something of it failed."""
+    if outcome.skipped:
+        err.print(f"{id}: skipped, {outcome.skipped}", soft_wrap=True)
+    for variant, reason in outcome.failed.items():
+        complain(f"{id} in {variant}: {reason}")
+    for variant, prepared in outcome.manifest.variants.items():
+        found = prepared.agreement
+        table.add_row(
+            id,
+            variant,
+            f"{prepared.bytes / 1e6:.1f}",
+            f"{found.labels_equal:.1%}" if found else "",
+            f"{found.largest_score_difference:.1g}" if found else "",
+            f"{found.boxes_matched:.1%}" if found and found.boxes_matched is not None else "",
+            f"{found.images}{' generated' if found.generated else ''}" if found else "",
+            f"{prepared.escalate_below:.4f}" if prepared.escalate_below else "never",
+        )
+    return bool(outcome.failed)

@@ -1,0 +1,220 @@
+"""Real networks prepared: folded they say the same, variants are what the manifest tells, and the command tells it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from coe import kinds
+from coe.cli import experts as experts_cli
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.prepare.agreement import compare, escalate_below, findings
+from coe.prepare.fold import fold, network
+from coe.prepare.prepare import Preparer
+from coe.prepare.samples import generated, samples
+from coe.store import Store
+
+CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad", "gone"), 64, "line/joint")
+DETECTOR = Expert("bridge", "yolov5n", ("bridge", "gap"), 96, "line/bridge")
+BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["resnet18", "yolov5n"])
+ALL = ("fp32", "bf16", "q8")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Operators of small networks wait for each other's threads longer than they calculate where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def weights(expert: Expert) -> dict[str, torch.Tensor]:
+    """Random weights whose batch norms do something, as trained ones do."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+        for name, tensor in state.items():
+            if name.endswith("running_mean"):
+                tensor.normal_(0, 0.1)
+            elif name.endswith("running_var"):
+                tensor.uniform_(0.7, 1.5)
+    return state
+
+
+def fill(store: Store) -> Store:
+    for expert in (CLASSIFIER, DETECTOR):
+        store.put(
+            expert.weights,
+            kind=expert.kind,
+            labels=expert.labels,
+            input_size=expert.input_size,
+            state=weights(expert),
+        )
+    return store
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store whose experts are prepared; do not change it."""
+    store = fill(Store(tmp_path_factory.mktemp("prepared") / "store"))
+    for expert in (CLASSIFIER, DETECTOR):
+        assert Preparer(store, ALL).prepare(expert.weights).made == ALL
+    return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return fill(Store(tmp_path / "store"))
+
+
+@BOTH
+def test_a_folded_network_says_the_same(expert):
+    kind, state = kinds.resolve(expert.kind), weights(expert)
+    found = fold(kind, expert, state)
+    norms = [part for part in kind.skeleton(expert).modules() if isinstance(part, torch.nn.BatchNorm2d)]
+    assert len(found.pairs) == len(norms) > 10
+    images = torch.randint(0, 256, (2, 3, expert.input_size, expert.input_size), dtype=torch.uint8)
+    with torch.inference_mode():
+        expected = kind.forward(network(kind, expert, state), images)
+        folded = kind.forward(network(kind, expert, found.state, found.pairs), images)
+    assert float((expected - folded).abs().max()) <= 1e-4 * max(1.0, float(expected.abs().max()))
+
+
+@BOTH
+def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert):
+    manifest = prepared.check(expert.weights)
+    assert tuple(manifest.variants) == ALL
+    sizes = [variant.bytes for variant in manifest.variants.values()]
+    assert manifest.bytes > sizes[0] > 1.9 * sizes[1] > 3.4 * sizes[2]
+    for variant in manifest.variants.values():
+        assert (variant.agreement.generated, variant.agreement.images) == (True, 16)
+    exact = manifest.variants["fp32"]
+    assert (exact.agreement.labels_equal, exact.escalate_below) == (1.0, 0.0)
+    assert exact.agreement.largest_score_difference < 1e-4
+    assert manifest.variants["q8"].escalate_below > 0
+
+
+@BOTH
+def test_the_same_weights_give_the_same_blobs(prepared, store, expert):
+    again = Preparer(store, ALL).prepare(expert.weights).manifest
+    assert again.variants == prepared.manifest(expert.weights).variants
+
+
+def test_samples_that_are_given_are_used(store, tmp_path):
+    paths = []
+    for number in range(40):
+        paths.append(tmp_path / f"{number}.png")
+        pixels = np.random.default_rng(number).integers(0, 255, (50, 60, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(paths[-1])
+    paths[0].write_bytes(b"no image")
+    found = Preparer(store, ["q8"]).prepare("line/joint", paths).manifest.variants["q8"].agreement
+    assert (found.generated, found.images) == (False, 31)
+
+
+def test_what_is_prepared_is_not_prepared_again_unless_it_is_damaged_or_forced(store):
+    first = Preparer(store, ["fp32"])
+    assert first.lacks("line/joint")
+    assert first.prepare("line/joint").made == ("fp32",)
+    assert not first.lacks("line/joint")
+    assert Preparer(store, ["fp32", "q8"]).prepare("line/joint").made == ("q8",)
+    path = store.folder("line/joint") / store.manifest("line/joint").variants["q8"].file
+    path.write_bytes(path.read_bytes()[:-1])
+    assert Preparer(store, ["fp32", "q8"]).prepare("line/joint").made == ("q8",)
+    assert Preparer(store, ["fp32"], force=True).prepare("line/joint").made == ("fp32",)
+    assert store.check("line/joint")
+
+
+def test_experts_of_the_same_weights_share_their_blobs(store):
+    store.link("line/twin", "line/joint", labels=("a", "b", "c"))
+    preparer = Preparer(store, ["bf16"])
+    assert preparer.prepare("line/joint").made == ("bf16",)
+    assert preparer.prepare("line/twin").shared == ("bf16",)
+    store.link("line/third", "line/joint", labels=("a", "b", "c"))
+    later = Preparer(store, ["bf16", "q8"])
+    assert [later.lacks(id) for id in ("line/joint", "line/twin")] == [True, True]
+    assert later.prepare("line/twin").made == ("q8",)
+    assert later.prepare("line/joint").shared == ("q8",)
+    blobs = [store.folder(id) / store.manifest(id).variants["q8"].file for id in ("line/joint", "line/twin")]
+    assert blobs[0].samefile(blobs[1])
+
+
+def test_damaged_weights_are_not_prepared(store):
+    path = store.path("line/joint")
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match=r"line/joint: weights\.safetensors is damaged"):
+        Preparer(store, ALL).prepare("line/joint")
+
+
+def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
+    """The same weights with noise, as a variant so coarse that it often says something else."""
+    kind, state = kinds.resolve("resnet18"), weights(CLASSIFIER)
+    images = samples(kind, CLASSIFIER, ()).prepared
+    noisy = {name: t + 0.05 * t.std() * torch.randn_like(t) if t.ndim > 1 else t for name, t in state.items()}
+
+    def said(weights):
+        module = network(kind, CLASSIFIER, weights)
+        return findings(
+            kind, CLASSIFIER, images, lambda pixels: kind.forward(module, torch.from_numpy(pixels)).detach()
+        )
+
+    expected, found = said(state), said(noisy)
+    limit = escalate_below(expected, found)
+    assert all(other.margin < limit for one, other in zip(expected, found, strict=True) if one.label != other.label)
+    assert compare(expected, found, generated=True).images == len(generated(16))
+
+
+def run(monkeypatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["coe-experts", *map(str, arguments)])
+    with pytest.raises(SystemExit) as ended:
+        experts_cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_the_command_prepares_what_lacks_a_variant_and_goes_on_after_an_error(store, monkeypatch, capsys):
+    store.path("line/bridge").write_bytes(b"")
+    assert run(monkeypatch, "prepare", "--variants", "fp32,q8", "--store", store.root) == 1
+    said = capsys.readouterr()
+    assert "line/bridge: weights.safetensors has 0 bytes" in said.err
+    assert "1 of 2 experts could not be prepared" in said.err
+    rows = [line.split() for line in said.out.splitlines()]
+    assert [row[:2] for row in rows[1:]] == [["line/joint", "fp32"], ["line/joint", "q8"]]
+    assert rows[1][-3:] == ["16", "generated", "never"]
+    assert run(monkeypatch, "prepare", "line/joint", "--variants", "fp32,q8", "--store", store.root) == 0
+    capsys.readouterr()
+    run(monkeypatch, "list", "--store", store.root)
+    assert "fp32, q8" in capsys.readouterr().out
+
+
+def test_the_command_says_what_is_wrong(store, monkeypatch, capsys, tmp_path):
+    assert run(monkeypatch, "prepare", "--variants", "fp31", "--store", store.root) == 2
+    assert "'fp31' is not a variant; did you mean 'fp32'" in capsys.readouterr().err
+    assert run(monkeypatch, "prepare", "--store", tmp_path / "empty") == 2
+    assert "holds no experts" in capsys.readouterr().err
+    assert run(monkeypatch, "prepare", "line/joit", "--store", store.root) == 1
+    assert "did you mean 'line/joint'" in capsys.readouterr().err
+
+
+def test_a_file_kind_is_skipped_with_a_word(store, monkeypatch, capsys, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"onnx")
+    store.put("line/mark", kind="onnx", labels=["ok"], input_size=32, file=tmp_path / "model.onnx")
+    assert run(monkeypatch, "prepare", "line/mark", "--store", store.root) == 0
+    assert "line/mark: skipped, kind 'onnx' runs its file as it is" in capsys.readouterr().err
+
+
+def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):
+    torch.save(weights(CLASSIFIER), tmp_path / "good.pt")
+    shelf = Store(tmp_path / "store")
+    options = ("--kind", "resnet18", "--input", 64, "--labels", "a,b,c", "--store", shelf.root)
+    assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
+    assert tuple(shelf.manifest("t/x").variants) == ALL
+    assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options, "--no-prepare") == 0
+    assert shelf.manifest("t/x").variants == {}

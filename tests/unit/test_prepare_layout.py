@@ -1,0 +1,115 @@
+"""Blobs hold weights to the bit, in q8 to half a step; the same weights give the same bytes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
+from coe.errors import StoreError
+from coe.prepare.fold import Folded
+from coe.prepare.layout import chunks, lay_out, tensors
+from coe.prepare.quantise import dequantise, quantise
+
+DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)
+STATES = st.dictionaries(st.text("ab.", min_size=1, max_size=4), st.tuples(SHAPES, st.sampled_from(DTYPES)), max_size=6)
+SEEDS = st.integers(0, 2**31)
+
+
+def weights(shapes: dict, seed: int) -> dict[str, torch.Tensor]:
+    chance = torch.Generator().manual_seed(seed)
+    return {name: (100 * torch.randn(s, generator=chance)).to(dtype) for name, (s, dtype) in shapes.items()}
+
+
+def made(state, variant):
+    return lay_out(Folded(state, ()), variant, kind="k", labels=2)
+
+
+def bits(tensor: torch.Tensor) -> list[int]:
+    return tensor.contiguous().view(-1).view(torch.uint8).tolist()
+
+
+@given(STATES, SEEDS)
+def test_fp32_gives_back_every_bit(shapes, seed):
+    state = weights(shapes, seed)
+    found = tensors(made(state, "fp32"))
+    assert {name: (t.dtype, t.shape, bits(t)) for name, t in found.items()} == {
+        name: (t.dtype, t.shape, bits(t)) for name, t in state.items()
+    }
+
+
+@given(STATES, SEEDS, st.sampled_from(["fp32", "bf16", "fp16", "q8"]))
+def test_what_is_laid_out_is_a_blob(shapes, seed, variant):
+    state = weights(shapes, seed)
+    blob = made(state, variant)
+    assert decode(encode(blob.header), "x") == blob.header
+    assert [entry.name for entry in blob.header.tensors] == list(state)
+    assert len(blob.data) == blob.header.data_bytes == sum(len(chunk) for chunk in chunks(blob.data))
+    assert len(blob.data) % PAGE == 0
+    spans = sorted((entry.offset, entry.offset + entry.bytes) for entry in blob.header.tensors if entry.bytes)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans))
+    assert all(entry.offset % ALIGNMENT == 0 for entry in blob.header.tensors)
+    again = made({name: tensor.clone() for name, tensor in state.items()}, variant)
+    assert (again.header, again.data.tolist()) == (blob.header, blob.data.tolist())
+
+
+def test_weights_of_convolutions_lie_channels_last():
+    weight = torch.randn(4, 3, 2, 5)
+    blob = made({"w": weight, "n": torch.ones(4)}, "bf16")
+    assert [entry.channels_last for entry in blob.header.tensors] == [True, False]
+    assert bits(blob.data[: 2 * 120].view(torch.bfloat16)) == bits(weight.permute(0, 2, 3, 1).bfloat16())
+    found = tensors(blob)["w"]
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(found, weight.bfloat16())
+
+
+@given(st.integers(1, 700), st.floats(-12, 6), SEEDS)
+def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, seed):
+    chance = torch.Generator().manual_seed(seed)
+    exact = torch.randn(count, generator=chance) * 10**magnitude
+    blocks = quantise(exact)
+    assert blocks is not None
+    assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
+    off = (dequantise(blocks)[:count].double() - exact.double()).abs()
+    steps = blocks.scales.double().repeat_interleave(BLOCK)[:count]
+    assert bool((off <= steps / 2 * (1 + 1e-5)).all())
+    # Not larger than need be: the next scale of fp16 above the exact one.
+    largest = torch.nn.functional.pad(exact, (0, -count % BLOCK)).view(-1, BLOCK).abs().amax(dim=1).double()
+    assert bool((blocks.scales.double() <= largest / 127 * (1 + 2**-10) + 2**-24).all())
+
+
+def test_q8_keeps_what_is_not_a_matrix_and_what_no_scale_can_hold():
+    state = {
+        "huge": torch.full((2, 2), 1e9),
+        "matrix": torch.randn(3, 100),
+        "bias": torch.randn(3),
+        "count": torch.tensor(7),
+        "zero": torch.zeros(1, 4),
+        "none": torch.zeros(0, 4),
+    }
+    blob = made(state, "q8")
+    assert {entry.name: entry.dtype for entry in blob.header.tensors} == {
+        "huge": "F32", "matrix": "Q8", "bias": "F32", "count": "I64", "zero": "Q8", "none": "F32",
+    }  # fmt: skip
+    assert blob.header.quantised.blocks == 4
+    found = tensors(blob)
+    for name in ("huge", "bias", "count", "zero", "none"):
+        assert torch.equal(found[name], state[name])
+    assert torch.allclose(found["matrix"], state["matrix"], atol=0.02)
+
+
+def test_weights_beyond_fp16_are_an_error_there_alone():
+    state = {"w": torch.full((2,), 1e6)}
+    with pytest.raises(StoreError, match="'w' holds numbers that fp16 cannot; leave this variant out"):
+        made(state, "fp16")
+    assert tensors(made(state, "bf16"))["w"].tolist() == [999424.0] * 2
+
+
+def test_a_type_that_blobs_do_not_know_is_named():
+    with pytest.raises(StoreError, match=r"'w' is of type torch\.complex64, which a blob cannot hold"):
+        made({"w": torch.zeros(2, dtype=torch.complex64)}, "fp32")

@@ -1,0 +1,293 @@
+"""Blobs in the store: there whole or not at all, damage is told, and two who prepare do it one after the other."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import resource
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from coe import variants
+from coe.blob_format import CHUNK, PAGE
+from coe.errors import StoreError
+from coe.files import DiskFull, alone
+from coe.prepare.fold import Folded
+from coe.prepare.layout import chunks, lay_out
+from coe.profile import Agreement
+from coe.store import MANIFEST, Manifest, Store
+
+AGREEMENT = Agreement(images=3, labels_equal=1.0, largest_score_difference=0.01)
+STATE = {"weight": torch.arange(6.0).reshape(2, 3)}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "store")
+    expert(made)
+    return made
+
+
+def expert(store: Store, weights: str = "demo/a") -> Manifest:
+    return store.put(weights, kind="k", labels=["ok", "bad"], input_size=64, state=STATE)
+
+
+def prepare(store: Store, variant="fp32", *, scale=1.0, weights="demo/a", kind="k", elements=6) -> Manifest:
+    state = {"weight": scale * torch.arange(float(elements))[None]}
+    blob = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
+    with store.changing(weights) as manifest:
+        return variants.put(store, manifest, blob.header, chunks(blob.data), agreement=AGREEMENT, escalate_below=0.125)
+
+
+def files(store: Store, weights: str = "demo/a") -> list[str]:
+    return sorted(path.name.partition("-")[0] for path in store.folder(weights).iterdir())
+
+
+def blob(store: Store, variant="fp32", weights="demo/a") -> Path:
+    return store.folder(weights) / store.manifest(weights).variants[variant].file
+
+
+def test_a_variant_lies_beside_the_weights_and_is_in_the_manifest(store):
+    before = store.manifest("demo/a")
+    prepare(store)
+    made = prepare(store, "q8")
+    assert made == store.manifest("demo/a") == store.check("demo/a")
+    assert made.model_copy(update={"variants": {}}) == before
+    assert {v: (p.agreement, p.escalate_below) for v, p in made.variants.items()} == {
+        "fp32": (AGREEMENT, 0.125), "q8": (AGREEMENT, 0.125),
+    }  # fmt: skip
+    assert made.variants["fp32"].bytes == blob(store).stat().st_size == 2 * PAGE
+    assert files(store) == ["fp32", MANIFEST, "q8", "weights.safetensors"]
+
+
+def test_the_same_content_has_the_same_name_and_other_content_takes_its_place(store):
+    first = prepare(store).variants["fp32"]
+    assert prepare(store).variants["fp32"] == first
+    other = prepare(store, scale=2.0).variants["fp32"]
+    assert other.file != first.file
+    assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
+    assert store.check("demo/a")
+
+
+def test_who_has_opened_a_blob_keeps_it_while_another_takes_its_place(store):
+    prepare(store)
+    before = blob(store).read_bytes()
+    with blob(store).open("rb") as reader:
+        prepare(store, scale=2.0)
+        assert reader.read() == before
+
+
+def test_putting_the_expert_again_drops_its_variants(store):
+    prepare(store)
+    assert expert(store).variants == {} == store.manifest("demo/a").variants
+    assert files(store) == [MANIFEST, "weights.safetensors"]
+
+
+def test_a_link_shares_blobs_too(store):
+    made = prepare(store)
+    assert store.link("demo/b", "demo/a", labels=("yes", "no")).variants == made.variants
+    assert blob(store).samefile(blob(store, weights="demo/b"))
+    prepare(store, scale=2.0)
+    assert store.check("demo/b").variants == made.variants
+
+
+def test_blobs_of_the_same_weights_are_shared(store):
+    store.link("demo/b", "demo/a", labels=("yes", "no"))
+    original = prepare(store)
+    for _ in range(2):
+        with store.changing("demo/b") as manifest:
+            variants.share(store, manifest, original, ["fp32"])
+    assert blob(store).samefile(blob(store, weights="demo/b"))
+    assert store.check("demo/b").variants == original.variants
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda raw: raw[:-1], r"has 8,191 bytes, not 8,192 \(truncated\?\)"),
+        (lambda raw: raw[:PAGE], "truncated"),
+        (lambda raw: b"", "truncated"),
+        (lambda raw: b"x" + raw[1:], "is not a blob"),
+        (lambda raw: raw[:8] + b"\2" + raw[9:], "is a blob of version 2, not 1"),
+        (lambda raw: raw[:30] + bytes([raw[30] ^ 1]) + raw[31:], "damaged header"),
+        (lambda raw: raw[: PAGE - 1] + b"x" + raw[PAGE:], "is not the blob that the manifest names"),
+        (lambda raw: raw[:-1] + b"\1", r"is damaged \(the checksum of chunk 0 differs\)"),
+    ],
+)
+def test_damage_is_told(store, damage, said):
+    prepare(store)
+    path = blob(store)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(StoreError, match=f"{said}.*prepare the expert again"):
+        store.check("demo/a")
+    assert store.check_weights("demo/a")
+    assert not variants.is_whole(store, store.manifest("demo/a"), "fp32")
+    prepare(store)
+    assert variants.is_whole(store, store.manifest("demo/a"), "fp32")
+
+
+def test_a_flipped_bit_is_told_in_any_chunk(store):
+    prepare(store, elements=CHUNK // 2)
+    path = blob(store)
+    raw = bytearray(path.read_bytes())
+    raw[PAGE + CHUNK + 5] ^= 4
+    path.write_bytes(raw)
+    with pytest.raises(StoreError, match="checksum of chunk 1 differs"):
+        store.check("demo/a")
+
+
+def test_a_blob_of_another_kind_or_variant_is_told(store):
+    prepare(store, kind="other")
+    with pytest.raises(StoreError, match="is of another kind, variant or number of labels"):
+        store.check("demo/a")
+    made = prepare(store)
+    store.rewrite(made.model_copy(update={"variants": {"bf16": made.variants["fp32"]}}))
+    with pytest.raises(StoreError, match="is of another kind, variant or number of labels"):
+        store.check("demo/a")
+
+
+def test_a_missing_blob_is_told(store):
+    prepare(store)
+    blob(store).unlink()
+    with pytest.raises(StoreError, match=r"demo/a: fp32-.*\.blob cannot be read: No such file"):
+        store.check("demo/a")
+
+
+@pytest.mark.parametrize("file", ["../b/x.blob", "/etc/passwd", "..", "", "a\0b"])
+def test_a_manifest_that_names_a_blob_outside_its_folder_is_refused(store, file):
+    prepare(store)
+    path = store.folder("demo/a") / MANIFEST
+    known = json.loads(path.read_text())
+    known["variants"]["fp32"]["file"] = file
+    path.write_text(json.dumps(known))
+    with pytest.raises(StoreError, match="lies outside the expert's folder; refused"):
+        store.manifest("demo/a")
+
+
+class Killed(BaseException):
+    pass
+
+
+STEPS = {"onto the disk": (os, "fsync"), "into place": (Path, "replace"), "into the manifest": (Store, "rewrite")}
+
+
+@pytest.mark.parametrize(("place", "name"), STEPS.values(), ids=STEPS)
+def test_a_stop_at_any_step_leaves_what_was_there(store, monkeypatch, place, name):
+    before = prepare(store)
+
+    def stop(*arguments, **options):
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, name, stop)
+        with pytest.raises(Killed):
+            prepare(store, scale=2.0)
+    assert store.check("demo/a") == before
+    assert not list(store.folder("demo/a").glob(".*"))
+    # A blob that no manifest names is swept away by whoever comes next.
+    prepare(store, "q8")
+    assert files(store) == ["fp32", MANIFEST, "q8", "weights.safetensors"]
+
+
+def test_a_stop_in_the_middle_of_writing_leaves_nothing(store):
+    def half():
+        yield memoryview(bytes(10))
+        raise Killed
+
+    header = lay_out(Folded(STATE, ()), "q8", kind="k", labels=2).header
+    before = prepare(store)
+    with store.changing("demo/a") as manifest, pytest.raises(Killed):
+        variants.put(store, manifest, header, half(), agreement=AGREEMENT, escalate_below=0.0)
+    assert store.check("demo/a") == before
+    assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
+
+
+def test_what_a_kill_left_half_written_is_swept_away(store):
+    (store.folder("demo/a") / ".q8-0.blob.tmp").write_bytes(b"half")
+    (store.folder("demo/a") / "q8-0.blob").write_bytes(b"half")
+    prepare(store)
+    assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
+
+
+@contextmanager
+def disk_of(size: int):
+    """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_what_was_there(store):
+    before = prepare(store)
+    with disk_of(1 << 16), pytest.raises(DiskFull, match="demo/a: there is no room in"):
+        prepare(store, "bf16", elements=1 << 20)
+    assert store.check("demo/a") == before
+    assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
+
+
+def test_an_expert_that_is_not_there_is_named(store):
+    with pytest.raises(StoreError, match="no expert 'demo/z'"), store.changing("demo/z"):
+        pass
+
+
+def test_who_changes_an_expert_is_waited_for(store):
+    seen = []
+
+    def other():
+        with store.changing("demo/a") as manifest:
+            seen.append(sorted(manifest.variants))
+
+    blob = lay_out(Folded(STATE, ()), "fp32", kind="k", labels=2)
+    with store.changing("demo/a") as manifest:
+        waiting = threading.Thread(target=other)
+        waiting.start()
+        waiting.join(0.2)
+        assert (waiting.is_alive(), seen) == (True, [])
+        variants.put(store, manifest, blob.header, chunks(blob.data), agreement=AGREEMENT, escalate_below=0)
+    waiting.join(30)
+    assert seen == [["fp32"]]
+
+
+def test_putting_an_expert_waits_for_who_changes_it(store):
+    putting = threading.Thread(target=expert, args=(store,))
+    with store.changing("demo/a"):
+        before = store.folder("demo/a").stat().st_ino
+        putting.start()
+        putting.join(0.2)
+        assert putting.is_alive()
+        assert store.folder("demo/a").stat().st_ino == before
+    putting.join(30)
+    assert store.folder("demo/a").stat().st_ino != before
+
+
+def test_who_waited_for_a_folder_that_was_replaced_is_alone_with_the_new_one(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    inside, leave = threading.Event(), threading.Event()
+
+    def other():
+        with alone(folder):
+            inside.set()
+            assert leave.wait(30)
+
+    waiting = threading.Thread(target=other)
+    with alone(folder):
+        waiting.start()
+        waiting.join(0.2)
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+    assert inside.wait(30)
+    number = os.open(folder, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(number)
+    leave.set()
+    waiting.join(30)
