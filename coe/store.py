@@ -111,8 +111,9 @@ class Store:
             raise StoreError(f"no expert '{weights}' in the store {self.root}{hint}") from None
         except (OSError, ValueError, RecursionError, ValidationError) as error:
             raise StoreError(f"{path}: the manifest cannot be read ({_first_line(error)}); import it again") from error
-        if Path(manifest.file).name != manifest.file or manifest.file in ("", "..") or "\0" in manifest.file:
-            raise StoreError(f"{path}: the weights file {manifest.file!r} lies outside the expert's folder; refused")
+        for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
+            if Path(file).name != file or file in ("", "..") or "\0" in file:
+                raise StoreError(f"{path}: the weights file {file!r} lies outside the expert's folder; refused")
         return manifest
 
     def path(self, weights: str) -> Path:

@@ -8,15 +8,12 @@ from coe.core import NOTHING, Box, Expert, Finding
 from coe.kinds import Prepared
 from experts.geometry import to_image
 
-VARIANT = "fp32"
-"""What findings are marked with here; the runtime knows better where it runs another precision."""
-
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label."""
     scores, places = probabilities.float().cpu().max(dim=1)
     return [
-        Finding(expert.id, VARIANT, expert.labels[place], score)
+        Finding(expert.id, expert.variant, expert.labels[place], score)
         for score, place in zip(scores.tolist(), places.tolist(), strict=True)
     ]
 
@@ -36,7 +33,7 @@ def detected(
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0
-        return Finding(expert.id, VARIANT, NOTHING, 1.0 - best)
+        return Finding(expert.id, expert.variant, NOTHING, 1.0 - best)
     corners, scores, labels = candidates[clear, :4], scores[clear], labels[clear]
     kept = suppress(corners, scores, labels, overlap)[:most]
     boxes = tuple(
@@ -46,7 +43,7 @@ def detected(
         )
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, VARIANT, told.label, told.score, boxes)
+    return Finding(expert.id, expert.variant, told.label, told.score, boxes)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:

@@ -23,7 +23,8 @@ from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import samples
 from coe.runtime.activations import give_memory_back
-from coe.runtime.blob import Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
 from coe.store import MANIFEST, Store
@@ -189,7 +190,7 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
 def _agreement(way: _Way, trial: Trial, prepared: Sequence[Prepared]) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
-    slot, blob = Slot(way.kind, way.expert), Blob(way.file)
+    slot, blob = Slot(way.kind, way.expert), weights(way.store, way.expert).read(Buffers())
     expected = _findings(way, prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
     found = _findings(way, prepared, trial.answer)
     slot.unbind()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
-import safetensors.torch
 import torch
 
 from coe.core import Expert
 from coe.kinds import ModuleKind
-from coe.runtime.blob import Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
+from coe.store import Store
 
 EXPERT = Expert("x", "scale", ("ok",), 8, "t/x")
 
@@ -44,11 +45,11 @@ class Scale(ModuleKind):
 
 @pytest.fixture
 def blobs(tmp_path):
-    made = []
+    store, made = Store(tmp_path), []
     for scale in (2.0, 3.0):
-        path = tmp_path / f"{scale}.safetensors"
-        safetensors.torch.save_file({"weight": torch.tensor([[scale]])}, path)
-        made.append(Blob(path))
+        state = {"weight": torch.tensor([[scale]])}
+        store.put(EXPERT.weights, kind="scale", labels=EXPERT.labels, input_size=8, state=state)
+        made.append(weights(store, EXPERT).read(Buffers()))
     return made
 
 
