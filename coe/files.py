@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from coe.errors import CoeError, ConfigError
+
+TEMPORARY = ".tmp"
+"""How the names of files end that are being written; they begin with a dot."""
 
 
 class DiskFull(CoeError):
@@ -17,23 +22,32 @@ class DiskFull(CoeError):
 
 def write_atomically(path: Path, parts: Iterable[str]) -> None:
     """Write a text file as a whole or not at all, and onto the disk before it takes its name. Raises DiskFull."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with writing(path):
+    with writing(path), replacing(path) as file:
+        file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write that takes the place of `path` once it is whole and on the disk.
+
+    Raises OSError as the operating system does. Whatever goes wrong, nothing is left and `path` is as it was.
+    """
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                file.writelines(parts)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -42,8 +56,31 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        if is_full(error):
             raise DiskFull(
                 f"{path}: there is no room ({error.strerror}); what was written is safe, so make room and --resume"
             ) from error
         raise ConfigError(f"{path} cannot be written: {error.strerror}; give another folder with --out") from error
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether there is no room for a file, or no more of it is allowed."""
+    return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread is `alone` with a folder, and keep them waiting; raises OSError.
+
+    The lock is on the folder itself: it leaves no file, and ends with the process that holds it however that ends. A
+    folder that was replaced by another meanwhile is waited for again.
+    """
+    while True:
+        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(number), folder.stat()):
+                yield
+                return
+        finally:
+            os.close(number)

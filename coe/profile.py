@@ -63,11 +63,18 @@ class Line(Part):
 
 
 class Agreement(Part):
-    """How far another way of running an expert agrees with torch in fp32 on sample images."""
+    """How far another way of running an expert agrees with torch in fp32 on sample images, or on `generated` ones.
+
+    `labels_equal` is the share of the images on which both say the same label, `boxes_matched` the share of all boxes
+    that have one of the same label in the other at an IoU of 0.9 (None where there are no boxes at all). Scores are
+    compared of findings, and of boxes that match.
+    """
 
     images: Count
     labels_equal: Share
     largest_score_difference: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    boxes_matched: Share | None = None
+    generated: bool = False
 
 
 class KindProfile(Part):

@@ -1,7 +1,7 @@
-"""The expert store on disk: a folder an expert, with a manifest and one weights file. Nothing from a file is executed.
+"""The expert store on disk: a folder an expert, with a manifest, one weights file and the blobs prepared from it.
 
-Writing is atomic (a new folder is renamed into place), so a reader sees an expert whole or not at all, and a file that
-is mapped by a running engine is never changed under it.
+Nothing from a file is executed. Writing is atomic (a new folder, manifest or blob is renamed into place), so a reader
+sees an expert whole or not at all, and a file that is mapped by a running engine is never changed under it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -23,9 +23,10 @@ import torch
 import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coe import config
+from coe import blob_file, config
 from coe.blob_format import Variant
 from coe.errors import StoreError, did_you_mean
+from coe.files import DiskFull, alone, is_full, replacing
 from coe.profile import Agreement
 
 MANIFEST = "manifest.json"
@@ -159,15 +160,37 @@ class Store:
         return manifest
 
     def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
-        """Put an expert into the store that shares the weights file of another (a hard link; no bytes are copied).
+        """Put an expert into the store that shares the files of another, blobs too (hard links; no bytes are copied).
 
         Each is loaded and accounted by itself: that is how a few files can stand for a board of hundreds.
         """
         manifest = self.manifest(original).model_copy(update={"id": weights, "labels": tuple(labels)})
         with self._making(weights) as folder:
-            os.link(self.path(original), folder / manifest.file)
+            for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
+                os.link(self.folder(original) / file, folder / file)
             _write_manifest(folder, manifest)
         return manifest
+
+    @contextmanager
+    def changing(self, weights: str) -> Iterator[Manifest]:
+        """Give an expert's manifest, and keep everybody else from changing the expert meanwhile; they wait.
+
+        Raises StoreError, and DiskFull where there is no room; then the expert is as it was after the last change that
+        went well.
+        """
+        self.manifest(weights)
+        try:
+            with alone(self.folder(weights)):
+                yield self.manifest(weights)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(f"{weights}: there is no room in {self.root} ({error.strerror}); make some") from error
+            raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
+
+    def rewrite(self, manifest: Manifest) -> None:
+        """Write an expert's manifest again, whole or not at all; only within `changing`, where its OSErrors go."""
+        with replacing(self.folder(manifest.id) / MANIFEST) as file:
+            file.write(_text(manifest))
 
     @contextmanager
     def _making(self, weights: str) -> Iterator[Path]:
@@ -183,7 +206,8 @@ class Store:
             try:
                 yield made
                 made.chmod(0o755)
-                _swap(made, target)
+                with alone(target) if target.exists() else nullcontext():
+                    _swap(made, target)
             finally:
                 shutil.rmtree(made, ignore_errors=True)
         except (OSError, safetensors.SafetensorError) as error:
@@ -191,10 +215,17 @@ class Store:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {reason}") from error
 
     def check(self, weights: str) -> Manifest:
-        """Compare an expert's weights file with its manifest (size, checksum); raises StoreError where they differ."""
+        """Compare an expert's files with its manifest (size, checksum); raises StoreError where they differ."""
+        manifest = self.check_weights(weights)
+        for variant in manifest.variants:
+            self.check_variant(manifest, variant)
+        return manifest
+
+    def check_weights(self, weights: str) -> Manifest:
+        """Compare an expert's weights file with its manifest; raises StoreError where they differ."""
         manifest = self.manifest(weights)
         path = self.folder(weights) / manifest.file
-        try:
+        with _reading(weights, path):
             size = path.stat().st_size
             if size != manifest.bytes:
                 raise StoreError(
@@ -202,9 +233,19 @@ class Store:
                 )
             if checksum(path) != manifest.checksum:
                 raise StoreError(f"{weights}: {path.name} is damaged (its checksum differs); import it again")
-        except OSError as error:
-            raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
         return manifest
+
+    def check_variant(self, manifest: Manifest, variant: Variant) -> None:
+        """Read a prepared blob from end to end; raises StoreError where it is not what the manifest says."""
+        prepared = manifest.variants[variant]
+        path = self.folder(manifest.id) / prepared.file
+        with _reading(manifest.id, path):
+            header = blob_file.check(path, prepared.bytes, prepared.digest)
+        if (header.kind, header.variant, header.labels) != (manifest.kind, variant, len(manifest.labels)):
+            raise StoreError(
+                f"{manifest.id}: {path.name} is of another kind, variant or number of labels; prepare the expert again "
+                "(coe-experts prepare)"
+            )
 
     def load(self, weights: str) -> dict[str, torch.Tensor]:
         """Read an expert's tensors into memory of their own (for training and tools, not for the engine)."""
@@ -217,6 +258,14 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise StoreError(f"{path}: not a safetensors file ({_first_line(error)})") from error
+
+
+@contextmanager
+def _reading(weights: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
 
 
 def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | None) -> Path:
@@ -232,7 +281,11 @@ def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | 
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / MANIFEST).write_bytes(_text(manifest))
+
+
+def _text(manifest: Manifest) -> bytes:
+    return (manifest.model_dump_json(indent=2) + "\n").encode()
 
 
 def _swap(made: Path, target: Path) -> None:

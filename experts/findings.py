@@ -10,10 +10,13 @@ from experts.geometry import to_image
 
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
-    """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label."""
-    scores, places = probabilities.float().cpu().max(dim=1)
+    """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
+
+    Its margin is the lead over the next label; where there is but one label, all of its probability.
+    """
+    scores, places = probabilities.float().cpu().topk(min(2, probabilities.shape[1]), dim=1)
     return [
-        Finding(expert.id, expert.variant, expert.labels[place], score)
+        Finding(expert.id, expert.variant, expert.labels[place[0]], score[0], margin=score[0] - sum(score[1:]))
         for score, place in zip(scores.tolist(), places.tolist(), strict=True)
     ]
 
@@ -26,14 +29,16 @@ def detected(
     candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label.
     Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
     best stays, and at most `most` in all. The finding's label is that of the best box whose label is in
-    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low.
+    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. The margin is the
+    least distance of a candidate's score from `threshold`.
     """
     candidates = candidates.float().cpu()
     scores, labels = candidates[:, 4:].max(dim=1)
+    margin = float((scores - threshold).abs().min()) if len(scores) else threshold
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0
-        return Finding(expert.id, expert.variant, NOTHING, 1.0 - best)
+        return Finding(expert.id, expert.variant, NOTHING, 1.0 - best, margin=margin)
     corners, scores, labels = candidates[clear, :4], scores[clear], labels[clear]
     kept = suppress(corners, scores, labels, overlap)[:most]
     boxes = tuple(
@@ -43,7 +48,7 @@ def detected(
         )
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, expert.variant, told.label, told.score, boxes)
+    return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:

@@ -9,19 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from coe import assembly
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.fit import fit, memory, plateau, spread, typical
-from coe.kinds import Image, Kind, ModuleKind, Prepared
+from coe.kinds import Kind, ModuleKind
+from coe.prepare.agreement import compare, findings
 from coe.profile import Agreement, BatchTime, KindProfile
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
-from coe.profiler.samples import samples
+from coe.profiler.samples import Samples, samples
 from coe.runtime.activations import give_memory_back
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import weights
@@ -115,7 +116,7 @@ def _measured(
     bound = memory(held, trial.least_image_bytes())
     load_s = _load_s(trial, kind, say)
     ready = samples(kind, way.expert, images, say)
-    agreement = None if way.is_the_engines else _agreement(way, trial, ready.prepared)
+    agreement = None if way.is_the_engines else _agreement(way, trial, ready)
     pace.tick(1.0)
     return KindProfile(
         kind=kind.name,
@@ -187,26 +188,20 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
         yield backends.bf16(way.kind, way.expert, way.file)
 
 
-def _agreement(way: _Way, trial: Trial, prepared: Sequence[Prepared]) -> Agreement:
+def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
+<<<<<<< HEAD
     slot, blob = Slot(way.kind, way.expert), weights(way.store, way.expert).read(Buffers())
     expected = _findings(way, prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
     found = _findings(way, prepared, trial.answer)
+=======
+    slot, blob = Slot(way.kind, way.expert), Blob(way.file)
+    expected = findings(way.kind, way.expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
+    found = findings(way.kind, way.expert, ready.prepared, trial.answer)
+>>>>>>> blobs
     slot.unbind()
-    pairs = list(zip(expected, found, strict=True))
-    return Agreement(
-        images=len(pairs),
-        labels_equal=sum(one.label == other.label for one, other in pairs) / len(pairs),
-        largest_score_difference=max(abs(one.score - other.score) for one, other in pairs),
-    )
-
-
-def _findings(way: _Way, prepared: Sequence[Prepared], answer: Callable[[Image], Any]) -> list[Finding]:
-    """Run images one by one."""
-    return [
-        finding for one in prepared for finding in way.kind.postprocess(answer(one.pixels[None]), [one], way.expert)
-    ]
+    return compare(expected, found, generated=ready.generated)
 
 
 def _tidy() -> None:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from coe.core import Expert
 from coe.decoding import decode
 from coe.errors import ImageError
 from coe.fit import typical
 from coe.kinds import Kind, Prepared
+from coe.prepare.samples import generated, spread
 
 MOST = 16
 _REPEATS = 3
@@ -23,34 +22,24 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """Images ready for an expert, and how long an image took to decode and to preprocess on one thread, in seconds."""
+    """Images ready for an expert, and how long an image took to decode and to preprocess on one thread, in seconds.
+
+    `generated` says that they are made up.
+    """
 
     prepared: tuple[Prepared, ...]
     decode_s: float
     preprocess_s: float
+    generated: bool = False
 
 
 def samples(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> Samples:
     """Prepare images, `MOST` at most, spread over all that were given; those that cannot be decoded are left out."""
-    chosen: list[Path | bytes] = list(images[:: max(1, len(images) // MOST)][:MOST])
+    chosen = spread(images, MOST)
     found = _prepared(kind, expert, chosen)
     if chosen and not found.prepared:
         say("none of the sample images can be decoded; generated ones are used")
-    return found if found.prepared else _prepared(kind, expert, generated())
-
-
-def generated() -> list[Path | bytes]:
-    """Return a JPEG and a PNG of blobs and noise."""
-    chance = np.random.default_rng(0)
-    rows, columns = np.mgrid[0:480, 0:640]
-    waves = np.stack([128 + 80 * np.sin(rows / step) * np.cos(columns / (2 * step)) for step in (9, 23, 57)], axis=2)
-    picture = Image.fromarray(np.clip(waves + chance.normal(0, 6, waves.shape), 0, 255).astype(np.uint8))
-    encoded: list[Path | bytes] = []
-    for form in ("JPEG", "PNG"):
-        file = io.BytesIO()
-        picture.save(file, form, **({"quality": 92} if form == "JPEG" else {}))
-        encoded.append(file.getvalue())
-    return encoded
+    return found if found.prepared else replace(_prepared(kind, expert, generated()), generated=True)
 
 
 def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> Samples:

@@ -15,6 +15,7 @@ profiler
 benchmark
 inspector
 assembly
+prepare
 testing
 sim runtime
 report prescheduled
@@ -23,15 +24,15 @@ metrics residency
 summary cases executor
 pool host_cache backlog policies
 settings
-rules images kinds
+rules images kinds variants
 store router process_sheet decoding fingerprint fit
-plan profile
+plan profile blob_file
 graph config events files blob_format
 costs
 core errors
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
-TORCH = {"runtime", "kinds", "store", "profiler.measure", "profiler.backends"}
+TORCH = {"runtime", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}
 # These make up weights for trials and import torch where they do, so that `--help` starts without it.
 LAZY_TORCH = {"benchmark", "cli.experts"}
 HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}

@@ -1,0 +1,1 @@
+"""Preparing experts: folding, laying out, measuring how far each variant agrees."""

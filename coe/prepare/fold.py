@@ -1,0 +1,198 @@
+"""Batch norms folded into the convolutions before them, of any network, and proved by what the network then says.
+
+Nothing is known of architectures: one pass is watched, and a norm whose input is the very tensor that a convolution
+put out belongs to it. Arithmetic is done in float64, so that folding costs one rounding.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import BatchNorm2d, Conv2d
+from torch.nn.utils.fusion import fuse_conv_bn_weights
+from torch.nn.utils.parametrize import is_parametrized
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.kinds import ModuleKind
+from coe.runtime.folding import folded_skeleton
+
+Pairs = tuple[tuple[str, str], ...]
+TOLERANCE = 1e-4
+"""How far a folded network may be off, in parts of 1 + the largest number of the same channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Weights by the names of the folded skeleton, and which convolution took in which norm."""
+
+    state: dict[str, torch.Tensor]
+    pairs: Pairs
+
+
+def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) -> Folded:
+    """Fold all norms of an expert that can be folded without changing what its network says of random images.
+
+    Raises StoreError if weights do not fit the kind, or if they or what becomes of them are not finite.
+    """
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise StoreError(f"'{name}' holds numbers that are not finite; import or train the expert again")
+    module = network(kind, expert, state)
+    images = _images(expert.input_size)
+    with torch.no_grad(), _watching(module) as seen:
+        expected = _leaves(kind.forward(module, images))
+    if not all(bool(tensor.isfinite().all()) for tensor in expected):
+        raise StoreError("its network gives numbers that are not finite on random images; train the expert again")
+
+    def proved(pairs: Pairs) -> Folded | None:
+        folded = Folded(_folded_state(module, state, pairs), pairs)
+        with torch.no_grad():
+            found = _leaves(kind.forward(network(kind, expert, folded.state, pairs), images))
+        return folded if _alike(expected, found) else None
+
+    candidates = seen.pairs()
+    if whole := proved(candidates):
+        return whole
+    # Some norm is not what it seems: its convolution's output is also used as it is. Each must prove itself.
+    return proved(tuple(pair for pair in candidates if proved((pair,)))) or Folded(dict(state), ())
+
+
+def network(
+    kind: ModuleKind,
+    expert: Expert,
+    state: Mapping[str, torch.Tensor],
+    pairs: Pairs = (),
+    dtype: torch.dtype | None = None,
+) -> torch.nn.Module:
+    """Build a network with these weights, ready to infer, in their own precision or in `dtype`; raises StoreError."""
+    module = folded_skeleton(kind.skeleton(expert), pairs).eval().requires_grad_(False)
+    if dtype is not None:
+        module = module.to(dtype)
+    try:
+        module.load_state_dict(dict(state))
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        raise StoreError(f"the weights do not fit kind '{kind.name}': {lines[-1].strip()}") from None
+    return module
+
+
+class _Seen:
+    """What one pass showed: which module ran how often, and whose output a norm was given."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.names: dict[torch.nn.Module, list[str]] = {}
+        for name, part in module.named_modules(remove_duplicate=False):
+            self.names.setdefault(part, []).append(name)
+        self.owners = Counter(id(tensor) for part in self.names for tensor in part.parameters(recurse=False))
+        self.runs: Counter[torch.nn.Module] = Counter()
+        self._outputs: dict[int, tuple[Conv2d, torch.Tensor]] = {}
+        self._found: list[tuple[Conv2d, BatchNorm2d]] = []
+
+    def ran(self, part: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        self.runs[part] += 1
+        if type(part) is Conv2d:
+            # The tensor itself is kept as well: an id is given again once its owner is gone.
+            self._outputs[id(output)] = (part, output)
+        elif type(part) is BatchNorm2d and inputs and id(inputs[0]) in self._outputs:
+            self._found.append((self._outputs[id(inputs[0])][0], part))
+
+    def pairs(self) -> Pairs:
+        takers = Counter(conv for conv, _ in self._found)
+        return tuple(
+            (self.names[conv][0], self.names[norm][0])
+            for conv, norm in self._found
+            if self._is_own(conv) and self._is_own(norm) and takers[conv] == 1 and norm.running_mean is not None
+        )
+
+    def _is_own(self, part: torch.nn.Module) -> bool:
+        """Tell whether a module stands in one place, ran once, and its weights are plainly its own."""
+        shared = any(self.owners[id(tensor)] > 1 for tensor in part.parameters(recurse=False))
+        return (
+            self.runs[part] == 1
+            and len(self.names[part]) == 1
+            and not shared
+            and not part.training
+            and not is_parametrized(part)
+            and not part._forward_pre_hooks
+        )
+
+
+@contextmanager
+def _watching(module: torch.nn.Module) -> Iterator[_Seen]:
+    seen = _Seen(module)
+    hooks = [part.register_forward_hook(seen.ran) for part in seen.names if type(part) in (Conv2d, BatchNorm2d)]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _folded_state(module: torch.nn.Module, state: Mapping[str, torch.Tensor], pairs: Pairs) -> dict[str, torch.Tensor]:
+    norms = {norm for _, norm in pairs}
+    folded = {name: tensor for name, tensor in state.items() if name.rpartition(".")[0] not in norms}
+    for conv_name, norm_name in pairs:
+        conv, norm = module.get_submodule(conv_name), module.get_submodule(norm_name)
+        assert isinstance(conv, Conv2d)
+        assert isinstance(norm, BatchNorm2d)
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        weight, bias = fuse_conv_bn_weights(
+            conv.weight.double(),
+            _double(conv.bias),
+            norm.running_mean.double(),
+            norm.running_var.double(),
+            norm.eps,
+            _double(norm.weight),
+            _double(norm.bias),
+        )
+        folded[f"{conv_name}.weight"] = weight.detach().to(conv.weight.dtype)
+        folded[f"{conv_name}.bias"] = bias.detach().to(conv.weight.dtype)
+    return folded
+
+
+def _double(tensor: torch.Tensor | None) -> torch.Tensor | None:
+    return None if tensor is None else tensor.double()
+
+
+def _alike(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
+    return len(expected) == len(found) and all(map(_near, expected, found))
+
+
+def _near(expected: torch.Tensor, found: torch.Tensor) -> bool:
+    if expected.shape != found.shape or not bool(found.isfinite().all()):
+        return False
+    if not expected.numel():
+        return True
+    # Coordinates and scores lie in channels of their own; a box's pixels must not excuse its score.
+    others = [axis for axis in range(expected.ndim) if axis != 1]
+    largest = expected.abs().amax(dim=others, keepdim=True) if others else expected.abs()
+    return bool(((found - expected).abs() <= TOLERANCE * (1 + largest)).all())
+
+
+def _leaves(outputs: Any) -> list[torch.Tensor]:
+    """Return all tensors of numbers that a kind's `forward` gave, however nested."""
+    if isinstance(outputs, torch.Tensor):
+        return [outputs.detach().double()]
+    if isinstance(outputs, Mapping):
+        return [leaf for key in sorted(outputs, key=str) for leaf in _leaves(outputs[key])]
+    if isinstance(outputs, Sequence) and not isinstance(outputs, str):
+        return [leaf for part in outputs for leaf in _leaves(part)]
+    return []
+
+
+def _images(size: int) -> torch.Tensor:
+    """Return noise, (3, 3, S, S) uint8: at full contrast, dark, and of large patches."""
+    chance = torch.Generator().manual_seed(0)
+    noise = torch.randint(0, 256, (3, 3, size, size), generator=chance, dtype=torch.uint8)
+    noise[1] //= 4
+    step = max(1, size // 8)
+    coarse = noise[2, :, ::step, ::step].repeat_interleave(step, 1).repeat_interleave(step, 2)
+    noise[2] = coarse[:, :size, :size]
+    return noise

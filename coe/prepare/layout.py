@@ -1,0 +1,164 @@
+"""A folded expert as the bytes of a blob, in each variant; and those bytes as tensors again, to measure them.
+
+The same weights always give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from coe.blob_format import (
+    ALIGNMENT,
+    BLOCK,
+    CHUNK,
+    PAGE,
+    Dtype,
+    Header,
+    Quantised,
+    TensorEntry,
+    Variant,
+    digest,
+    padded,
+)
+from coe.errors import StoreError
+from coe.prepare.fold import Folded
+from coe.prepare.quantise import Blocks, dequantise, quantise
+
+FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""The precision in which a variant is stored and run; the others run in that of the weights."""
+_DTYPES: dict[torch.dtype, Dtype] = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+_TORCH = {name: dtype for dtype, name in _DTYPES.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A blob in memory. `data`: (header.data_bytes,) uint8."""
+
+    header: Header
+    data: torch.Tensor
+
+
+def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int) -> Made:
+    """Lay an expert's weights out in a variant; raises StoreError if it cannot hold them."""
+    plain, blocks = _converted(folded.state, variant)
+    entries: dict[str, TensorEntry] = {}
+    count = sum(len(one.scales) for one in blocks.values())
+    scales = padded(count * BLOCK, ALIGNMENT)
+    size = padded(scales + 2 * count, ALIGNMENT) if count else 0
+    end = 0
+    for name, one in blocks.items():
+        entries[name] = _entry(name, "Q8", folded.state[name], end)
+        end += len(one.values)
+    for name, tensor in plain.items():
+        entries[name] = _entry(name, _dtype(name, tensor), tensor, size)
+        size = padded(size + tensor.nbytes, ALIGNMENT)
+
+    data = torch.zeros(padded(size, PAGE), dtype=torch.uint8)
+    for name, one in blocks.items():
+        _put(data, entries[name].offset, one.values)
+        _put(data, scales + 2 * (entries[name].offset // BLOCK), one.scales)
+    for name, tensor in plain.items():
+        _put(data, entries[name].offset, _in_order(tensor))
+    header = Header(
+        kind=kind,
+        variant=variant,
+        labels=labels,
+        tensors=tuple(entries[name] for name in folded.state),
+        folded=folded.pairs,
+        quantised=Quantised(values=0, scales=scales, blocks=count) if count else None,
+        data_bytes=len(data),
+        checksums=tuple(digest(chunk) for chunk in chunks(data)),
+    )
+    return Made(header, data)
+
+
+def chunks(data: torch.Tensor) -> Iterator[memoryview]:
+    """Yield the data in the pieces that have a checksum each."""
+    view = data.numpy().data
+    for start in range(0, len(view), CHUNK):
+        yield view[start : start + CHUNK]
+
+
+def tensors(made: Made) -> dict[str, torch.Tensor]:
+    """Return a blob's tensors by name: views of its data, but what is quantised as fp32 of its own."""
+    parts = made.header.quantised
+    found = {}
+    for entry in made.header.tensors:
+        raw = made.data[entry.offset : entry.offset + entry.bytes]
+        if entry.dtype == "Q8":
+            assert parts is not None, "decoding and laying out both see to it"
+            first = parts.scales + 2 * ((entry.offset - parts.values) // BLOCK)
+            scales = made.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
+            flat = dequantise(Blocks(raw.view(torch.int8), scales))[: entry.elements]
+        else:
+            flat = raw.view(_TORCH[entry.dtype])
+        found[entry.name] = _in_shape(flat, entry)
+    return found
+
+
+def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[str, torch.Tensor], dict[str, Blocks]]:
+    """Return the tensors of a variant that are kept as they are, and those that become blocks."""
+    plain: dict[str, torch.Tensor] = {}
+    blocks: dict[str, Blocks] = {}
+    for name, tensor in state.items():
+        found = quantise(_in_order(tensor)) if variant == "q8" and _can_be_blocks(tensor) else None
+        if found is not None:
+            blocks[name] = found
+        elif variant in FLOATS and tensor.is_floating_point():
+            plain[name] = tensor.to(FLOATS[variant])
+            if not bool(plain[name].isfinite().all()):
+                raise StoreError(f"'{name}' holds numbers that {variant} cannot; leave this variant out")
+        else:
+            plain[name] = tensor
+    return plain, blocks
+
+
+def _can_be_blocks(tensor: torch.Tensor) -> bool:
+    return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() > 0
+
+
+def _is_channels_last(shape: tuple[int, ...], floating: bool) -> bool:
+    return len(shape) == 4 and floating
+
+
+def _entry(name: str, dtype: Dtype, tensor: torch.Tensor, offset: int) -> TensorEntry:
+    shape = tuple(tensor.shape)
+    last = _is_channels_last(shape, tensor.is_floating_point())
+    return TensorEntry(name=name, dtype=dtype, shape=shape, offset=offset, channels_last=last)
+
+
+def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
+    if tensor.dtype not in _DTYPES:
+        raise StoreError(f"'{name}' is of type {tensor.dtype}, which a blob cannot hold")
+    return _DTYPES[tensor.dtype]
+
+
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's elements, (n,), in the order in which they are written."""
+    last = _is_channels_last(tuple(tensor.shape), tensor.is_floating_point())
+    return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)
+
+
+def _in_shape(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
+    if entry.channels_last:
+        count, channels, height, width = entry.shape
+        return flat.view(count, height, width, channels).permute(0, 3, 1, 2)
+    return flat.view(entry.shape)
+
+
+def _put(data: torch.Tensor, offset: int, tensor: torch.Tensor) -> None:
+    data[offset : offset + tensor.nbytes] = tensor.view(torch.uint8)

@@ -1,0 +1,156 @@
+"""Preparing an expert of the store: fold, lay out, measure, write; once for all experts that share their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from coe import kinds, variants
+from coe.blob_format import Variant
+from coe.core import Expert, Finding
+from coe.errors import StoreError
+from coe.kinds import Image, ModuleKind
+from coe.prepare.agreement import compare, escalate_below, findings
+from coe.prepare.fold import Folded, fold, network
+from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
+from coe.prepare.samples import Samples, samples
+from coe.store import Manifest, Store
+
+FOLDED_DIFFERENCE = 1e-3
+"""How far scores of one precision may differ, by folding too."""
+
+_Weights = tuple[str, str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of an expert: its manifest, which variants were made or shared, and why others were not."""
+
+    manifest: Manifest
+    made: tuple[Variant, ...] = ()
+    shared: tuple[Variant, ...] = ()
+    failed: dict[Variant, str] = field(default_factory=dict)
+    skipped: str = ""
+
+
+class Preparer:
+    """Prepares experts of a store one by one.
+
+    Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
+    samples of the first. With `force`, what is prepared already is prepared again.
+    """
+
+    def __init__(self, store: Store, wanted: Sequence[Variant], *, force: bool = False) -> None:
+        self._store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
+        self._originals: dict[tuple[_Weights, Variant], str] = {}
+
+    def lacks(self, weights: str) -> bool:
+        """Tell whether an expert lacks a variant by its manifest; raises StoreError if that cannot be read."""
+        manifest = self._store.manifest(weights)
+        self._note(manifest, () if self._force else manifest.variants)
+        return self._force or any(variant not in manifest.variants for variant in self._wanted)
+
+    def prepare(self, weights: str, images: Sequence[Path] = ()) -> Outcome:
+        """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.
+
+        A variant that cannot be made does not hinder the others. Raises StoreError for weights that are damaged or
+        cannot be folded, or a store that cannot be written; DiskFull. Another process that prepares the same expert is
+        waited for, and what it made is not made again.
+        """
+        with self._store.changing(weights) as manifest:
+            kind = kinds.resolve(manifest.kind)
+            if not isinstance(kind, ModuleKind):
+                return Outcome(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
+            whole = () if self._force else [v for v in self._wanted if variants.is_whole(self._store, manifest, v)]
+            shared = self._share(manifest, [v for v in self._wanted if v not in whole])
+            remaining = [v for v in self._wanted if v not in (*whole, *shared.shared)]
+            return self._make(shared, kind, remaining, images) if remaining else shared
+
+    def _make(self, so_far: Outcome, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]) -> Outcome:
+        manifest = so_far.manifest
+        work = _Work(self._store, manifest, kind, images)
+        made: list[Variant] = []
+        failed: dict[Variant, str] = {}
+        for variant in lacking:
+            try:
+                found = work.measured(variant)
+            except StoreError as error:
+                failed[variant] = str(error)
+                continue
+            manifest = variants.put(
+                self._store,
+                manifest,
+                found.blob.header,
+                chunks(found.blob.data),
+                agreement=compare(work.expected, found.findings, generated=work.samples.generated),
+                escalate_below=0.0 if variant == "fp32" else escalate_below(work.expected, found.findings),
+            )
+            made.append(variant)
+        self._note(manifest, made)
+        return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
+
+    def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Outcome:
+        """Take over what was prepared from the same weights."""
+        shared: list[Variant] = []
+        for variant in lacking:
+            name = self._originals.get((_weights(manifest), variant))
+            original = self._store.manifest(name) if name and name != manifest.id else None
+            if original and variant in original.variants and _weights(original) == _weights(manifest):
+                manifest = variants.share(self._store, manifest, original, [variant])
+                shared.append(variant)
+        return Outcome(manifest, shared=tuple(shared))
+
+    def _note(self, manifest: Manifest, prepared: Collection[Variant]) -> None:
+        for variant in prepared:
+            self._originals.setdefault((_weights(manifest), variant), manifest.id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    blob: Made
+    findings: list[Finding]
+
+
+class _Work:
+    """One expert's weights, folded, and what its network says of the samples as it came."""
+
+    def __init__(self, store: Store, manifest: Manifest, kind: ModuleKind, images: Sequence[Path]) -> None:
+        store.check_weights(manifest.id)
+        self.kind = kind
+        self.expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+        state = store.load(manifest.id)
+        self.folded: Folded = fold(kind, self.expert, state)
+        self.samples: Samples = samples(kind, self.expert, images)
+        self.expected = self._findings(network(kind, self.expert, state))
+
+    def measured(self, variant: Variant) -> _Measured:
+        """Lay a variant out and run the samples through the very bytes; raises StoreError."""
+        blob = lay_out(self.folded, variant, kind=self.kind.name, labels=len(self.expert.labels))
+        module = network(self.kind, self.expert, tensors(blob), self.folded.pairs, FLOATS.get(variant))
+        try:
+            found = self._findings(module)
+        except RuntimeError as error:
+            raise StoreError(f"kind '{self.kind.name}' does not run in {variant} ({_first_line(error)})") from None
+        if variant == "fp32":
+            off = compare(self.expected, found, generated=False).largest_score_difference
+            if off > FOLDED_DIFFERENCE:
+                raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
+        return _Measured(blob, found)
+
+    def _findings(self, module: torch.nn.Module) -> list[Finding]:
+        def answer(pixels: Image) -> object:
+            with torch.inference_mode():
+                return self.kind.forward(module, torch.from_numpy(pixels))
+
+        return findings(self.kind, self.expert, self.samples.prepared, answer)
+
+
+def _weights(manifest: Manifest) -> _Weights:
+    return manifest.checksum, manifest.kind, len(manifest.labels), manifest.input_size
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -1,0 +1,69 @@
+"""Sample images for an expert: some of those that were given, else some that are made up, of 640 x 480 pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from coe.core import Expert
+from coe.decoding import decode
+from coe.errors import ImageError
+from coe.kinds import Kind, Prepared
+
+MOST = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Images ready for an expert, and whether they are made up."""
+
+    prepared: tuple[Prepared, ...]
+    generated: bool
+
+
+def samples(kind: Kind, expert: Expert, images: Sequence[Path]) -> Samples:
+    """Prepare images, those that cannot be decoded left out; if none can, or none were given, some are generated."""
+    found = _prepared(kind, expert, spread(images, MOST))
+    if found:
+        return Samples(found, generated=False)
+    return Samples(_prepared(kind, expert, generated(MOST // 2)), generated=True)
+
+
+def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
+    """Return `most` images at most, spread over all that there are."""
+    if len(images) <= most:
+        return list(images)
+    return [images[place * len(images) // most] for place in range(most)]
+
+
+def generated(count: int = 2) -> list[Path | bytes]:
+    """Return pictures of blobs and noise, JPEG and PNG in turn, each pair of a coarseness of its own."""
+    rows, columns = np.mgrid[0:480, 0:640]
+    encoded: list[Path | bytes] = []
+    for number in range(count):
+        chance = np.random.default_rng(number // 2)
+        steps = (9 + 4 * (number // 2), 23, 57)
+        waves = np.stack([128 + 80 * np.sin(rows / step) * np.cos(columns / (2 * step)) for step in steps], axis=2)
+        picture = Image.fromarray(np.clip(waves + chance.normal(0, 6, waves.shape), 0, 255).astype(np.uint8))
+        file = io.BytesIO()
+        if number % 2:
+            picture.save(file, "PNG")
+        else:
+            picture.save(file, "JPEG", quality=92)
+        encoded.append(file.getvalue())
+    return encoded
+
+
+def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[Prepared, ...]:
+    found = []
+    for image in images:
+        try:
+            found.append(kind.preprocess(decode(image), expert))
+        except ImageError:
+            continue
+    return tuple(found)
