@@ -191,15 +191,9 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
 def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
-<<<<<<< HEAD
     slot, blob = Slot(way.kind, way.expert), weights(way.store, way.expert).read(Buffers())
-    expected = _findings(way, prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
-    found = _findings(way, prepared, trial.answer)
-=======
-    slot, blob = Slot(way.kind, way.expert), Blob(way.file)
     expected = findings(way.kind, way.expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
     found = findings(way.kind, way.expert, ready.prepared, trial.answer)
->>>>>>> blobs
     slot.unbind()
     return compare(expected, found, generated=ready.generated)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import threading
 
+import numpy as np
 import torch
 
 from coe.blob_format import PAGE, padded
@@ -29,7 +30,10 @@ class Buffer:
 
     def tensor(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """Return `count` numbers from `offset` bytes on, as a view of one axis."""
-        return torch.frombuffer(self._mapping, dtype=dtype, count=count, offset=offset)
+        # By way of numpy, whose arrays tell the mapping that it is looked at. `torch.frombuffer` keeps that to itself:
+        # the mapping could be resized under the tensor.
+        raw = np.frombuffer(self._mapping, np.uint8, count * dtype.itemsize, offset)
+        return torch.from_numpy(raw).view(dtype)
 
     def resize(self, size: int) -> None:
         """Give pages back or take further ones, keeping the others; raises BufferError while anything looks at it."""
