@@ -215,7 +215,9 @@ def test_damaged_weights_cost_their_own_images_alone(own_tiny, pictures):
         results = list(line.stream(pictures))
     for result in results:
         if result.request.component == "A":
-            assert result.error.startswith("expert 'body-a' cannot be loaded: tiny/body-a/weights.safetensors is damaged")
+            assert result.error.startswith(
+                "expert 'body-a' cannot be loaded: tiny/body-a/weights.safetensors is damaged"
+            )
         else:
             assert result.error is None
 
