@@ -8,9 +8,6 @@ from coe.core import NOTHING, Box, Expert, Finding
 from coe.kinds import Prepared
 from experts.geometry import to_image
 
-VARIANT = "fp32"
-"""What findings are marked with here; the runtime knows better where it runs another precision."""
-
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
@@ -19,7 +16,7 @@ def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """
     scores, places = probabilities.float().cpu().topk(min(2, probabilities.shape[1]), dim=1)
     return [
-        Finding(expert.id, VARIANT, expert.labels[place[0]], score[0], margin=score[0] - sum(score[1:]))
+        Finding(expert.id, expert.variant, expert.labels[place[0]], score[0], margin=score[0] - sum(score[1:]))
         for score, place in zip(scores.tolist(), places.tolist(), strict=True)
     ]
 
@@ -41,7 +38,7 @@ def detected(
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0
-        return Finding(expert.id, VARIANT, NOTHING, 1.0 - best, margin=margin)
+        return Finding(expert.id, expert.variant, NOTHING, 1.0 - best, margin=margin)
     corners, scores, labels = candidates[clear, :4], scores[clear], labels[clear]
     kept = suppress(corners, scores, labels, overlap)[:most]
     boxes = tuple(
@@ -51,7 +48,7 @@ def detected(
         )
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, VARIANT, told.label, told.score, boxes, margin)
+    return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:

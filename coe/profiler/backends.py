@@ -6,9 +6,7 @@ A way that this machine or this kind does not allow is a `CannotMeasure` with th
 from __future__ import annotations
 
 import gc
-import re
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,10 @@ import torch
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.kinds import Image, Kind, ModuleKind
-from coe.runtime.blob import Blob
+from coe.runtime.processor import has_bf16
 from coe.runtime.trial import Trial, opened, warmed
+from coe.store import load_tensors
 
-BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _FAR = 1e-2
 """By how much an export may differ from torch, in parts of 1 + the largest number that torch gives."""
 
@@ -33,7 +31,7 @@ def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
     """Make a trial of an expert in bf16; raises CannotMeasure where the processor does not calculate in it."""
     if not isinstance(kind, ModuleKind):
         raise CannotMeasure(f"kind '{kind.name}' runs its file as it is; bf16 is not measured")
-    if not BF16_FLAGS & _cpu_flags():
+    if not has_bf16():
         raise CannotMeasure("the processor has no bf16 (neither avx512_bf16 nor amx_bf16); bf16 is not measured")
     module = _module(kind, expert, file).to(torch.bfloat16)
 
@@ -44,7 +42,7 @@ def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
     taken = sum(tensor.nbytes for tensor in module.state_dict().values())
     try:
         return warmed(
-            answer, expert.input_size, taken, file, lambda: [_halved(tensor) for tensor in Blob(file).tensors.values()]
+            answer, expert.input_size, taken, file, lambda: [_halved(tensor) for tensor in load_tensors(file).values()]
         )
     except RuntimeError as error:
         raise CannotMeasure(f"kind '{kind.name}' does not run in bf16 ({_first_line(error)})") from None
@@ -122,21 +120,12 @@ def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
 def _module(kind: ModuleKind, expert: Expert, file: Path) -> torch.nn.Module:
     """Return a network with a copy of the weights of its own."""
     module = kind.skeleton(expert).eval().requires_grad_(False)
-    module.load_state_dict(Blob(file).tensors)
+    module.load_state_dict(load_tensors(file))
     return module
 
 
 def _halved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor.clone()
-
-
-def _cpu_flags() -> set[str]:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return set()
-    lines: Sequence[str] = re.findall(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return set(lines[0].split()) if lines else set()
 
 
 def _first_line(error: Exception) -> str:

@@ -24,7 +24,8 @@ from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import Samples, samples
 from coe.runtime.activations import give_memory_back
-from coe.runtime.blob import Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
 from coe.store import MANIFEST, Store
@@ -192,7 +193,7 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
 def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
-    slot, blob = Slot(way.kind, way.expert), Blob(way.file)
+    slot, blob = Slot(way.kind, way.expert), weights(way.store, way.expert).read(Buffers())
     expected = findings(way.kind, way.expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
     found = findings(way.kind, way.expert, ready.prepared, trial.answer)
     slot.unbind()

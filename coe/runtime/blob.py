@@ -1,32 +1,23 @@
-"""An expert's weights as one mapped run of bytes; tensors are views of it and nothing is copied.
+"""An expert's weights in one buffer; tensors are views of it and nothing is copied.
 
-The file is mapped privately and its pages are brought in at once, so that a load ends when the disk has been read and
-no executor meets a page fault later. Files in the store are replaced by renaming, never changed in place, so a mapping
-stays what it was when it was checked.
+A blob lives until `release`: then its views are gone and the next expert is read into the same memory.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import mmap
-import os
-import struct
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
-import xxhash
 
+from coe.blob_format import BLOCK, Quantised, TensorEntry, Variant, padded
 from coe.errors import StoreError
+from coe.runtime.buffers import Buffer, Buffers
+from coe.runtime.processor import has_bf16
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
 
-# Linux 5.14: bring pages in for reading, without breaking the private mapping into copies.
-_MADV_POPULATE_READ = 22
-_MAX_HEADER_BYTES = 100 << 20
 _DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
@@ -38,80 +29,137 @@ _DTYPES = {
     "I8": torch.int8,
     "U8": torch.uint8,
     "BOOL": torch.bool,
+    "Q8": torch.int8,
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a skeleton must be to run a blob: of which precision, and which (conv, norm) are one convolution."""
+
+    dtype: torch.dtype = torch.float32
+    folded: tuple[tuple[str, str], ...] = ()
+
+
+PLAIN = Structure()
+"""That of a kind as it is trained."""
+
+
+def structure_of(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
+    """Return the structure that runs a variant here: in bf16 where the processor has it, else in fp32."""
+    return Structure(torch.bfloat16 if variant == "bf16" and has_bf16() else torch.float32, folded)
+
+
+def converted(entries: Sequence[TensorEntry], quantised: Quantised | None, dtype: torch.dtype) -> int:
+    """Return how many numbers are not of the precision that runs, each tensor in whole blocks."""
+    plain = [one for one in entries if one.dtype != "Q8" and converts(_DTYPES[one.dtype], dtype)]
+    return sum(padded(one.elements, BLOCK) for one in plain) + (quantised.blocks * BLOCK if quantised else 0)
+
+
+def converts(own: torch.dtype, dtype: torch.dtype) -> bool:
+    """Tell whether numbers of one precision are converted to run in another; counters stay as they are."""
+    return own.is_floating_point and own != dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """All quantised numbers of a blob: `numbers` (blocks * 128) int8 and a scale for each 128, (blocks) fp16."""
+
+    numbers: torch.Tensor
+    scales: torch.Tensor
+    places: Mapping[str, TensorEntry]
+    """Where each tensor lies; offsets are those of its first number."""
+
+
 class Blob:
-    """A mapped safetensors file: `tensors` by name, all views of the mapping. It lives as long as a view does."""
+    """Weights in memory: `tensors` by name, views of the buffer, and beside them `values` of a quantised blob."""
 
-    def __init__(self, path: Path, checksum: str | None = None) -> None:
-        """Map a file and, with `checksum` (xxh3-128, hexadecimal), prove it whole.
-
-        Raises StoreError if the file is missing, truncated, damaged or not a safetensors file.
-        """
-        try:
-            with path.open("rb") as file:
-                self.bytes = os.fstat(file.fileno()).st_size
-                if self.bytes < 8:
-                    raise StoreError(f"{path.name} has only {self.bytes} bytes (truncated?); import the expert again")
-                mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        except OSError as error:
-            raise StoreError(f"{path.name} cannot be read: {error.strerror or error}") from error
-        _populate(mapping)
-        if checksum is not None and xxhash.xxh3_128(mapping).hexdigest() != checksum:
-            raise StoreError(
-                f"{path.name} is damaged (its checksum differs from the manifest); import the expert again"
-            )
-        self.tensors = _views(mapping, path.name)
+    def __init__(
+        self,
+        buffer: Buffer,
+        buffers: Buffers,
+        entries: Sequence[TensorEntry],
+        *,
+        variant: Variant = "fp32",
+        folded: tuple[tuple[str, str], ...] = (),
+        quantised: Quantised | None = None,
+        start: int = 0,
+    ) -> None:
+        """Look at `entries` in a buffer lent by `buffers`, whose data begin at `start` bytes."""
+        self._buffer: Buffer | None = buffer
+        self._buffers = buffers
+        self.bytes = len(buffer)
+        self.variant = variant
+        self.structure = structure_of(variant, folded)
+        self.tensors = {one.name: _view(buffer, one, start) for one in entries if one.dtype != "Q8"}
+        self.values = _values(buffer, entries, quantised, start) if quantised else None
+        self.converted = converted(entries, quantised, self.structure.dtype)
+        """How many numbers must be converted to run."""
 
     def __repr__(self) -> str:
-        return f"<Blob {len(self.tensors)} tensors, {self.bytes:,} bytes>"
+        return f"<Blob {self.variant}, {len(self.tensors)} tensors, {self.bytes:,} bytes>"
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the buffer has gone back."""
+        return self._buffer is None
 
     def expect(self, spec: Spec) -> None:
-        """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit."""
+        """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit.
+
+        Numbers of a precision other than fp32 need not be of the skeleton's: they are converted.
+        """
+        places = self.values.places if self.values else {}
+        found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
+        found |= {name: (place.shape, torch.float32) for name, place in places.items()}
         for name, (shape, dtype) in spec.items():
-            tensor = self.tensors.get(name)
-            if tensor is None:
+            if name not in found:
                 raise StoreError(f"the weights lack '{name}'; they are of another kind")
-            if tensor.shape != shape or tensor.dtype != dtype:
+            own_shape, own_dtype = found[name]
+            may_convert = self.variant != "fp32" and own_dtype.is_floating_point and dtype.is_floating_point
+            if own_shape != shape or (own_dtype != dtype and not may_convert):
                 raise StoreError(
-                    f"'{name}' is {tuple(tensor.shape)} {tensor.dtype}, not {shape} {dtype}; "
+                    f"'{name}' is {own_shape} {own_dtype}, not {shape} {dtype}; "
                     f"the weights are of another kind or another number of labels"
                 )
-        if extra := sorted(set(self.tensors) - set(spec)):
+        if extra := sorted(set(found) - set(spec)):
             raise StoreError(f"the weights hold '{extra[0]}', which the kind does not know")
 
-
-def _populate(mapping: mmap.mmap) -> None:
-    try:
-        mapping.madvise(_MADV_POPULATE_READ)
-    except (OSError, ValueError):
-        # An older kernel: touch a byte of every page.
-        bytes(memoryview(mapping)[:: mmap.PAGESIZE])
-
-
-def _views(mapping: mmap.mmap, name: str) -> dict[str, torch.Tensor]:
-    (size,) = struct.unpack_from("<Q", mapping)
-    data_start = 8 + size
-    if size > _MAX_HEADER_BYTES or data_start > len(mapping):
-        raise StoreError(f"{name} is not a safetensors file, or is truncated; import the expert again")
-    try:
-        header: dict[str, Any] = json.loads(mapping[8:data_start])
-        entries = {key: value for key, value in header.items() if key != "__metadata__"}
-        end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-        if data_start + end != len(mapping):
-            raise StoreError(f"{name} ends too early or too late (truncated?); import the expert again")
-        return {key: _view(mapping, data_start, entry) for key, entry in entries.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise StoreError(f"{name} is not a safetensors file ({type(error).__name__} in its header)") from error
+    def release(self) -> None:
+        """Give the buffer back. Slots must have let go of the blob; a view that is left keeps the memory from reuse."""
+        self.tensors, self.values = {}, None
+        if self._buffer is not None:
+            self._buffers.give(self._buffer)
+        self._buffer = None
 
 
-def _view(mapping: mmap.mmap, data_start: int, entry: Mapping[str, Any]) -> torch.Tensor:
-    dtype, shape = _DTYPES[entry["dtype"]], tuple(entry["shape"])
-    start, end = entry["data_offsets"]
-    count = math.prod(shape)
-    if start < 0 or end - start != count * dtype.itemsize:
-        raise ValueError("offsets do not fit the shape")
-    if not count:
-        return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(mapping, dtype=dtype, count=count, offset=data_start + start).view(shape)
+def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
+    """Return the numbers of a tensor, which lie in a row, in its shape."""
+    if not entry.channels_last:
+        return flat.view(entry.shape)
+    out, channels, height, width = entry.shape
+    return flat.view(out, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _view(buffer: Buffer, entry: TensorEntry, start: int) -> torch.Tensor:
+    dtype = _DTYPES[entry.dtype]
+    if not entry.elements:
+        return torch.empty(entry.shape, dtype=dtype)
+    at = start + entry.offset
+    if at % dtype.itemsize:
+        # A file of another's making: processors may refuse to calculate on such numbers.
+        with buffer.bytes() as data:
+            return shaped(torch.frombuffer(bytearray(data[at : at + entry.bytes]), dtype=dtype), entry)
+    return shaped(buffer.tensor(dtype, entry.elements, at), entry)
+
+
+def _values(buffer: Buffer, entries: Sequence[TensorEntry], quantised: Quantised, start: int) -> Values | None:
+    if not quantised.blocks:
+        return None
+    places = {
+        one.name: one.model_copy(update={"offset": one.offset - quantised.values})
+        for one in entries
+        if one.dtype == "Q8"
+    }
+    numbers = buffer.tensor(torch.int8, quantised.blocks * BLOCK, start + quantised.values)
+    return Values(numbers, buffer.tensor(torch.float16, quantised.blocks, start + quantised.scales), places)

@@ -1,4 +1,4 @@
-"""The CPU as a device: mapped blobs bound to slots, and sessions of kinds that open their own files."""
+"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ import torch
 
 from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError
-from coe.kinds import FileKind, Image, Kind, ModuleKind, Prepared, Session
+from coe.errors import CoeError, StoreError
+from coe.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.runtime.activations import give_memory_back
+from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
-from coe.runtime.blob import Blob
+from coe.runtime.blob import PLAIN, Blob
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed
 from coe.store import Store
@@ -28,13 +31,16 @@ from coe.store import Store
 class CpuDevice:
     """Runs experts of any kind on the CPU, `threads` threads to each executor.
 
-    A blob is proved against its checksum when it is first mapped, and again whenever its file has changed.
+    Weights are proved against their checksums whenever they are read; the file of a session, which its runtime reads,
+    when it is first opened and again whenever it has changed.
     """
 
     def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._resident: dict[tuple[str, str], Blob | Session] = {}
+        self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
+        self._converted_bytes = 0
         self._proved: dict[Path, tuple[int, int, int]] = {}
 
     def __repr__(self) -> str:
@@ -46,21 +52,32 @@ class CpuDevice:
 
     def prepare(self, experts: Iterable[Expert]) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
-        needed = [expert for expert in experts if isinstance(self.kinds[expert.kind], ModuleKind)]
-        aside(lambda: [self._slots.spare(expert) for expert in needed])
+        found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
+        self._converted_bytes = max((needs.converted_bytes for _, needs in found), default=0)
+        aside(lambda: [self._slots.spare(expert, needs.structure) for expert, needs in found])
+
+    def fixed_bytes(self, executors: int) -> int:
+        """Return what so many executors hold beside experts and activations, once `prepare` knows the experts.
+
+        Each converts weights of another precision than it runs into a memory of its own, as large as the largest needs.
+        """
+        return executors * self._converted_bytes
 
     def load(self, pool: str, expert: Expert) -> None:
-        """Map an expert's weights, or open its session; raises StoreError."""
-        manifest = self.store.manifest(expert.weights)
-        path = self.store.path(expert.weights)
+        """Read an expert's weights, or open its session; raises StoreError."""
         kind = self.kinds[expert.kind]
         if isinstance(kind, FileKind):
+            path = self.store.path(expert.weights)
             self._prove(path, expert)
+            self._buffers.make_room(path.stat().st_size)
             self._resident[pool, expert.id] = kind.open(path, expert, self.threads)
             return
-        blob = Blob(path, None if self._is_proved(path) else manifest.checksum)
-        blob.expect(self._slots.spare(expert).spec)
-        self._note_proved(path)
+        blob = weights(self.store, expert).read(self._buffers)
+        try:
+            blob.expect(self._slots.spare(expert, blob.structure).spec)
+        except BaseException:
+            blob.release()
+            raise
         self._resident[pool, expert.id] = blob
 
     def evict(self, pool: str, expert: Expert) -> None:
@@ -68,6 +85,7 @@ class CpuDevice:
         resident = self._resident.pop((pool, expert.id))
         if isinstance(resident, Blob):
             self._slots.unbind(resident)
+            resident.release()
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding an image; raises CoeError if the expert's answer makes no sense."""
@@ -75,7 +93,7 @@ class CpuDevice:
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
         if isinstance(resident, Blob):
-            outputs = self._slots.of(executor, expert).run(resident, torch.from_numpy(pixels))
+            outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
         else:
             outputs = resident.run(pixels)
         findings = kind.postprocess(outputs, images, expert)
@@ -97,35 +115,43 @@ class CpuDevice:
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
-        kind, manifest, path = (
-            self.kinds[expert.kind],
-            self.store.manifest(expert.weights),
-            self.store.path(expert.weights),
-        )
+        kind = self.kinds[expert.kind]
         torch.set_num_threads(self.threads)
         if isinstance(kind, FileKind):
+            path = self.store.path(expert.weights)
             yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)
             return
-        slot = self._slots.build(expert)
+        file, buffers = weights(self.store, expert), Buffers()
+        needs = self._needs(expert)
+        slot = self._slots.build(expert, needs.structure if needs else PLAIN)
         blobs: list[Blob] = []
         turns = itertools.count()
 
         def answer(pixels: Image) -> Any:
             # In turn, as experts come in turn: each batch binds weights.
-            blobs.extend([] if blobs else _mapped_twice(path, slot))
+            blobs.extend([] if blobs else _read_twice(file, slot, buffers))
             return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
-        def let_go() -> None:
-            if blobs:
-                slot.unbind()
-                blobs.clear()
-
         try:
-            yield warmed(answer, expert.input_size, manifest.bytes, path, partial(_read, path), let_go)
+            trial = warmed(answer, expert.input_size, file.bytes, file.path, partial(_read, file, buffers))
+            # Once before it is timed: later loads find memory that evicted experts have left.
+            trial.load()
+            yield trial
         finally:
             slot.unbind()
-            blobs.clear()
+            slot.arena = Arena()
+            for blob in blobs:
+                blob.release()
+            buffers.make_room(buffers.idle_bytes)
             give_memory_back()
+
+    def _needs(self, expert: Expert) -> Needs | None:
+        """Tell what skeleton an expert needs; None if it needs none, or is damaged, which its load will report."""
+        if isinstance(self.kinds[expert.kind], FileKind):
+            return None
+        with contextlib.suppress(StoreError):
+            return weights(self.store, expert).needs()
+        return None
 
     def _is_proved(self, path: Path) -> bool:
         return self._proved.get(path) == _identity(path)
@@ -139,10 +165,10 @@ class CpuDevice:
             self._note_proved(path)
 
 
-def _mapped_twice(path: Path, slot: Slot) -> list[Blob]:
-    """Map weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
+def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
+    """Read weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
     with contextlib.suppress(CoeError):
-        blobs = [Blob(path), Blob(path)]
+        blobs = [file.read(buffers), file.read(buffers)]
         for blob in blobs:
             blob.expect(slot.spec)
         return blobs
@@ -154,10 +180,10 @@ def _identity(path: Path) -> tuple[int, int, int]:
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _read(path: Path) -> None:
+def _read(file: Weights, buffers: Buffers) -> None:
     # A damaged file tells nothing, it is reported when its turn comes.
     with contextlib.suppress(CoeError):
-        Blob(path)
+        file.read(buffers).release()
 
 
 def _sane(finding: Finding, expert: Expert) -> None:

@@ -1,4 +1,4 @@
-"""A skeleton of one kind whose weights are views of whichever blob is bound to it; and the shelf that keeps slots."""
+"""A skeleton of one network whose weights are those of whichever blob is bound to it; and the shelf of slots."""
 
 from __future__ import annotations
 
@@ -11,15 +11,26 @@ import torch
 from coe.core import Expert
 from coe.kinds import Kind, ModuleKind
 from coe.runtime.activations import give_memory_back
-from coe.runtime.blob import Blob, Spec
+from coe.runtime.arena import Arena, convert
+from coe.runtime.blob import PLAIN, Blob, Spec, Structure
+from coe.runtime.folding import folded_skeleton
 
 
 class Slot:
-    """One skeleton, built once, used by one executor. Binding a blob sets references, it copies nothing."""
+    """One skeleton, built once, used by one executor.
 
-    def __init__(self, kind: ModuleKind, expert: Expert) -> None:
+    Binding a blob sets references to what is of the skeleton's precision, and converts the rest into the arena; a
+    further batch on the same blob does neither.
+    """
+
+    def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN) -> None:
+        """Build the skeleton; raises StoreError if the kind does not have what the structure folds."""
         self.kind = kind
-        self.module = kind.skeleton(expert).eval().requires_grad_(False)
+        self.structure = structure
+        self.module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
+        if structure.dtype != torch.float32:
+            self.module.to(structure.dtype)
+        self.arena = Arena()
         self._targets: dict[str, torch.Tensor] = dict(self.module.state_dict(keep_vars=True))
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in self._targets.items()}
         self._empty = {name: torch.empty(0, dtype=t.dtype) for name, t in self._targets.items()}
@@ -29,21 +40,32 @@ class Slot:
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB; None runs on whatever weights the skeleton has."""
         if blob is not None:
-            self._bind(blob)
+            self.bind(blob)
         # Outside the lock: while a batch runs, the lane must be able to evict other experts. The one that runs is
         # pinned, so nobody unbinds it.
         with torch.inference_mode():
             return self.kind.forward(self.module, images)
 
-    def _bind(self, blob: Blob) -> None:
+    def bind(self, blob: Blob) -> None:
+        """Make the skeleton run on a blob; raises RuntimeError if that has been released."""
         with self._lock:
-            if self._bound is not blob:
-                for name, target in self._targets.items():
-                    target.data = blob.tensors[name]
-                self._bound = blob
+            if self._bound is blob:
+                return
+            if blob.is_released:
+                raise RuntimeError("a blob was run after it was released")
+            tensors = dict(blob.tensors)
+            if blob.converted:
+                # Not `unbind`, which would wait for this lock: whatever this slot held there is overwritten.
+                self._bound = None
+                memory = self.arena.claim(blob.converted, self.structure.dtype, self)
+                with torch.inference_mode():
+                    tensors |= convert(blob, memory)
+            for name, target in self._targets.items():
+                target.data = tensors[name]
+            self._bound = blob
 
     def unbind(self, blob: Blob | None = None) -> None:
-        """Let go of a blob if it is the one that is bound (None: of whatever is), so that its memory can be freed."""
+        """Let go of a blob if it is the one that is bound (None: of whatever is), so that its memory can be reused."""
         with self._lock:
             if blob is None or self._bound is blob:
                 for name, target in self._targets.items():
@@ -51,52 +73,59 @@ class Slot:
                 self._bound = None
 
 
-_Key = tuple[str, int]
+_Key = tuple[str, int, Structure]
 
 
 class SlotShelf:
-    """Slots by executor and network; a network is a kind with a number of labels. Two executors never share a slot."""
+    """Slots by executor and network; a network is a kind with a number of labels and a structure.
+
+    Two executors never share a slot, and the slots of one share their arena.
+    """
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
         self._kinds = kinds
         self._spares: dict[_Key, Slot] = {}
         self._slots: dict[tuple[str, _Key], Slot] = {}
+        self._arenas: dict[str, Arena] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._slots)
 
-    def build(self, expert: Expert) -> Slot:
+    def build(self, expert: Expert, structure: Structure) -> Slot:
         """Return a slot with the random weights of a new skeleton, to measure; it becomes the network's spare."""
-        slot = self._new(expert)
+        slot = self._new(expert, structure)
         with self._lock:
-            return self._spares.setdefault(_key(expert), slot)
+            return self._spares.setdefault(_key(expert, structure), slot)
 
-    def spare(self, expert: Expert) -> Slot:
+    def spare(self, expert: Expert, structure: Structure) -> Slot:
         """Return the network's first slot, without weights; it tells what weights must look like."""
         with self._lock:
-            found = self._spares.get(_key(expert))
+            found = self._spares.get(_key(expert, structure))
         if found is None:
-            found = self.build(expert)
+            found = self.build(expert, structure)
             found.unbind()
             give_memory_back()
         return found
 
-    def of(self, executor: str, expert: Expert) -> Slot:
+    def of(self, executor: str, expert: Expert, structure: Structure) -> Slot:
         """Return an executor's slot for a network; the first executor that asks gets the spare."""
-        key = _key(expert)
-        spare = self.spare(expert)
+        key = _key(expert, structure)
+        spare = self.spare(expert, structure)
         with self._lock:
             if (executor, key) in self._slots:
                 return self._slots[executor, key]
             if spare not in self._slots.values():
-                self._slots[executor, key] = spare
-                return spare
-        slot = self._new(expert)
+                return self._keep(executor, key, spare)
+        slot = self._new(expert, structure)
         slot.unbind()
         give_memory_back()
         with self._lock:
-            self._slots[executor, key] = slot
+            return self._keep(executor, key, slot)
+
+    def _keep(self, executor: str, key: _Key, slot: Slot) -> Slot:
+        slot.arena = self._arenas.setdefault(executor, Arena())
+        self._slots[executor, key] = slot
         return slot
 
     def unbind(self, blob: Blob) -> None:
@@ -106,11 +135,11 @@ class SlotShelf:
         for slot in slots:
             slot.unbind(blob)
 
-    def _new(self, expert: Expert) -> Slot:
+    def _new(self, expert: Expert, structure: Structure) -> Slot:
         kind = self._kinds[expert.kind]
         assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
-        return Slot(kind, expert)
+        return Slot(kind, expert, structure)
 
 
-def _key(expert: Expert) -> _Key:
-    return expert.kind, len(expert.labels)
+def _key(expert: Expert, structure: Structure) -> _Key:
+    return expert.kind, len(expert.labels), structure

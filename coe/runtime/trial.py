@@ -35,7 +35,7 @@ class Trial:
 
     `answer` takes images (n, 3, S, S) uint8 of `input_size` and returns what the kind's `postprocess` takes; `load`
     brings the weights from `file` to where they can run, once more beside those that do; `opened_s` is how long it took
-    to make the trial, if that was such a load; `let_go` drops the weights from memory until the next batch.
+    to make the trial, if that was such a load.
     `base_bytes` is what the process held before the first batch, if the runtime keeps the memory of one for the next.
     """
 
@@ -46,7 +46,6 @@ class Trial:
     load: Callable[[], object]
     base_bytes: int | None = None
     opened_s: float = 0.0
-    let_go: Callable[[], None] = lambda: None
 
     def run(self, images: int) -> Any:
         """Run a batch of black images."""
@@ -80,9 +79,6 @@ class Trial:
 
     def load_s(self, *, cold: bool = False) -> float | None:
         """Time a load, in seconds; with `cold` from the disk itself, None where the system keeps the file in memory."""
-        if cold:
-            # The system keeps what somebody has mapped.
-            self.let_go()
         if cold and not forget(self.file):
             return None
         began = time.perf_counter()
@@ -96,11 +92,10 @@ def warmed(
     weights_bytes: int,
     file: Path,
     load: Callable[[], object],
-    let_go: Callable[[], None] = lambda: None,
 ) -> Trial:
     """Make a trial of a network of torch's. An image runs first: what that sets up once is no part of a batch."""
     peak_bytes(lambda: answer(np.zeros((1, 3, input_size, input_size), np.uint8)))
-    return Trial(answer, input_size, weights_bytes, file, load, let_go=let_go)
+    return Trial(answer, input_size, weights_bytes, file, load)
 
 
 def opened(load: Callable[[], Session], input_size: int, file: Path) -> Trial:

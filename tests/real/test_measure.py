@@ -22,10 +22,10 @@ from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.kinds import ModuleKind, Prepared
 from coe.profile import KindProfile
-from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import measure
 from coe.runtime.page_cache import forget
+from coe.runtime.processor import has_bf16
 from coe.store import Store
 
 CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad"), 64, "line/joint")
@@ -122,7 +122,7 @@ def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, stor
 
 @BOTH
 def test_bf16_agrees(expert: Expert, store: Store):
-    if not backends.BF16_FLAGS & backends._cpu_flags():
+    if not has_bf16():
         with pytest.raises(CannotMeasure, match="has no bf16"):
             measured(expert, store, precision="bf16")
         return

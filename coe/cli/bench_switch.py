@@ -1,0 +1,123 @@
+"""`coe-bench switch`: what it costs to bring an expert to where it runs, on this machine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+from rich.table import Table
+
+from coe import config
+from coe.blob_format import Variant
+from coe.cli.bench_out import STANDARD_OUTPUT, check_json
+from coe.cli.common import err, out, wide
+from coe.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from coe.benchmark.switch import Cycles, Switch
+
+
+def switch(
+    kind: Annotated[str, typer.Option(metavar="LIST", help="One or more, separated by commas.")] = "resnet101",
+    input_size: Annotated[int, typer.Option("--input", min=32, help="Input size in pixels.")] = 224,
+    variant: Annotated[str, typer.Option(metavar="LIST", help="Precisions to prepare and measure.")] = "fp32,bf16,q8",
+    repeats: Annotated[int, typer.Option(min=1, help="Medians of so many.")] = 7,
+    cycles: Annotated[
+        int | None, typer.Option(min=4, help="Instead: load, run and evict so often; what is left behind?")
+    ] = None,
+    experts: Annotated[int, typer.Option(min=1, help="With --cycles: how many experts come in turn.")] = 40,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: all cores.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder for synthetic weights; kept for the next time.")] = Path(
+        "build/bench"
+    ),
+    json_to: Annotated[
+        str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
+    ] = None,
+) -> None:
+    """Measure switches on experts of random weights: from disk and from memory until they run.
+
+    "x" is the time over the least that this machine could do, measured in the same turns: a plain read of the same
+    file into memory that is reused; for "memory to ready", a plain copy of the weights' bytes in fp32. "cold" is from
+    the disk, "warm" from the system's cache.
+
+    Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
+    """
+    from coe.benchmark import switch as bench
+
+    names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
+    check_json(json_to)
+    each = threads or bench.cores()
+    if cycles is not None:
+        left = [bench.turn_over(work, name, input_size, v, cycles, experts, each) for name in names for v in wanted]
+        rows = [{"kind": name, "variant": v} for name in names for v in wanted]
+        _show(_cycles_table(rows, left), [{**row, **asdict(one)} for row, one in zip(rows, left, strict=True)], json_to)
+        return
+    found: list[Switch] = []
+    for name in names:
+        found += bench.measure(work, name, input_size, wanted, repeats, each, err.print)
+    _show(_table(found), [asdict(one) for one in found], json_to)
+
+
+def _variants(text: str) -> list[Variant]:
+    known: tuple[Variant, ...] = get_args(Variant)
+    found: list[Variant] = []
+    for name in text.split(","):
+        if not (fitting := [one for one in known if one == name.strip()]):
+            raise ConfigError(f"--variant: there is no '{name.strip()}'{did_you_mean(name, known)}")
+        found += fitting
+    return found
+
+
+def _show(table: Table, rows: Sequence[dict[str, object]], json_to: str | None) -> None:
+    wide(err if json_to == STANDARD_OUTPUT else out).print(table)
+    text = json.dumps(rows, indent=2) + "\n"
+    if json_to == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+    elif json_to is not None:
+        try:
+            Path(json_to).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"--json: {json_to} cannot be written: {error.strerror or error}") from error
+
+
+def _new(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < 2 else "right")
+    return table
+
+
+def _table(found: Sequence[Switch]) -> Table:
+    table = _new("kind", "variant", "bytes", "cold", "x", "warm", "x", "memory to ready", "x", "usual way", "/ warm")
+    for one in found:
+        table.add_row(
+            one.kind,
+            one.variant,
+            config.format_bytes(one.bytes),
+            *_against(one.load_cold_s, one.read_cold_s, one.bytes),
+            *_against(one.load_warm_s, one.read_warm_s, one.bytes),
+            f"{1e3 * one.ready_s:.1f} ms",
+            f"{one.ready_s / one.copy_s:.2f}",
+            f"{1e3 * one.usual_s:.0f} ms",
+            f"{one.usual_s / one.load_warm_s:.0f}",
+        )
+    return table
+
+
+def _against(took_s: float | None, least_s: float | None, size: int) -> tuple[str, str]:
+    if took_s is None or least_s is None:
+        return "-", "-"
+    return f"{1e3 * took_s:.1f} ms, {size / took_s / 1e9:.1f} GB/s", f"{took_s / least_s:.2f}"
+
+
+def _cycles_table(rows: Sequence[dict[str, str]], left: Sequence[Cycles]) -> Table:
+    table = _new("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors")
+    for row, one in zip(rows, left, strict=True):
+        counts = (f"{one.experts:,}", f"{one.cycles:,}", f"{one.rss_slope_bytes / 1e3:+.2f} KB")
+        table.add_row(row["kind"], row["variant"], *counts, f"{one.descriptors_before} to {one.descriptors_after}")
+    return table

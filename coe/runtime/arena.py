@@ -1,0 +1,80 @@
+"""Memory that weights are converted into: one run of numbers for each executor, shared by all its slots.
+
+An executor runs one batch at a time, so the weights of one expert at a time are enough; a memory for each network would
+be as large as all of them together.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Protocol
+
+import torch
+
+from coe.blob_format import BLOCK
+from coe.runtime.blob import Blob, converts, shaped
+
+_STEP = 1 << 20
+"""Numbers converted at once: what was just written is multiplied while the processor's cache holds it."""
+
+
+class Holder(Protocol):
+    """Whose weights lie in the arena."""
+
+    def unbind(self) -> None:
+        """Look elsewhere."""
+        ...
+
+
+class Arena:
+    """The memory of one executor; used on its thread alone."""
+
+    def __init__(self) -> None:
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        # Weak: a cycle would keep weights in memory until garbage is collected.
+        self._holder: weakref.ref[Holder] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Bytes held."""
+        return self._memory.nbytes
+
+    def claim(self, size: int, dtype: torch.dtype, holder: Holder) -> torch.Tensor:
+        """Return `size` numbers for `holder` to write to; another holder is unbound first."""
+        last = self._holder() if self._holder else None
+        if last is not None and last is not holder:
+            last.unbind()
+        self._holder = weakref.ref(holder)
+        if self.bytes < size * dtype.itemsize:
+            # The old memory goes before the new one comes.
+            self._memory = torch.empty(0, dtype=torch.uint8)
+            self._memory = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
+        return self._memory[: size * dtype.itemsize].view(dtype)
+
+
+def convert(blob: Blob, into: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Write all numbers of a blob that are not of the precision of `into` there; return its tensors, as views."""
+    found: dict[str, torch.Tensor] = {}
+    at = 0
+    if blob.values is not None:
+        at = len(blob.values.numbers)
+        dequantise(blob.values.numbers, blob.values.scales, into[:at])
+        for name, place in blob.values.places.items():
+            found[name] = shaped(into[place.offset : place.offset + place.elements], place)
+    for name, tensor in blob.tensors.items():
+        if converts(tensor.dtype, into.dtype):
+            # As strided as the original, so that one that is channels-last remains it.
+            found[name] = torch.as_strided(into, tensor.shape, tensor.stride(), at).copy_(tensor)
+            at += -(-tensor.numel() // BLOCK) * BLOCK
+    return found
+
+
+def dequantise(numbers: torch.Tensor, scales: torch.Tensor, into: torch.Tensor) -> None:
+    """Write `numbers` (n) int8 times their `scales` (n / 128) into `into` (n), on all threads.
+
+    First copied, then multiplied in place: `torch.mul` of int8 and floats in one call takes six times as long.
+    """
+    scales = scales.to(into.dtype)[:, None]
+    for start in range(0, len(numbers), _STEP):
+        part = into[start : start + _STEP].copy_(numbers[start : start + _STEP])
+        part.view(-1, BLOCK).mul_(scales[start // BLOCK : (start + _STEP) // BLOCK])

@@ -1,0 +1,225 @@
+"""Weights from files into buffers: read once, in order, each chunk proved while the processor's cache still holds it.
+
+Files are read, not mapped: a file that is cut short, or a disk that fails, is an error here, where a mapping would end
+the whole process (SIGBUS) in the middle of a batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from coe import blob_format
+from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header, TensorEntry
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.runtime.blob import PLAIN, Blob, Structure, converted, structure_of
+from coe.runtime.buffers import Buffer, Buffers
+from coe.store import Manifest, PreparedVariant, Store
+
+_HEAD_BYTES = 1 << 16
+_MAX_SAFETENSORS_HEADER = 100 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """A skeleton of that structure, and so many bytes for numbers that are converted when a slot takes the expert."""
+
+    structure: Structure
+    converted_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The file that an expert runs from, and what the manifest says of it; `name` is for messages."""
+
+    path: Path
+    name: str
+    expert: Expert
+    manifest: Manifest
+    prepared: PreparedVariant | None
+    """None: the weights as they were trained, a safetensors file."""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the file."""
+        return self.prepared.bytes if self.prepared else self.manifest.bytes
+
+    def read(self, buffers: Buffers) -> Blob:
+        """Read the file into a buffer and prove it; raises StoreError where it is not what the manifest says."""
+        with _opened(self) as file:
+            if self.prepared:
+                return _read_blob(file, self, self.prepared, buffers)
+            return _read_safetensors(file, self, buffers)
+
+    def needs(self) -> Needs:
+        """Tell what it takes to run the file, from its header alone; raises StoreError."""
+        if self.prepared is None:
+            return Needs(PLAIN, 0)
+        with _opened(self) as file:
+            header = _header(_head(file, self), self, self.prepared)
+        structure = structure_of(header.variant, header.folded)
+        return Needs(structure, structure.dtype.itemsize * converted(header.tensors, header.quantised, structure.dtype))
+
+
+def weights(store: Store, expert: Expert) -> Weights:
+    """Find the file of an expert in its variant; raises StoreError if it has not been prepared in it.
+
+    In fp32 an expert that was not prepared runs from the weights as they were trained.
+    """
+    manifest = store.manifest(expert.weights)
+    prepared = next((one for variant, one in manifest.variants.items() if variant == expert.variant), None)
+    if prepared is None and expert.variant != "fp32":
+        have = ", ".join(sorted({"fp32", *manifest.variants}))
+        raise StoreError(
+            f"'{expert.weights}' has not been prepared in {expert.variant} (there is {have}); "
+            f"run `coe-experts prepare {expert.weights}`"
+        )
+    file = prepared.file if prepared else manifest.file
+    path = store.folder(expert.weights) / file
+    return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared)
+
+
+@contextmanager
+def _opened(weights: Weights) -> Iterator[int]:
+    """Give the file's descriptor. It stays the same file, whatever is renamed into its place meanwhile."""
+    try:
+        file = os.open(weights.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield file
+        finally:
+            os.close(file)
+    except OSError as error:
+        raise StoreError(f"{weights.name} cannot be read: {error.strerror or error}") from error
+
+
+def _fill(file: int, into: memoryview, offset: int, name: str) -> None:
+    done = 0
+    while done < len(into):
+        got = os.preadv(file, [into[done:]], offset + done)
+        if not got:
+            raise StoreError(f"{name} ended at {offset + done:,} bytes while it was read (truncated?)")
+        done += got
+
+
+def _check_size(file: int, weights: Weights, expected: int, again: str) -> None:
+    size = os.fstat(file).st_size
+    if size != expected:
+        raise StoreError(f"{weights.name} has {size:,} bytes, not {expected:,} (truncated?); {again}")
+
+
+# Blobs
+
+_AGAIN = "prepare the expert again (coe-experts prepare)"
+
+
+def _head(file: int, weights: Weights) -> bytes:
+    """Return all that comes before the data."""
+    start = os.pread(file, _HEAD_BYTES, 0)
+    end = blob_format.data_start(start[:PAGE], weights.name)
+    if len(start) < end:
+        start += os.pread(file, end - len(start), len(start))
+    return start[:end]
+
+
+def _header(head: bytes, weights: Weights, prepared: PreparedVariant) -> Header:
+    header = blob_format.decode(head, weights.name)
+    if xxhash.xxh3_128_hexdigest(head) != prepared.digest:
+        raise StoreError(f"{weights.name} is not the blob that the manifest tells of (another header); {_AGAIN}")
+    expert = weights.expert
+    said, found = (expert.kind, expert.variant, len(expert.labels)), (header.kind, header.variant, header.labels)
+    if said != found:
+        raise StoreError(
+            f"{weights.name} is of kind {found[0]} in {found[1]} for {found[2]} labels, "
+            f"not of kind {said[0]} in {said[1]} for {said[2]}; {_AGAIN}"
+        )
+    return header
+
+
+def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: Buffers) -> Blob:
+    head = _head(file, weights)
+    header = _header(head, weights, prepared)
+    _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
+    with _lent(buffers, header.data_bytes) as buffer:
+        with buffer.bytes() as data:
+            for number, right in enumerate(header.checksums):
+                at = number * CHUNK
+                with data[at : min(at + CHUNK, header.data_bytes)] as chunk:
+                    _fill(file, chunk, len(head) + at, weights.name)
+                    if blob_format.digest(chunk) != right:
+                        raise StoreError(
+                            f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
+                            f"(its checksum differs); {_AGAIN}"
+                        )
+        return Blob(
+            buffer,
+            buffers,
+            header.tensors,
+            variant=header.variant,
+            folded=header.folded,
+            quantised=header.quantised,
+        )
+
+
+@contextmanager
+def _lent(buffers: Buffers, size: int) -> Iterator[Buffer]:
+    """Lend a buffer to be filled; it goes back at once where that fails."""
+    buffer = buffers.take(size)
+    try:
+        yield buffer
+    except BaseException:
+        buffers.give(buffer)
+        raise
+
+
+# Weights as they were trained
+
+
+def _read_safetensors(file: int, weights: Weights, buffers: Buffers) -> Blob:
+    name, again = weights.name, "import the expert again"
+    size = weights.manifest.bytes
+    _check_size(file, weights, size, again)
+    start = os.pread(file, 8, 0)
+    data_start = 8 + struct.unpack("<Q", start)[0] if len(start) == 8 else size + 1
+    if data_start - 8 > _MAX_SAFETENSORS_HEADER or data_start > size:
+        raise StoreError(f"{name} is not a safetensors file, or is truncated; {again}")
+    # The file begins where its tensors come to lie as those of a blob do.
+    first = -data_start % ALIGNMENT
+    with _lent(buffers, first + size) as buffer:
+        with buffer.bytes() as memory, memory[first : first + size] as data:
+            checksum = xxhash.xxh3_128()
+            for at in range(0, size, CHUNK):
+                with data[at : at + CHUNK] as chunk:
+                    _fill(file, chunk, at, name)
+                    checksum.update(chunk)
+            if checksum.hexdigest() != weights.manifest.checksum:
+                raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {again}")
+            text = bytes(data[8:data_start])
+        return Blob(buffer, buffers, _entries(text, size - data_start, name), start=first + data_start)
+
+
+def _entries(text: bytes, data_bytes: int, name: str) -> list[TensorEntry]:
+    try:
+        header: dict[str, Any] = json.loads(text)
+        entries = {key: value for key, value in header.items() if key != "__metadata__"}
+        if max((entry["data_offsets"][1] for entry in entries.values()), default=0) != data_bytes:
+            raise StoreError(f"{name} ends too early or too late (truncated?); import the expert again")
+        return [_entry(key, value) for key, value in entries.items()]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise StoreError(f"{name} is not a safetensors file ({type(error).__name__} in its header)") from error
+
+
+def _entry(name: str, said: dict[str, Any]) -> TensorEntry:
+    start, end = said["data_offsets"]
+    entry = TensorEntry(name=name, dtype=said["dtype"], shape=tuple(said["shape"]), offset=start)
+    if entry.dtype == "Q8" or end - start != entry.bytes:
+        raise ValueError("offsets do not fit the shape")
+    return entry

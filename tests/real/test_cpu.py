@@ -1,0 +1,158 @@
+"""The CPU as a device, on real networks prepared in every variant."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import numpy as np
+import psutil
+import pytest
+
+from coe import kinds, rules
+from coe.errors import StoreError
+from coe.kinds import Prepared
+from coe.prepare.prepare import Preparer
+from coe.runtime.cpu import CpuDevice
+from coe.store import Store
+
+VARIANTS = ("fp32", "bf16", "fp16", "q8")
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory):
+    from conftest import TINY, fill
+
+    folder = tmp_path_factory.mktemp("prepared")
+    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    found = rules.load(folder / "tiny.yaml")
+    store = Store(folder / "store")
+    fill(store, found)
+    return found, store
+
+
+@pytest.fixture(scope="module")
+def prepared(board):
+    """The same board, once each expert has been prepared; what unprepared ones said is kept."""
+    found, store = board
+    before = {id: judge(device_of(found, store), expert) for id, expert in found.experts.items()}
+    preparer = Preparer(store, VARIANTS)
+    for expert in found.experts.values():
+        assert set(preparer.prepare(expert.weights).made) == set(VARIANTS)
+    return found, store, before
+
+
+def device_of(found, store):
+    known = {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
+    return CpuDevice(store, known, 1)
+
+
+def images(expert, many=3):
+    chance = np.random.default_rng(5)
+    size = expert.input_size
+    return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+
+
+def judge(device, expert, executor="one"):
+    device.load("pool", expert)
+    try:
+        return device.run(executor, "pool", expert, images(expert))
+    finally:
+        device.evict("pool", expert)
+
+
+def as_variant(expert, variant):
+    from dataclasses import replace
+
+    return replace(expert, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_say_what_the_trained_weights_say(prepared, variant):
+    found, store, before = prepared
+    device = device_of(found, store)
+    for id, expert in found.experts.items():
+        findings = judge(device, as_variant(expert, variant))
+        assert {finding.variant for finding in findings} == {variant}
+        tolerance = 1e-3 if variant == "fp32" else 0.05
+        for one, other in zip(before[id], findings, strict=True):
+            assert other.score == pytest.approx(one.score, abs=tolerance)
+            assert variant != "fp32" or other.label == one.label
+
+
+def test_experts_in_turn_and_executors_beside_each_other_say_the_same(prepared):
+    """Slots are bound again, buffers taken again, arenas overwritten: nothing is left of another expert."""
+    found, store, _ = prepared
+    device = device_of(found, store)
+    ways = [(expert, variant) for expert in found.experts.values() for variant in VARIANTS]
+    alone = {way: judge(device_of(found, store), as_variant(*way)) for way in ways}
+    for way in ways:
+        device.load("pool-" + way[1], as_variant(*way))
+    for executor in ("one", "two", "one"):
+        for way in ways:
+            expert = as_variant(*way)
+            assert device.run(executor, "pool-" + way[1], expert, images(expert)) == alone[way]
+    for way in ways:
+        device.evict("pool-" + way[1], as_variant(*way))
+    assert device._buffers.allocated_bytes == device._buffers.idle_bytes
+
+
+def test_an_expert_is_judged_while_another_ones_file_is_damaged(prepared, tmp_path):
+    import shutil
+
+    found, store, before = prepared
+    own = Store(shutil.copytree(store.root, tmp_path / "own"))
+    first, second, *_ = found.experts.values()
+    path = own.folder(first.weights) / own.manifest(first.weights).variants["fp32"].file
+    data = bytearray(path.read_bytes())
+    data[-9000] ^= 2
+    path.write_bytes(data)
+    device = device_of(found, own)
+    with pytest.raises(StoreError, match=rf"{first.weights}/fp32-.* is damaged in chunk \d+ of \d+"):
+        device.load("pool", first)
+    assert [finding.label for finding in judge(device, second)] == [finding.label for finding in before[second.id]]
+
+
+def test_what_executors_hold_beside_experts_is_told(prepared):
+    found, store, _ = prepared
+    device = device_of(found, store)
+    device.prepare(found.experts.values())
+    assert device.fixed_bytes(2) == 0
+    experts = [as_variant(expert, "q8") for expert in found.experts.values()]
+    device.prepare(experts)
+    for expert in experts:
+        judge(device, expert)
+    assert device.fixed_bytes(1) == device._slots._arenas["one"].bytes > 40e6
+    assert device.fixed_bytes(2) == 2 * device.fixed_bytes(1)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_trial_of_a_variant_measures_its_file(prepared, variant):
+    found, store, _ = prepared
+    expert = as_variant(found.experts["body-a"], variant)
+    with device_of(found, store).trial(expert) as trial:
+        assert (
+            trial.weights_bytes == store.manifest(expert.weights).variants[variant].bytes == trial.file.stat().st_size
+        )
+        first, second = trial.run(2), trial.run(2)
+        assert (first == second).all()
+        assert trial.load_s() > 0
+
+
+def test_sixty_switches_leave_no_descriptor_open_and_no_memory_behind(prepared):
+    found, store, _ = prepared
+    device, process = device_of(found, store), psutil.Process()
+
+    def turn():
+        for variant in VARIANTS:
+            for expert in list(found.experts.values())[:3]:
+                judge(device, as_variant(expert, variant))
+
+    turn()
+    gc.collect()
+    descriptors, resident = len(os.listdir("/proc/self/fd")), process.memory_info().rss
+    for _ in range(5):
+        turn()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert process.memory_info().rss - resident < 60e6

@@ -1,0 +1,46 @@
+"""Tiny experts in a store, prepared in any variant, without a network behind them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from coe import variants
+from coe.blob_format import Variant
+from coe.core import Expert
+from coe.prepare.fold import Folded
+from coe.prepare.layout import chunks, lay_out
+from coe.profile import Agreement
+from coe.store import Store
+
+KIND = "tiny"
+STATE = {
+    "conv.weight": torch.linspace(-1, 1, 20 * 7 * 3 * 3).reshape(20, 7, 3, 3),
+    "fc.weight": torch.linspace(-2, 3, 300 * 1000).reshape(300, 1000),
+    "fc.bias": torch.linspace(0, 1, 300),
+    "count": torch.tensor(5),
+}
+
+
+def expert(variant: str = "fp32", **changes: object) -> Expert:
+    """Return the expert whose weights `stored` puts into a store."""
+    return replace(Expert("x", KIND, ("ok", "bad"), 8, "t/x", variant=variant), **changes)  # type: ignore[arg-type]
+
+
+def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STATE, kind: str = KIND) -> Store:
+    """Put an expert into a store, and blobs of the variants named."""
+    store = Store(root)
+    store.put("t/x", kind=kind, labels=("ok", "bad"), input_size=8, state=state)
+    for variant in prepared:
+        made = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
+        agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
+        with store.changing("t/x") as manifest:
+            variants.put(store, manifest, made.header, chunks(made.data), agreement=agreement, escalate_below=0.0)
+    return store
+
+
+def file_of(store: Store, variant: Variant) -> Path:
+    """Return the path of an expert's blob."""
+    return store.folder("t/x") / store.manifest("t/x").variants[variant].file

@@ -1,0 +1,277 @@
+"""Weights read from files: what is read is what was written, and what is damaged is refused in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from stored import STATE, expert, file_of, stored
+
+from coe import blob_format
+from coe.errors import StoreError
+from coe.prepare.fold import Folded
+from coe.prepare.layout import lay_out, tensors
+from coe.runtime.buffers import Buffers
+from coe.runtime.reading import weights
+from coe.store import Store
+
+PREPARED = ("fp32", "bf16", "fp16", "q8")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return stored(tmp_path_factory.mktemp("store"), *PREPARED)
+
+
+def read(store, variant="fp32", buffers=None, **changes):
+    return weights(store, expert(variant, **changes)).read(buffers or Buffers())
+
+
+def test_an_expert_that_is_not_prepared_runs_as_it_was_trained(tmp_path):
+    state = {
+        **STATE,
+        "odd": torch.ones(7, dtype=torch.bfloat16),
+        "flags": torch.tensor([True, False, True]),
+        "nothing": torch.zeros(0, 3),
+    }
+    blob = read(stored(tmp_path, state=state))
+    assert set(blob.tensors) == set(state)
+    for name, tensor in state.items():
+        assert torch.equal(blob.tensors[name], tensor)
+        assert blob.tensors[name].dtype == tensor.dtype
+
+
+@pytest.mark.parametrize("variant", ["fp32", "bf16", "fp16"])
+def test_a_blob_is_read_as_it_was_laid_out(store, variant):
+    expected = tensors(lay_out(Folded(STATE, ()), variant, kind="tiny", labels=2))
+    blob = read(store, variant)
+    assert set(blob.tensors) == set(expected)
+    for name, tensor in expected.items():
+        assert torch.equal(blob.tensors[name], tensor)
+        assert blob.tensors[name].stride() == tensor.stride()
+        assert blob.tensors[name].data_ptr() % blob_format.ALIGNMENT == 0
+
+
+def test_the_weights_of_a_file_that_torch_wrote_begin_a_line_of_the_cache(tmp_path):
+    blob = read(stored(tmp_path, state={"weight": STATE["fc.weight"]}))
+    assert blob.tensors["weight"].data_ptr() % blob_format.ALIGNMENT == 0
+
+
+def test_numbers_that_lie_askew_are_copied(tmp_path):
+    path = stored(tmp_path).path("t/x")
+    text = json.dumps({"w": {"dtype": "F32", "shape": [3], "data_offsets": [1, 13]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" + torch.tensor([1.0, 2.0, 3.0]).numpy().tobytes())
+    assert read(_again(tmp_path)).tensors["w"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_a_variant_that_was_not_prepared_says_how_to(tmp_path):
+    with pytest.raises(StoreError, match=r"'t/x' has not been prepared in q8 .*`coe-experts prepare t/x`"):
+        read(stored(tmp_path, "bf16"), "q8")
+
+
+def test_what_is_loaded_is_what_the_file_was_when_it_was_opened(tmp_path, monkeypatch):
+    """Somebody prepares the expert again, and a new file takes the place of the one that is being read."""
+    store = stored(tmp_path, "fp32")
+    path, preadv = file_of(store, "fp32"), os.preadv
+
+    def replaced_meanwhile(*args):
+        if path.exists():
+            path.unlink()
+        return preadv(*args)
+
+    monkeypatch.setattr(os, "preadv", replaced_meanwhile)
+    assert torch.equal(read(store).tensors["fc.bias"], STATE["fc.bias"])
+
+
+# Damage
+
+
+def _overwritten(store, variant, change):
+    """Give a store's blob other bytes."""
+    path = file_of(store, variant)
+    path.write_bytes(change(path.read_bytes()))
+    return store
+
+
+@given(st.sampled_from(PREPARED), st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+def test_no_bit_can_be_flipped_unseen(store, variant, where, bit):
+    path = file_of(store, variant)
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[int(where * len(data))] ^= 1 << bit
+    buffers = Buffers()
+    try:
+        path.write_bytes(data)
+        with pytest.raises(StoreError, match=rf"^t/x/{variant}-"):
+            read(store, variant, buffers)
+    finally:
+        path.write_bytes(whole)
+    assert buffers.allocated_bytes == buffers.idle_bytes
+    read(store, variant, buffers)
+
+
+@pytest.mark.parametrize("chunk", [1, 2])
+def test_damage_is_told_by_expert_and_chunk(tmp_path, chunk):
+    store = stored(tmp_path, "fp32")
+
+    def change(data):
+        start = blob_format.data_start(data, "")
+        changed = bytearray(data)
+        changed[start + (chunk - 1) * blob_format.CHUNK + 99] ^= 1
+        return changed
+
+    with pytest.raises(StoreError, match=rf"^t/x/fp32-.* is damaged in chunk {chunk} of 2 .*coe-experts prepare"):
+        read(_overwritten(store, "fp32", change))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 23, 4095, 4096, 5000, -4096, -1])
+def test_a_blob_that_is_cut_short_is_refused(tmp_path, keep):
+    with pytest.raises(StoreError, match=r"t/x/q8-.*truncated"):
+        read(_overwritten(stored(tmp_path, "q8"), "q8", lambda data: data[:keep]), "q8")
+
+
+def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_not_the_end(tmp_path, monkeypatch):
+    store = stored(tmp_path, "fp32")
+    path, preadv = file_of(store, "fp32"), os.preadv
+
+    def shortened_meanwhile(*args):
+        os.truncate(path, 10_000)
+        return preadv(*args)
+
+    monkeypatch.setattr(os, "preadv", shortened_meanwhile)
+    with pytest.raises(StoreError, match=r"ended at 10,000 bytes while it was read"):
+        read(store)
+
+
+def test_a_disk_that_fails_is_an_error(store, monkeypatch):
+    def fails(*args):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "preadv", fails)
+    with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
+        read(store)
+
+
+def test_a_missing_file_is_an_error(tmp_path):
+    store = stored(tmp_path, "fp32")
+    file_of(store, "fp32").unlink()
+    with pytest.raises(StoreError, match=r"t/x/fp32-.* cannot be read: No such file"):
+        read(store)
+
+
+def test_a_blob_of_another_version_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="a blob of version 7, not 1"):
+        read(_overwritten(stored(tmp_path, "fp32"), "fp32", lambda data: data[:8] + b"\7" + data[9:]))
+
+
+def test_a_sound_blob_of_other_weights_is_refused(tmp_path):
+    store = stored(tmp_path / "one", "fp32")
+    other = stored(tmp_path / "two", "fp32", state={"conv.weight": STATE["conv.weight"] + 1})
+    sound = file_of(other, "fp32").read_bytes()
+    with pytest.raises(StoreError, match="not the blob that the manifest tells of"):
+        read(_overwritten(store, "fp32", lambda data: sound))
+
+
+@pytest.mark.parametrize("changes", [{"kind": "other"}, {"labels": ("a", "b", "c")}])
+def test_a_blob_of_another_kind_or_number_of_labels_is_refused(store, changes):
+    with pytest.raises(StoreError, match=r"is of kind tiny in fp32 for 2 labels, not of kind"):
+        read(store, **changes)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 8, 60, -1, -40])
+def test_weights_that_are_cut_short_are_refused(tmp_path, keep):
+    store = stored(tmp_path)
+    store.path("t/x").write_bytes(store.path("t/x").read_bytes()[:keep])
+    with pytest.raises(StoreError, match=r"t/x/weights\.safetensors.*truncated"):
+        read(store)
+
+
+@given(st.floats(0, 1, exclude_max=True))
+def test_no_bit_of_the_weights_can_be_flipped_unseen(tmp_path_factory, where):
+    store = stored(tmp_path_factory.mktemp("own"), state={"w": torch.ones(3000)})
+    path = store.path("t/x")
+    data = bytearray(path.read_bytes())
+    data[int(where * len(data))] ^= 16
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"t/x/weights\.safetensors"):
+        read(store)
+
+
+def _again(root):
+    """Make a store's manifest fit its weights file, whatever that holds now."""
+    store = Store(root)
+    path = store.path("t/x")
+    path.rename(root / "weights.safetensors")
+    store.put("t/x", kind="tiny", labels=("ok", "bad"), input_size=8, file=root / "weights.safetensors")
+    return store
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [0, 47]}},
+        {"w": {"dtype": "F99", "shape": [3, 4], "data_offsets": [0, 48]}},
+        {"w": {"dtype": "Q8", "shape": [3, 4], "data_offsets": [0, 48]}},
+        {"w": {"dtype": "F32", "shape": [-3, -4], "data_offsets": [-48, 48]}},
+        {"w": {"dtype": "F32", "shape": [3, 4], "data_offsets": [-48, 0]}},
+        {"w": {"dtype": "F32", "shape": "12", "data_offsets": [0, 48]}},
+        {"w": {"dtype": "F32", "shape": [3, 4]}},
+        {"w": 3},
+        [1, 2],
+    ],
+)
+def test_a_header_that_lies_is_refused(tmp_path, header):
+    text = json.dumps(header).encode()
+    stored(tmp_path).path("t/x").write_bytes(struct.pack("<Q", len(text)) + text + bytes(48))
+    with pytest.raises(StoreError):
+        read(_again(tmp_path))
+
+
+# What a skeleton expects, and reuse
+
+
+def test_weights_of_another_shape_are_named(tmp_path):
+    blob = read(stored(tmp_path))
+    spec = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in STATE.items()}
+    blob.expect(spec)
+    with pytest.raises(StoreError, match=r"'fc.bias' is \(300,\) torch.float32, not \(4, 4\)"):
+        blob.expect({**spec, "fc.bias": ((4, 4), torch.float32)})
+    with pytest.raises(StoreError, match=r"'fc.bias' is .* not \(300,\) torch.bfloat16"):
+        blob.expect({**spec, "fc.bias": ((300,), torch.bfloat16)})
+    with pytest.raises(StoreError, match="lack 'bias'"):
+        blob.expect({**spec, "bias": ((1,), torch.float32)})
+    del spec["count"]
+    with pytest.raises(StoreError, match="hold 'count'"):
+        blob.expect(spec)
+
+
+def test_the_next_expert_takes_the_memory_of_the_last(store):
+    buffers = Buffers()
+    blob = read(store, buffers=buffers)
+    place = blob.tensors["fc.bias"].data_ptr()
+    blob.release()
+    assert blob.tensors == {}
+    assert read(store, buffers=buffers).tensors["fc.bias"].data_ptr() == place
+
+
+def test_memory_that_is_still_looked_at_is_not_taken(store):
+    buffers = Buffers()
+    blob = read(store, buffers=buffers)
+    kept = blob.tensors["fc.bias"]
+    blob.release()
+    other = read(store, "q8", buffers)
+    assert torch.equal(kept, STATE["fc.bias"])
+    assert other.tensors["fc.bias"].data_ptr() != kept.data_ptr()
+
+
+def test_headers_tell_what_a_slot_must_convert(store):
+    sizes = {variant: weights(store, expert(variant)).needs().converted_bytes for variant in PREPARED}
+    numbers = sum(-(-STATE[name].numel() // 128) * 128 for name in ("conv.weight", "fc.weight"))
+    assert (sizes["fp32"], sizes["q8"]) == (0, 4 * numbers)
+    assert sizes["fp16"] == 4 * (numbers + 384)
+    assert all(weights(store, expert(v)).needs().structure == read(store, v).structure for v in PREPARED)
