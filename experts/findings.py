@@ -8,16 +8,18 @@ from coe.core import NOTHING, Box, Expert, Finding
 from coe.kinds import Prepared
 from experts.geometry import to_image
 
-VARIANT = "fp32"
-"""What findings are marked with here; the runtime knows better where it runs another precision."""
-
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
-    """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label."""
-    scores, places = probabilities.float().cpu().max(dim=1)
+    """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
+
+    Its margin is the lead over the next one, 1 where there is no other label.
+    """
+    probabilities = probabilities.float().cpu()
+    scores, places = probabilities.max(dim=1)
+    leads = scores - probabilities.topk(2, dim=1).values[:, 1] if probabilities.shape[1] > 1 else scores.new_ones(1)
     return [
-        Finding(expert.id, VARIANT, expert.labels[place], score)
-        for score, place in zip(scores.tolist(), places.tolist(), strict=True)
+        Finding(expert.id, expert.variant, expert.labels[place], score, margin=lead)
+        for score, place, lead in zip(scores.tolist(), places.tolist(), leads.expand(len(scores)).tolist(), strict=True)
     ]
 
 
@@ -29,14 +31,16 @@ def detected(
     candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label.
     Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
     best stays, and at most `most` in all. The finding's label is that of the best box whose label is in
-    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low.
+    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. Its margin is the least
+    distance of any candidate's score from the threshold: how far all of them were from coming in or dropping out.
     """
     candidates = candidates.float().cpu()
     scores, labels = candidates[:, 4:].max(dim=1)
+    margin = min(1.0, float((scores - threshold).abs().min())) if len(scores) else 1.0
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0
-        return Finding(expert.id, VARIANT, NOTHING, 1.0 - best)
+        return Finding(expert.id, expert.variant, NOTHING, 1.0 - best, margin=margin)
     corners, scores, labels = candidates[clear, :4], scores[clear], labels[clear]
     kept = suppress(corners, scores, labels, overlap)[:most]
     boxes = tuple(
@@ -46,7 +50,7 @@ def detected(
         )
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, VARIANT, told.label, told.score, boxes)
+    return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:

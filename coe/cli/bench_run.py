@@ -11,8 +11,10 @@ from rich.progress import Progress
 from coe import config, images, rules
 from coe.cli import bench_out
 from coe.cli.common import err, out
+from coe.core import FULL
 from coe.errors import ConfigError
 from coe.policies.strategies import strategy as named_strategy
+from coe.precision import check_precision
 from coe.sim import trace_file
 from coe.store import Store
 
@@ -34,6 +36,10 @@ def run(
     input_size: Annotated[int, typer.Option("--input", help="Without --board: input size in pixels.")] = 224,
     requests: Annotated[int, typer.Option(min=1, help="How many images; those of --images are repeated.")] = 400,
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    precision: Annotated[str, typer.Option(help="fp32, half, or mixed. See docs/precision.md.")] = config.PRECISION,
+    label_floor: Annotated[
+        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
+    ] = config.LABEL_FLOOR,
     executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
     memory: Annotated[
         str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
@@ -82,6 +88,7 @@ def run(
 
     names = bench_out.strategies(strategy)
     bench_out.check_json(json_to)
+    check_precision(precision, label_floor)
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
     if rate is not None and not 0 < rate < float("inf"):
@@ -113,6 +120,8 @@ def run(
                 memory_bytes=budget,
                 executors=executors,
                 strategy=name,
+                precision=precision,
+                label_floor=label_floor,
                 task=task,
                 order=order,
                 images_per_s=rate,
@@ -133,11 +142,22 @@ def run(
                 again = measure(name, done)
                 rows.append(again.row)
                 sentences.append(scheduling_cost(done, again))
+            if precision != FULL:
+                sentences.append(second_looks(done))
     bench_out.show(rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, workload_of(done))
     for sentence in sentences:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def second_looks(one: Measured) -> str:
+    """Say what escalation cost and changed in a run."""
+    seen = one.metrics
+    return (
+        f"{one.row.strategy}: {seen.escalated} of {seen.stages - seen.escalated} findings were run again in fp32, "
+        f"{seen.changed} changed; that took {seen.escalated_s:.1f} of {seen.run_s:.1f} s of inference"
+    )
 
 
 def scheduling_cost(one: Measured, again: Measured) -> str:

@@ -18,9 +18,10 @@ from rich.table import Table
 from coe import config, images, rules
 from coe.cli.common import Exit, application, err, out, run
 from coe.cli.progress import RunProgress
-from coe.core import Request, Result, Verdict
+from coe.core import FULL, Request, Result, Verdict
 from coe.errors import ConfigError, LineClosed
 from coe.images import Item
+from coe.precision import check_precision
 from coe.report import write_report
 from coe.results import ResultsFile
 from coe.settings import AUTO
@@ -56,6 +57,12 @@ def inspect(
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: coserve, samba, ...")
     ] = config.STRATEGY,
+    precision: Annotated[
+        str, typer.Option(help="fp32, half, or mixed: for each expert what is quickest. See docs/precision.md.")
+    ] = config.PRECISION,
+    label_floor: Annotated[
+        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
+    ] = config.LABEL_FLOOR,
     executors: Annotated[
         str | None, typer.Option(help=f"Workers by device, as cpu=2. Default: the profile's, else {config.EXECUTORS}.")
     ] = None,
@@ -86,6 +93,7 @@ def inspect(
     """
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
+    check_precision(precision, label_floor)
     quiet = quiet or as_json
     known = rules.load(board)
     items, skipped = images.find(images_at, known.components)
@@ -94,8 +102,9 @@ def inspect(
     out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
-        run_ = _Run(known.board, results, items, max_errors=max_errors, quiet=quiet)
-        run_.go(known.path, store=store, memory=memory, executors=executors, strategy=strategy, profile=profile)
+        figures = RunFigures(known.board, strategy, precision=precision)
+        run_ = _Run(figures, results, items, max_errors=max_errors, quiet=quiet)
+        run_.go(known.path, store=store, memory=memory, executors=executors, label_floor=label_floor, profile=profile)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
         paths = {item.name: item.path for item in items}
@@ -116,24 +125,35 @@ class _Run:
     """One run: feeds the line, writes results, and stops in order when it is told to."""
 
     def __init__(
-        self, board: str, results: ResultsFile, items: Sequence[Item], *, max_errors: int | None, quiet: bool
+        self,
+        figures: RunFigures,
+        results: ResultsFile,
+        items: Sequence[Item],
+        *,
+        max_errors: int | None,
+        quiet: bool,
     ) -> None:
-        self._board = board
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
         self._items = [item for item in items if item.name not in results.done]
         self._line: Inspector | None = None
         self._errors = 0
         self.stopped = False
         self.interrupted = False
-        self._started = datetime.now().astimezone().isoformat(timespec="seconds")
-        self.figures = RunFigures(board=board, started=self._started)
+        self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
     def go(
-        self, board: Path, *, store: Path | None, memory: str | None, executors: str | None, strategy: str, profile: str
+        self,
+        board: Path,
+        *,
+        store: Path | None,
+        memory: str | None,
+        executors: str | None,
+        label_floor: float,
+        profile: str,
     ) -> None:
         """Inspect what has no result yet."""
         budget = config.parse_bytes(memory or config.MEMORY)
-        self.figures = RunFigures(self._board, strategy, budget_bytes=budget, started=self._started)
+        self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.error is None]
         if todo:
             from coe.inspector import Inspector
@@ -144,7 +164,9 @@ class _Run:
                 store=store,
                 memory=memory,
                 executors=executors,
-                strategy=strategy,
+                strategy=self.figures.strategy,
+                precision=self.figures.precision,
+                label_floor=label_floor,
                 profile=None if profile == "none" else profile,
                 say=self._say,
             )
@@ -167,18 +189,15 @@ class _Run:
             for number, handler in before.items():
                 signal.signal(number, handler)
         seen = line.metrics()
-        self.figures = RunFigures(
-            board=line.rules.board,
-            strategy=self.figures.strategy,
+        self.figures = replace(
+            self.figures,
             images_per_s=seen.images_per_s,
             switches=seen.switches,
             hit_ratio=seen.hit_ratio,
             peak_reserved_bytes=seen.peak_reserved_bytes,
-            budget_bytes=self.figures.budget_bytes,
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             wall_s=seen.wall_s,
             interrupted=self.interrupted,
-            started=self._started,
         )
 
     def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
@@ -246,6 +265,8 @@ def _show(summary: Summary, report: Path) -> None:
         f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
         soft_wrap=True,
     )
+    if run_.precision != FULL or summary.looks.escalated:
+        out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
     out.print(f"report: {report}", soft_wrap=True)
 
 

@@ -22,7 +22,7 @@ controller chrome_trace results
 metrics residency
 summary cases executor
 pool host_cache backlog policies
-settings
+settings precision
 rules images kinds
 store router process_sheet decoding fingerprint fit
 plan profile
