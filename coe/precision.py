@@ -192,7 +192,7 @@ def _hull(choices: Iterable[_Way]) -> list[_Way]:
     for way in sorted(choices, key=lambda way: (way.bytes, way.seconds)):
         if hull and way.seconds >= hull[-1].seconds:
             continue
-        while len(hull) > 1 and _efficiency(hull[-1], way) >= _efficiency(hull[-2], hull[-1]):
+        while len(hull) > 1 and _efficiency(hull[-1], way) > _efficiency(hull[-2], hull[-1]):
             hull.pop()
         hull.append(way)
     return hull

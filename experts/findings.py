@@ -16,10 +16,11 @@ def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """
     probabilities = probabilities.float().cpu()
     scores, places = probabilities.max(dim=1)
-    leads = scores - probabilities.topk(2, dim=1).values[:, 1] if probabilities.shape[1] > 1 else scores.new_ones(1)
+    several = probabilities.shape[1] > 1
+    leads = scores - probabilities.topk(2, dim=1).values[:, 1] if several else torch.ones_like(scores)
     return [
         Finding(expert.id, expert.variant, expert.labels[place], score, margin=lead)
-        for score, place, lead in zip(scores.tolist(), places.tolist(), leads.expand(len(scores)).tolist(), strict=True)
+        for score, place, lead in zip(scores.tolist(), places.tolist(), leads.tolist(), strict=True)
     ]
 
 
