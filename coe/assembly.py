@@ -146,6 +146,11 @@ def stored_bytes(manifest: Manifest, variant: str) -> int:
     return next((one.bytes for name, one in manifest.variants.items() if name == variant), manifest.bytes)
 
 
+def file_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
+    """Return by expert the size of the file that it runs from; `manifests` are by weights."""
+    return {id: stored_bytes(manifests[one.weights], one.variant) for id, one in board.experts.items()}
+
+
 def measure(
     experts: Collection[Expert],
     devices: Mapping[str, Device],

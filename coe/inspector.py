@@ -126,9 +126,8 @@ class Inspector:
             costs=costs,
         )
         self.rules, self.costs = lineup.board, lineup.costs
-        experts = list(self.rules.experts.values())
         for device in devices.values():
-            device.prepare(experts)
+            device.prepare(self.rules.experts.values())
         self.plan = plan(
             settings.executors, self.memory_bytes, self.rules.experts, self.costs, settings.workspace_bytes
         )
@@ -144,7 +143,7 @@ class Inspector:
             devices,
             self.rules.experts,
             self.kinds,
-            disk=Disk({e.id: assembly.stored_bytes(manifests[e.weights], e.variant) for e in experts}, throttle),
+            disk=Disk(assembly.file_bytes(self.rules, manifests), throttle),
             workers=assembly.decode_workers(),
             watchers=watchers,
             keep_trace=keep_trace,
