@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from coe import config
-from coe.core import Expert
+from coe import config, precision
+from coe.core import FULL, Expert, asked_id
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
+from coe.plan import inbox_bytes
+from coe.precision import Choice
 from coe.profile import KindProfile, Profile
 from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
+from coe.settings import Settings
 from coe.store import MANIFEST, Manifest, Store
 
 
@@ -25,7 +28,7 @@ def decode_workers() -> int:
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
-    """Read the manifests of a board's experts, by expert, and compare them with its rules; raises StoreError."""
+    """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
     found: dict[str, Manifest] = {}
     missing: list[str] = []
     for expert in board.experts.values():
@@ -43,7 +46,7 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
                 f"expert '{expert.id}' is {_describe(*said)} in {board.path.name}, but its weights "
                 f"'{expert.weights}' are {stored}; mend the one or train the other again"
             )
-        found[expert.id] = manifest
+        found[expert.weights] = manifest
     if missing:
         few = ", ".join(f"'{weights}'" for weights in missing[:3]) + (" ..." if len(missing) > 3 else "")
         raise StoreError(
@@ -71,6 +74,85 @@ def devices(
     return {"cpu": CpuDevice(store, known, each)}
 
 
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """A board with its experts in the variants that they run in, what each costs, and why these.
+
+    Where there was a choice, `costs` also has those of what was not chosen, under "<expert>@<variant>".
+    """
+
+    board: Rules
+    costs: CostTable
+    choice: Choice
+
+
+def line_up(
+    board: Rules,
+    manifests: Mapping[str, Manifest],
+    devices: Mapping[str, Device],
+    known: Mapping[str, Kind],
+    settings: Settings,
+    say: Callable[[str], None],
+    *,
+    mode: str = config.PRECISION,
+    floor: float = config.LABEL_FLOOR,
+    bytes_per_s: int | None = None,
+    costs: CostTable | None = None,
+) -> Lineup:
+    """Choose the variants that a board's experts run in, measuring what they cost unless `costs` tells.
+
+    `costs` are those of an earlier lineup of the same board and mode.
+    """
+    offers = {
+        expert.id: {str(variant): one for variant, one in manifests[expert.weights].variants.items()}
+        for expert in board.experts.values()
+        if not isinstance(known[expert.kind], FileKind)
+    }
+    ways = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
+    if all(variants == (FULL,) for variants in ways.values()):
+        candidates = list(board.experts.values())
+    else:
+        candidates = [
+            replace(board.experts[id], id=f"{id}@{variant}", variant=variant)
+            for id, variants in ways.items()
+            for variant in dict.fromkeys((FULL, *variants))
+        ]
+    found = {} if costs else measure(candidates, devices, manifests, known, say, bytes_per_s, settings.profile)
+    table = costs or CostTable(found)
+    by_variant = {
+        (device, asked_id(candidate.id), candidate.variant): table(device, candidate.id)
+        for device in devices
+        for candidate in candidates
+    }
+    choice = precision.choose(mode, offers, board.graph, by_variant, _experts_bytes(settings), floor)
+    if mode != FULL:
+        say(choice.reason)
+    for (device, expert, variant), cost in by_variant.items():
+        if choice.variants[expert] == variant:
+            found[device, expert] = cost
+    return Lineup(precision.applied(board, choice), costs or CostTable(found), choice)
+
+
+def _experts_bytes(settings: Settings) -> int:
+    """Return how much of the memory holds experts, all pools together: what is not set aside for activations."""
+    number = sum(settings.executors.values())
+    pools_bytes = settings.memory_bytes - inbox_bytes(settings.memory_bytes)
+    usual = int(pools_bytes // number * config.WORKSPACE_SHARE)
+    return pools_bytes - sum(
+        count * settings.workspace_bytes.get(device, usual) for device, count in settings.executors.items()
+    )
+
+
+def stored_bytes(manifest: Manifest, variant: str) -> int:
+    """Return the size of the file that an expert runs from: its blob's, else that of its weights as trained."""
+    return next((one.bytes for name, one in manifest.variants.items() if name == variant), manifest.bytes)
+
+
+def file_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
+    """Return by expert the size of the file that it runs from; `manifests` are by weights."""
+    return {id: stored_bytes(manifests[one.weights], one.variant) for id, one in board.experts.items()}
+
+
 def measure(
     experts: Collection[Expert],
     devices: Mapping[str, Device],
@@ -79,41 +161,54 @@ def measure(
     say: Callable[[str], None],
     bytes_per_s: int | None = None,
     profile: Profile | None = None,
-) -> CostTable:
-    """Measure one expert of each architecture on each device; the others are worked out from it.
+) -> dict[tuple[str, str], Cost]:
+    """Measure one expert of each architecture and variant on each device; the others are worked out from it.
 
-    What a `profile` knows is not measured again.
+    `manifests` are by weights. What a `profile` knows is not measured again.
 
     Experts of one architecture compute the same (paper section 4.5); at another input size they do so in proportion
     to its area, and a load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes for
     them. Of a `FileKind` every file is its own architecture.
     """
-    samples: dict[str, Expert] = {}
+    sizes = {expert.id: stored_bytes(manifests[expert.weights], expert.variant) for expert in experts}
+    sorts = {expert.id: _sort(expert, known, manifests[expert.weights]) for expert in experts}
+    samples: dict[_Sort, Expert] = {}
     for expert in sorted(experts, key=lambda expert: -expert.input_size):
-        samples.setdefault(_architecture(expert, known), expert)
+        samples.setdefault(sorts[expert.id], expert)
     costs: dict[tuple[str, str], Cost] = {}
     for device_id, device in devices.items():
         profiled = {
-            name: _profiled(sample, device_id, device, profile, manifests[sample.id].bytes)
-            for name, sample in samples.items()
+            sort: _profiled(sample, device_id, device, profile, sizes[sample.id])
+            for sort, sample in samples.items()
             if profile is not None and not isinstance(known[sample.kind], FileKind)
         }
-        unknown = [sample for name, sample in samples.items() if profiled.get(name) is None]
-        if unknown:
-            sorts = [f"{sample.kind} at {sample.input_size} px" for sample in unknown]
-            say(f"measuring {', '.join(sorts[:4])}{' ...' if len(sorts) > 4 else ''}")
-        measured = {name: profiled.get(name) or device.measure(sample) for name, sample in samples.items()}
-        device.prepare(experts)
+        if unknown := [_describe_sort(sample) for sort, sample in samples.items() if profiled.get(sort) is None]:
+            say(f"measuring {', '.join(unknown[:4])}{' ...' if len(unknown) > 4 else ''}")
+        measured = {sort: profiled.get(sort) or device.measure(sample) for sort, sample in samples.items()}
         for expert in experts:
-            name = _architecture(expert, known)
-            cost = _adapted(measured[name], samples[name], expert, manifests)
-            costs[device_id, expert.id] = _from_disk(cost, manifests[expert.id].bytes, bytes_per_s)
-    return CostTable(costs)
+            sample = samples[sorts[expert.id]]
+            cost = _adapted(measured[sorts[expert.id]], sample, expert, sizes[sample.id], sizes[expert.id])
+            costs[device_id, expert.id] = _from_disk(cost, sizes[expert.id], bytes_per_s)
+    return costs
+
+
+_Sort = tuple[str, str, bool]
+"""Architecture, variant, and whether it runs from a blob: what experts share that cost alike."""
+
+
+def _sort(expert: Expert, known: Mapping[str, Kind], manifest: Manifest) -> _Sort:
+    architecture = expert.weights if isinstance(known[expert.kind], FileKind) else expert.kind
+    return architecture, expert.variant, expert.variant in manifest.variants
+
+
+def _describe_sort(sample: Expert) -> str:
+    variant = "" if sample.variant == FULL else f" in {sample.variant}"
+    return f"{sample.kind}{variant} at {sample.input_size} px"
 
 
 def _profiled(sample: Expert, name: str, device: Device, profile: Profile | None, size: int) -> Cost | None:
-    """Return what a profile knows of an expert's kind, at the input size and file size of that expert."""
-    found = profile.kind(sample.kind, name, device.threads) if profile else None
+    """Return what a profile knows of an expert's kind and variant, at the input and file size of that expert."""
+    found = profile.kind(sample.kind, name, device.threads, sample.variant) if profile else None
     return profiled_cost(found, sample, size) if found else None
 
 
@@ -132,17 +227,12 @@ def profiled_cost(found: KindProfile, expert: Expert, file_bytes: int) -> Cost:
     )
 
 
-def _architecture(expert: Expert, known: Mapping[str, Kind]) -> str:
-    return expert.weights if isinstance(known[expert.kind], FileKind) else expert.kind
-
-
 def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s)) if bytes_per_s else cost
 
 
-def _adapted(cost: Cost, sample: Expert, expert: Expert, manifests: Mapping[str, Manifest]) -> Cost:
+def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, own_bytes: int) -> Cost:
     area = (expert.input_size / sample.input_size) ** 2
-    sample_bytes, own_bytes = manifests[sample.id].bytes, manifests[expert.id].bytes
     return replace(
         cost,
         per_image_s=cost.per_image_s * area,

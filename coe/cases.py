@@ -71,11 +71,12 @@ class Cases:
         return self._advance(case, [], now)
 
     def _advance(self, case: _Case, steps: list[Step], now: float) -> Advance:
-        """Go through steps whose findings are known, and await those that are not."""
+        """Go through steps whose deciding findings are known, and await those that are not."""
         stages: list[Stage] = []
         while steps:
             step = steps.pop()
-            if (finding := case.findings.get(step.expert)) is not None:
+            judge = self._router.judge(step.expert, case.findings.get(step.expert))
+            if (finding := case.findings.get(judge)) is not None:
                 try:
                     outcome = self._router.next(step, finding)
                 except RulesError as error:
@@ -86,11 +87,11 @@ class Cases:
                 else:
                     steps.extend(step for step in reversed(outcome) if step not in case.seen)
                     case.seen.update(outcome)
-            elif step.expert in case.awaiting:
-                case.awaiting[step.expert].append(step)
+            elif judge in case.awaiting:
+                case.awaiting[judge].append(step)
             else:
-                case.awaiting[step.expert] = [step]
-                stages.append(Stage(case.request.id, step.expert))
+                case.awaiting[judge] = [step]
+                stages.append(Stage(case.request.id, judge))
         return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
 
     def _close(self, case: _Case, now: float) -> Result:

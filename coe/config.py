@@ -32,6 +32,13 @@ PROFILE_VARIABLE = "COE_PROFILE"
 MAX_RULES_BYTES = 4 << 20
 MAX_RULES_DEPTH = 64
 
+# Precision
+PRECISION = "fp32"
+LABEL_FLOOR = 0.999
+"""A variant whose findings agree with fp32 in a smaller share of labels is not used."""
+ESCALATED_SHARE = 0.02
+"""How many findings of a lesser variant are expected to be run again, until somebody has counted them."""
+
 # Engine
 STRATEGY = "coserve"
 EXECUTORS = "cpu=1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,6 +25,23 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
 
 
+FULL = "fp32"
+"""The variant that is believed whatever its margin: full precision."""
+
+
+def again_id(expert: str) -> str:
+    """Return the id under which an expert looks again in full precision, where its lesser variant was in doubt.
+
+    No expert of a board file can have it: '@' is no letter of a name there.
+    """
+    return f"{expert}@{FULL}"
+
+
+def asked_id(expert: str) -> str:
+    """Return the id that the rules know an expert by, whether it looks again or for the first time."""
+    return expert.partition("@")[0]
+
+
 NOTHING = "none"
 """The label of a detector's finding when it sees nothing above its threshold."""
 
@@ -42,7 +60,7 @@ class Expert:
     input_size: int
     weights: str
     reject: frozenset[str] = frozenset()
-    variant: str = "fp32"
+    variant: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +86,36 @@ class Finding:
     score: float
     boxes: tuple[Box, ...] = ()
     margin: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SecondLook:
+    """A doubtful finding, and the one of the same expert in full precision that decides in its place."""
+
+    first: Finding
+    second: Finding
+
+    @property
+    def changed(self) -> bool:
+        """Whether the second look said something else."""
+        return self.first.label != self.second.label
+
+
+def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:
+    """Return the findings of one image that were made again, in their order."""
+    by_expert = {finding.expert: finding for finding in findings}
+    return [
+        SecondLook(finding, by_expert[again_id(expert)])
+        for expert, finding in by_expert.items()
+        if again_id(expert) in by_expert
+    ]
+
+
+def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings of one image without those that were made again."""
+    findings = tuple(findings)
+    made_again = {look.first.expert for look in second_looks(findings)}
+    return tuple(finding for finding in findings if finding.expert not in made_again)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from coe.metrics import Metrics, Watcher
 from coe.plan import inbox_bytes as share_of_images
 from coe.plan import plan
 from coe.policies.strategies import strategy as named_strategy
+from coe.precision import check_precision
 from coe.prescheduled import Prescheduled
 from coe.profile import Profile
 from coe.runtime.decider import Decider
@@ -69,9 +70,12 @@ class Inspector:
     a sentence when something takes a moment. With `keep_trace`, `trace` holds every event and its commands; `watchers`
     see them as they pass, on the thread that decides.
 
+    `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
+    smaller share than `label_floor` is not used.
+
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
-    of an earlier line of the same board, store and devices; nothing is measured then. With `prescheduled`, the trace
-    of such a line, its commands are repeated and nothing is decided: submit the same images in the same order.
+    of an earlier line of the same board, store, devices and precision; nothing is measured then. With `prescheduled`,
+    the trace of such a line, its commands are repeated, nothing is decided: submit the same images in the same order.
 
     Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
     """
@@ -86,6 +90,8 @@ class Inspector:
         threads: int | None = None,
         loaded: float | None = None,
         strategy: str = config.STRATEGY,
+        precision: str = config.PRECISION,
+        label_floor: float = config.LABEL_FLOOR,
         on_full: Literal["block", "raise"] = "block",
         inbox: int = config.INBOX_IMAGES,
         inbox_bytes: int | None = None,
@@ -101,15 +107,16 @@ class Inspector:
             raise ConfigError(f"on_full='{on_full}' is neither 'block' nor 'raise'")
         if inbox < 1:
             raise ConfigError(f"inbox={inbox} leaves no room for an image")
+        check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
         speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
         throttle = None if speed is None else Throttle(speed)
-        self.rules = rules.load(board)
+        named = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
-        self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in self.rules.experts.values()})}
-        manifests = assembly.manifests(self.rules, self.store)
+        self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in named.experts.values()})}
+        manifests = assembly.manifests(named, self.store)
         settings = settle(
-            self.rules,
+            named,
             memory=memory,
             executors=executors,
             threads=threads,
@@ -120,41 +127,53 @@ class Inspector:
         )
         self.memory_bytes = settings.memory_bytes
         devices = assembly.devices(settings.executors, self.store, self.kinds, settings.threads)
-        experts = list(self.rules.experts.values())
-        if costs is None:
-            costs = assembly.measure(experts, devices, manifests, self.kinds, say, speed, settings.profile)
-        else:
-            for device in devices.values():
-                device.prepare(experts)
-        self.costs = costs
-        kept_bytes = share_of_images(self.memory_bytes) if inbox_bytes is None else 0
+        lineup = assembly.line_up(
+            named,
+            manifests,
+            devices,
+            self.kinds,
+            settings,
+            say,
+            mode=precision,
+            floor=label_floor,
+            bytes_per_s=speed,
+            costs=costs,
+        )
+        self.rules, self.costs = lineup.board, lineup.costs
+        for device in devices.values():
+            device.prepare(self.rules.experts.values())
         self.plan = plan(
             settings.executors,
             self.memory_bytes,
             self.rules.experts,
-            costs,
+            self.costs,
             settings.workspace_bytes,
-            images_bytes=kept_bytes,
+            with_images=inbox_bytes is None,
+            fixed_bytes=sum(device.fixed_bytes(settings.executors[id]) for id, device in devices.items()),
             loaded=settings.loaded,
         )
         controller: Decider
         if prescheduled is None:
             controller = Controller(
-                router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen
+                router=self.rules.router, graph=self.rules.graph, costs=self.costs, plan=self.plan, strategy=chosen
             )
         else:
-            controller = Prescheduled(prescheduled, self.rules.router, self.plan, costs)
+            controller = Prescheduled(prescheduled, self.rules.router, self.plan, self.costs)
         self._engine = Engine(
             controller,
             devices,
             self.rules.experts,
             self.kinds,
-            disk=Disk({expert: manifest.bytes for expert, manifest in manifests.items()}, throttle),
+            disk=Disk(assembly.file_bytes(self.rules, manifests), throttle),
             workers=assembly.decode_workers(),
             watchers=watchers,
             keep_trace=keep_trace,
         )
-        self._inbox = _Inbox(inbox, inbox_bytes or kept_bytes, blocking=on_full == "block")
+        self._inbox = _Inbox(
+            inbox,
+            share_of_images(self.memory_bytes) if inbox_bytes is None else inbox_bytes,
+            blocking=on_full == "block",
+        )
         self._closed = False
 
     def __repr__(self) -> str:

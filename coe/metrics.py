@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from coe.core import Verdict
+from coe.core import Verdict, asked_id, second_looks
 from coe.costs import Tier
 from coe.events import Arrived, Command, Event, Evict, Finished, Load, Loaded, Rejected, Reply, Run, Why
 from coe.pool import ModelPool
@@ -26,7 +26,8 @@ class Metrics:
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
     that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
-    spent deciding, `wall_s` runs from the first arrival to the last event.
+    spent deciding, `wall_s` runs from the first arrival to the last event. `escalated` findings were run again in
+    full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else.
     """
 
     images: int
@@ -46,6 +47,9 @@ class Metrics:
     control_s: float
     wall_s: float
     peak_reserved_bytes: int
+    escalated: int
+    changed: int
+    escalated_s: float
 
     @property
     def images_per_s(self) -> float:
@@ -67,8 +71,9 @@ class Recorder:
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
         self._switches_under_way: set[tuple[str, str]] = set()
-        self._switch_s = self._run_s = self._control_s = 0.0
-        self._switch_bytes = 0
+        self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
+        self._switch_bytes = self._escalated = self._changed = 0
+        self._running: dict[str, str] = {}
         self._began_s: float | None = None
         self._now_s = 0.0
 
@@ -80,6 +85,8 @@ class Recorder:
         self._control_s += control_s
         if isinstance(event, Finished):
             self._run_s += event.took_s
+            expert = self._running[event.executor]
+            self._escalated_s += event.took_s if expert != asked_id(expert) else 0.0
         elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
             self._switches_under_way.discard((event.pool, event.expert))
             self._switch_s += event.took_s
@@ -89,6 +96,7 @@ class Recorder:
                 case Run():
                     self._batches += 1
                     self._stages += len(command.batch)
+                    self._running[command.executor] = command.batch.expert
                 case Load():
                     self._loads[command.why] += 1
                     if command.why is not Why.INITIAL:
@@ -98,6 +106,9 @@ class Recorder:
                     self._evictions += 1
                 case Reply():
                     self._verdicts[command.result.verdict] += 1
+                    looks = second_looks(command.result.findings)
+                    self._escalated += len(looks)
+                    self._changed += sum(look.changed for look in looks)
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
@@ -119,4 +130,7 @@ class Recorder:
             control_s=self._control_s,
             wall_s=0.0 if self._began_s is None else self._now_s - self._began_s,
             peak_reserved_bytes=sum(pool.peak_bytes for pool in self._pools.values()),
+            escalated=self._escalated,
+            changed=self._changed,
+            escalated_s=self._escalated_s,
         )

@@ -54,19 +54,22 @@ def plan(
     costs: CostTable,
     workspaces: Mapping[str, int] | None = None,
     *,
-    images_bytes: int = 0,
+    with_images: bool = False,
+    fixed_bytes: int = 0,
     loaded: float | None = None,
 ) -> Plan:
     """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
 
-    `images_bytes` of it, as `inbox_bytes` gives them, are kept for images under way. `workspaces` says what each pool
-    of a device leaves to activations, else `workspace_bytes` works it out; `loaded` says it in another way, as the
-    memory score (see `memory_scores`) of what all pools together hold. Raises
-    ConfigError, naming the expert and the least budget, if one expert with one image does not fit.
+    With `with_images` a part of it is for images under way (see `inbox_bytes`), and `fixed_bytes` are what devices need
+    beside experts and batches. `workspaces` says what each pool of a device leaves to activations, else
+    `workspace_bytes` works it out; `loaded` says it in another way, as the memory score (see `memory_scores`) of what
+    all pools together hold. Raises ConfigError, naming the expert and the least budget, if one expert with one image
+    does not fit.
     """
     experts = list(experts)
     count = sum(executors.values())
-    capacity = (memory_bytes - images_bytes) // count
+    images_bytes = inbox_bytes(memory_bytes) if with_images else 0
+    capacity = (memory_bytes - images_bytes - fixed_bytes) // count
     pools, specs = [], []
     for device, number in executors.items():
         wanted = (workspaces or {}).get(device)
@@ -77,7 +80,7 @@ def plan(
             workspace = workspace_bytes(device, capacity, experts, costs, wanted)
         except TooSmall as small:
             # Rounded up, so that the advice is enough when it is followed to the letter.
-            least = small.least_bytes * count / (1 - (config.INBOX_SHARE if images_bytes else 0))
+            least = (small.least_bytes * count + fixed_bytes) / (1 - (config.INBOX_SHARE if with_images else 0))
             enough = f"{math.ceil(least / (1 << 20))}MiB"
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(

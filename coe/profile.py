@@ -179,9 +179,10 @@ class Profile(Part):
     """By device and threads an executor: how fast 1, 2, ... executors are together, in units of one."""
     boards: dict[str, BoardProfile] = Field(default_factory=dict)
 
-    def kind(self, name: str, device: str, threads: int) -> KindProfile | None:
-        """Return what is known of a kind as the engine runs it: torch in fp32, so many threads; None if nothing is."""
-        known = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == (name, device, threads, "fp32")]
+    def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
+        """Return what is known of a kind as the engine runs it: in torch, so many threads; None if nothing is."""
+        wanted = (name, device, threads, precision)
+        known = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == wanted]
         return max((k for k in known if k.backend == "torch"), key=lambda k: k.input_size, default=None)
 
 

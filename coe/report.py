@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from coe import config
-from coe.core import Box, Finding, Result, Verdict
+from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.files import write_atomically
 from coe.images import natural
 from coe.summary import Summary, Tally
@@ -136,6 +136,7 @@ def write_report(
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
         errors=[result for result in results if result.error is not None],
+        full=FULL,
         tagged_boxes=TAGGED_BOXES,
         unfolded_boards=UNFOLDED_BOARDS,
         unfolded_rows=UNFOLDED_ROWS,
@@ -172,7 +173,7 @@ def _place(result: Result) -> str:
 
 
 def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: int) -> Card:
-    found = [(finding, box) for finding in result.findings for box in finding.boxes]
+    found = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
     found.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # what decides comes first
     boxes = tuple(box for _, box in found)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coe.core import Finding, Verdict
+from coe.core import FULL, Finding, Verdict, again_id
 from coe.errors import RulesError, did_you_mean
 
 
@@ -61,15 +61,46 @@ class Component:
     root: Step
 
 
-class Router:
-    """The function from findings to what comes next; it holds no state."""
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """When an expert looks again in full precision: where its margin is under `below`, for `share` of its findings."""
 
-    def __init__(self, components: Mapping[str, Component]) -> None:
+    below: float
+    share: float
+
+
+class Router:
+    """The function from findings to what comes next; it holds no state.
+
+    `escalations` names the experts whose findings of a lesser variant are made again where they are in doubt, by the
+    expert `again_id(expert)`.
+    """
+
+    def __init__(
+        self, components: Mapping[str, Component], escalations: Mapping[str, Escalation] | None = None
+    ) -> None:
         self.components = dict(components)
+        self.escalations = dict(escalations or {})
         self._order = {
-            name: {step.expert: rank for rank, step in enumerate(component.root.walk())}
+            name: {expert: rank for rank, expert in enumerate(self._on_the_way(component.root))}
             for name, component in components.items()
         }
+
+    def _on_the_way(self, root: Step) -> Iterator[str]:
+        for step in root.walk():
+            yield step.expert
+            if step.expert in self.escalations:
+                yield again_id(step.expert)
+
+    def judge(self, expert: str, finding: Finding | None) -> str:
+        """Return who decides for an expert that said this (None: nothing yet): itself, or, in doubt, its second look.
+
+        A margin that is not a number is a doubt too.
+        """
+        doubt = self.escalations.get(expert)
+        if doubt is None or finding is None or finding.variant == FULL or finding.margin >= doubt.below:
+            return expert
+        return again_id(expert)
 
     def order(self, component: str) -> Mapping[str, int]:
         """Return the rank of each expert on a component's way, predecessors first; empty if it is not known."""
@@ -93,10 +124,11 @@ class Router:
         return step.outcomes[finding.label]
 
 
-def usage(components: Iterable[Component]) -> dict[str, float]:
+def usage(components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None) -> dict[str, float]:
     """Return for each expert the probability that an image needs it (paper section 4.5).
 
-    The component of an image is drawn by count, the label of each finding by its share.
+    The component of an image is drawn by count, the label of each finding by its share; an expert looks again in the
+    share of its findings that is expected to be in doubt.
     """
     components = list(components)
     total = sum(component.count for component in components) or 1.0
@@ -114,4 +146,6 @@ def usage(components: Iterable[Component]) -> dict[str, float]:
         for expert, mass in needed.items():
             # An expert that two branches need runs once for an image.
             probability[expert] = probability.get(expert, 0.0) + min(mass, component.count / total)
+    for expert, doubt in (escalations or {}).items():
+        probability[again_id(expert)] = doubt.share * probability.get(expert, 0.0)
     return probability

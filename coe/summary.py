@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from coe.core import Request, Result, Verdict
+from coe.core import FULL, Request, Result, Verdict, second_looks
 from coe.images import Item, natural
 
 
@@ -27,6 +27,7 @@ class RunFigures:
     wall_s: float = 0.0
     interrupted: bool = False
     started: str = ""
+    precision: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,21 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondLooks:
+    """How many findings there are (second ones not counted), and how many were in doubt and run again in fp32.
+
+    `changed` of them then said another label.
+    """
+
+    findings: int = 0
+    escalated: int = 0
+    changed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.escalated:,} of {self.findings:,} findings were run again in {FULL}, {self.changed:,} changed"
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
     """The counts of a run: in all, per board (those with a serial) and per component, in natural order."""
 
@@ -65,6 +81,7 @@ class Summary:
     total: Tally
     boards: dict[str, Tally] = field(default_factory=dict)
     components: dict[str, Tally] = field(default_factory=dict)
+    looks: SecondLooks = SecondLooks()
 
     @property
     def verdict(self) -> Verdict:
@@ -86,6 +103,10 @@ class Summary:
             "budget_bytes": run.budget_bytes,
             "peak_rss_bytes": run.peak_rss_bytes,
             "wall_s": finite(run.wall_s, 3),
+            "precision": run.precision,
+            "findings": self.looks.findings,
+            "escalated": self.looks.escalated,
+            "changed": self.looks.changed,
             "interrupted": run.interrupted,
             "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
             "components": {component: _counts(tally) for component, tally in self.components.items()},
@@ -97,6 +118,7 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     boards: dict[str, Counter[str]] = {}
     components: dict[str, Counter[str]] = {}
     total: Counter[str] = Counter()
+    results = list(results)
     outcomes: list[tuple[Request | Item, str]] = [
         *((result.request, "errors" if result.verdict is None else result.verdict.value.lower()) for result in results),
         *((item, "missing") for item in missing),
@@ -106,7 +128,10 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
         components.setdefault(what.component, Counter())[outcome] += 1
         if what.serial:
             boards.setdefault(what.serial, Counter())[outcome] += 1
-    return Summary(run, Tally(**total), _tallies(boards), _tallies(components))
+    looks = [look for result in results for look in second_looks(result.findings)]
+    findings = sum(len(result.findings) for result in results) - len(looks)
+    seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
+    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds)
 
 
 def finite(value: float | None, digits: int) -> float | None:

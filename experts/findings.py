@@ -12,12 +12,15 @@ from experts.geometry import to_image
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
 
-    Its margin is the lead over the next label; where there is but one label, all of its probability.
+    Its margin is the lead over the next one, 1 where there is no other label.
     """
-    scores, places = probabilities.float().cpu().topk(min(2, probabilities.shape[1]), dim=1)
+    probabilities = probabilities.float().cpu()
+    scores, places = probabilities.max(dim=1)
+    several = probabilities.shape[1] > 1
+    leads = scores - probabilities.topk(2, dim=1).values[:, 1] if several else torch.ones_like(scores)
     return [
-        Finding(expert.id, expert.variant, expert.labels[place[0]], score[0], margin=score[0] - sum(score[1:]))
-        for score, place in zip(scores.tolist(), places.tolist(), strict=True)
+        Finding(expert.id, expert.variant, expert.labels[place], score, margin=lead)
+        for score, place, lead in zip(scores.tolist(), places.tolist(), leads.tolist(), strict=True)
     ]
 
 
@@ -29,12 +32,12 @@ def detected(
     candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label.
     Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
     best stays, and at most `most` in all. The finding's label is that of the best box whose label is in
-    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. The margin is the
-    least distance of a candidate's score from `threshold`.
+    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. Its margin is the least
+    distance of any candidate's score from the threshold: how far all of them were from coming in or dropping out.
     """
     candidates = candidates.float().cpu()
     scores, labels = candidates[:, 4:].max(dim=1)
-    margin = float((scores - threshold).abs().min()) if len(scores) else threshold
+    margin = min(1.0, float((scores - threshold).abs().min())) if len(scores) else 1.0
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0

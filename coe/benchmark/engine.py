@@ -15,6 +15,7 @@ import psutil
 
 from coe import config, rules
 from coe.benchmark.rows import Latencies, MachineFigures, Row, row
+from coe.core import FULL
 from coe.costs import CostTable
 from coe.inspector import Inspector, Picture
 from coe.metrics import Metrics
@@ -38,6 +39,7 @@ class Measured:
     """
 
     row: Row
+    strategy: str
     metrics: Metrics
     board: Rules
     costs: CostTable
@@ -53,6 +55,8 @@ def measured_run(
     memory_bytes: int,
     executors: str | None,
     strategy: str,
+    precision: str = config.PRECISION,
+    label_floor: float = config.LABEL_FLOOR,
     task: str,
     order: str,
     images_per_s: float | None = None,
@@ -66,11 +70,11 @@ def measured_run(
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
     All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
-    as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an
-    earlier run with as many executors, so that runs are compared on one table; without them they are measured. With
-    `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `tick` is called for each
-    reply, on a thread of the line. All weights files are read once before, so that switches and plain reads find the
-    page cache in the same state; where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
+    as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an earlier run
+    with as many executors in the same precision, so that runs are compared on one table; without them they are
+    measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `tick` is
+    called for each reply, on a thread of the line. All weights files are read once before, so that switches and plain
+    reads find the page cache in the same state; where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
     """
     paths = _files(board, store)
     _plain_read_s_per_byte(paths, repeats=1)
@@ -87,6 +91,8 @@ def measured_run(
         memory=memory_bytes,
         executors=executors,
         strategy=strategy,
+        precision=precision,
+        label_floor=label_floor,
         inbox=config.INBOX_IMAGES if as_a_line else max(1, len(pictures)),
         inbox_bytes=None if as_a_line else 1 << 62,
         disk_bandwidth=disk_bytes_per_s,
@@ -118,9 +124,10 @@ def measured_run(
     )
     devices = Counter(executor.device for executor in line.plan.executors)
     device = ",".join(f"{name}={count}" for name, count in devices.items())
-    called = f"{strategy} (prescheduled)" if again else strategy
+    called = " ".join([strategy, *([precision] if precision != FULL else []), *(["(prescheduled)"] if again else [])])
     return Measured(
         row=row(task, order, device, called, seen, latencies, machine=figures),
+        strategy=strategy,
         metrics=seen,
         board=line.rules,
         costs=line.costs,

@@ -23,6 +23,6 @@ def predict(measured: Measured) -> Row:
     The table was measured before the run, so this foretells; it is not fitted to what it is compared with.
     """
     workload = workload_of(measured)
-    chosen = ENTRIES[measured.row.strategy]
+    chosen = ENTRIES[measured.strategy]
     row = run_plan(workload, measured.costs, measured.plan, chosen, {}, device=measured.row.device)
-    return replace(row, strategy=f"{chosen.name} (predicted)")
+    return replace(row, strategy=f"{measured.row.strategy} (predicted)")

@@ -14,8 +14,10 @@ from coe import config, fingerprint, images, profile, rules
 from coe.benchmark.configurations import casual, chosen, in_turn, pinned
 from coe.cli import bench_out
 from coe.cli.common import err, out
+from coe.core import FULL
 from coe.errors import ConfigError
 from coe.policies.strategies import strategy as named_strategy
+from coe.precision import check_precision
 from coe.sim import trace_file
 from coe.store import Store
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from coe.costs import CostTable
     from coe.inspector import Picture
     from coe.profile import Profile
-    from coe.rules import Rules
 
 CASUAL, PROFILED = "coserve-casual", "coserve-profile"
 CONFIGURED = (CASUAL, PROFILED)
@@ -51,6 +52,10 @@ def run(
             "and coserve-casual, with the paper's casual configuration.",
         ),
     ] = "coserve",
+    precision: Annotated[str, typer.Option(help="fp32, half, or mixed. See docs/precision.md.")] = config.PRECISION,
+    label_floor: Annotated[
+        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
+    ] = config.LABEL_FLOOR,
     executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
     memory: Annotated[
         str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
@@ -99,10 +104,11 @@ def run(
     """
     from coe.benchmark.engine import measured_run
     from coe.benchmark.prediction import predict, workload_of
-    from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
+    from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
     bench_out.check_json(json_to)
+    check_precision(precision, label_floor)
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
     if rate is not None and not 0 < rate < float("inf"):
@@ -116,14 +122,10 @@ def run(
         path, shelf = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
         pictures = synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
-    said = config.parse_bytes(memory) if memory else None
-    known = _profile(profile_at) if set(names) & set(CONFIGURED) else None
-    entry = chosen(known, rules.load(path), said) if known and PROFILED in names else None
-    budget = said or (entry.memory_bytes if entry else quarter_budget(path, shelf))
+    budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     # Measured once for as many executors: strategies are compared on one cost table.
     tables: dict[int, CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
-    settled = {} if known is None else _settled(names, known, rules.load(path), shelf, budget)
     rows: list[Row] = []
     sentences: list[str] = []
     with Progress(console=err, transient=True) as bar:
@@ -140,6 +142,8 @@ def run(
                 memory_bytes=budget,
                 executors=None if found else executors,
                 strategy=strategy,
+                precision=precision,
+                label_floor=label_floor,
                 task=task,
                 order=order,
                 images_per_s=rate,
@@ -152,7 +156,8 @@ def run(
             )
             if not found:
                 tables[busy] = measured.costs
-            return measured if not found else replace(measured, row=replace(measured.row, strategy=name))
+            # A configuration stands under its own name.
+            return replace(measured, row=replace(measured.row, strategy=name)) if found else measured
 
         every = in_turn([partial(measure, name) for name in names], again=lambda rounds: rounds < repeat)
         for name, runs in zip(names, every, strict=True):
@@ -164,6 +169,8 @@ def run(
                 again = measure(name, done)
                 rows.append(again.row)
                 sentences.append(scheduling_cost(done, again))
+            if precision != FULL:
+                sentences.append(second_looks(done))
     bench_out.show(rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, workload_of(done))
@@ -179,13 +186,32 @@ def _profile(at: Path | None) -> Profile:
     return found
 
 
-def _settled(names: Sequence[str], known: Profile, board: Rules, store: Store, budget: int) -> dict[str, Profile]:
-    """Return a profile for each name that stands for a configuration: costs as known, nothing but that choice."""
-    choices = {
-        CASUAL: lambda: casual(board, store, budget),
-        PROFILED: lambda: chosen(known, board, budget).chosen,
-    }
-    return {name: pinned(known, board, budget, choices[name]()) for name in names if name in choices}
+def _settled(
+    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, said: int | None
+) -> tuple[int, dict[str, Profile]]:
+    """Return the memory budget, and a profile for each name that stands for a configuration: nothing but that choice.
+
+    The budget is what was said, else that of the profile if it is used, else one for a quarter of the experts.
+    """
+    from coe.benchmark.synthetic import quarter_budget
+
+    board = rules.load(path)
+    if not set(names) & set(CONFIGURED):
+        return said or quarter_budget(path, store), {}
+    known = _profile(profile_at)
+    entry = chosen(known, board, said) if PROFILED in names else None
+    budget = said or (entry.memory_bytes if entry else quarter_budget(path, store))
+    choices = {CASUAL: casual(board, store, budget), **({PROFILED: entry.chosen} if entry else {})}
+    return budget, {name: pinned(known, board, budget, one) for name, one in choices.items() if name in names}
+
+
+def second_looks(one: Measured) -> str:
+    """Say what escalation cost and changed in a run."""
+    seen = one.metrics
+    return (
+        f"{one.row.strategy}: {seen.escalated} of {seen.stages - seen.escalated} findings were run again in fp32, "
+        f"{seen.changed} changed; that took {seen.escalated_s:.1f} of {seen.run_s:.1f} s of inference"
+    )
 
 
 def scheduling_cost(one: Measured, again: Measured) -> str:

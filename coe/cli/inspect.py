@@ -18,9 +18,10 @@ from rich.table import Table
 from coe import config, images, rules
 from coe.cli.common import Exit, application, err, out, run
 from coe.cli.progress import RunProgress
-from coe.core import Request, Result, Verdict
+from coe.core import FULL, Request, Result, Verdict
 from coe.errors import ConfigError, LineClosed
 from coe.images import Item
+from coe.precision import check_precision
 from coe.report import write_report
 from coe.results import ResultsFile
 from coe.settings import AUTO
@@ -56,6 +57,12 @@ def inspect(
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: coserve, samba, ...")
     ] = config.STRATEGY,
+    precision: Annotated[
+        str, typer.Option(help="fp32, half, or mixed: for each expert what is quickest. See docs/precision.md.")
+    ] = config.PRECISION,
+    label_floor: Annotated[
+        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
+    ] = config.LABEL_FLOOR,
     executors: Annotated[
         str | None, typer.Option(help=f"Workers by device, as cpu=2. Default: the profile's, else {config.EXECUTORS}.")
     ] = None,
@@ -96,6 +103,7 @@ def inspect(
     """
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
+    check_precision(precision, label_floor)
     quiet = quiet or as_json
     known = rules.load(board)
     items, skipped = images.find(images_at, known.components)
@@ -104,7 +112,8 @@ def inspect(
     out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
-        run_ = _Run(known.board, results, items, max_errors=max_errors, quiet=quiet)
+        figures = RunFigures(known.board, strategy, precision=precision)
+        run_ = _Run(figures, results, items, max_errors=max_errors, quiet=quiet)
         run_.go(
             known.path,
             store=store,
@@ -112,7 +121,7 @@ def inspect(
             executors=executors,
             threads=threads,
             loaded=loaded,
-            strategy=strategy,
+            label_floor=label_floor,
             profile=None if profile == "none" else profile,
         )
         summary = results.finish(items, run_.figures)
@@ -135,22 +144,26 @@ class _Run:
     """One run: feeds the line, writes results, and stops in order when it is told to."""
 
     def __init__(
-        self, board: str, results: ResultsFile, items: Sequence[Item], *, max_errors: int | None, quiet: bool
+        self,
+        figures: RunFigures,
+        results: ResultsFile,
+        items: Sequence[Item],
+        *,
+        max_errors: int | None,
+        quiet: bool,
     ) -> None:
-        self._board = board
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
         self._items = [item for item in items if item.name not in results.done]
         self._line: Inspector | None = None
         self._errors = 0
         self.stopped = False
         self.interrupted = False
-        self._started = datetime.now().astimezone().isoformat(timespec="seconds")
-        self.figures = RunFigures(board=board, started=self._started)
+        self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
-    def go(self, board: Path, *, memory: str | None, strategy: str, **settings: Any) -> None:
+    def go(self, board: Path, *, memory: str | None, **settings: Any) -> None:
         """Inspect what has no result yet, on a line with these settings (see Inspector)."""
         budget = config.parse_bytes(memory or config.MEMORY)
-        self.figures = RunFigures(self._board, strategy, budget_bytes=budget, started=self._started)
+        self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.error is None]
         if todo:
             from coe.inspector import Inspector
@@ -159,7 +172,8 @@ class _Run:
             self._line = Inspector(
                 board,
                 memory=memory,
-                strategy=strategy,
+                strategy=self.figures.strategy,
+                precision=self.figures.precision,
                 say=self._say,
                 **settings,
             )
@@ -182,18 +196,15 @@ class _Run:
             for number, handler in before.items():
                 signal.signal(number, handler)
         seen = line.metrics()
-        self.figures = RunFigures(
-            board=line.rules.board,
-            strategy=self.figures.strategy,
+        self.figures = replace(
+            self.figures,
             images_per_s=seen.images_per_s,
             switches=seen.switches,
             hit_ratio=seen.hit_ratio,
             peak_reserved_bytes=seen.peak_reserved_bytes,
-            budget_bytes=self.figures.budget_bytes,
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             wall_s=seen.wall_s,
             interrupted=self.interrupted,
-            started=self._started,
         )
 
     def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
@@ -261,6 +272,8 @@ def _show(summary: Summary, report: Path) -> None:
         f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
         soft_wrap=True,
     )
+    if run_.precision != FULL or summary.looks.escalated:
+        out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
     out.print(f"report: {report}", soft_wrap=True)
 
 

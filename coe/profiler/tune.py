@@ -152,8 +152,7 @@ class Tuner:
 
     def _plan(self, number: int, costs: CostTable, workspace: int | None) -> Plan:
         wanted = {} if workspace is None else {"cpu": workspace}
-        images = inbox_bytes(self.memory_bytes)
-        return plan({"cpu": number}, self.memory_bytes, self.board.experts, costs, wanted, images_bytes=images)
+        return plan({"cpu": number}, self.memory_bytes, self.board.experts, costs, wanted, with_images=True)
 
     def _useful(self, costs: CostTable) -> int:
         own = [costs("cpu", expert) for expert in self.board.experts]

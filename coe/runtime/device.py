@@ -30,6 +30,10 @@ class Device(Protocol):
         """Do all that can be done before the pools fill; called once, after everything was measured."""
         ...
 
+    def fixed_bytes(self, executors: int) -> int:
+        """Return what so many executors hold beside experts and activations; asked after `prepare`."""
+        ...
+
     def enter(self, executor: str) -> None:
         """Set up the calling thread as an executor, before its first batch."""
         ...

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe import rules
-from coe.core import Finding, Request
+from coe.core import Finding, Request, asked_id
 from coe.errors import ConfigError, RulesError
 from coe.events import Arrived, Command, Event, Reply
 from coe.rules import Rules
@@ -87,7 +87,7 @@ class TraceFile:
         for command in commands:
             if isinstance(command, Reply) and command.result.request.id in self._open:
                 self._open.pop(command.result.request.id).reply(
-                    one for one in command.result.findings if one.label in self._labels.get(one.expert, ())
+                    one for one in command.result.findings if one.label in self._labels.get(asked_id(one.expert), ())
                 )
         while self._order and self._order[0].line:
             self._write(self._order.popleft().line)
@@ -147,8 +147,10 @@ def _header(task: str, order: str, board: Rules) -> str:
 
 
 def _line(at_s: float, request: Request, findings: Iterable[Finding]) -> str:
+    # Of a finding that was made again the second stands: whoever replays this need not know of variants.
     said = {
-        one.expert: {"label": one.label, "score": one.score if math.isfinite(one.score) else None} for one in findings
+        asked_id(one.expert): {"label": one.label, "score": one.score if math.isfinite(one.score) else None}
+        for one in findings
     }
     texts = {"serial": request.serial, "refdes": request.refdes, "image": request.image, "findings": said}
     return _json(

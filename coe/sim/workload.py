@@ -176,8 +176,10 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     total = sum(component.count for component in components.values())
     if not 0 < total < math.inf:
         raise ConfigError(f"the counts of board {board.board} add up to {total}; at least one component must occur")
-    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, usage(components.values()))
-    return replace(board, router=Router(components), graph=graph)
+    escalations = board.router.escalations
+    probability = usage(components.values(), escalations)
+    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability)
+    return replace(board, router=Router(components, escalations), graph=graph)
 
 
 def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:

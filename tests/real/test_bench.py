@@ -55,6 +55,16 @@ def test_strategies_are_measured_side_by_side(work, call):
     assert "4 x resnet18" in err
 
 
+def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
+    status, out, _ = call("run", *SMALL, "--precision", "mixed", "--label-floor", "0.99", "--work", work)
+    assert status == 0
+    assert "coserve mixed" in out
+    assert "coserve mixed: 0 of 24 findings were run again in fp32, 0 changed" in " ".join(out.split())
+    status, _, err = call("run", *SMALL, "--precision", "mixd", "--work", work)
+    assert status == 2
+    assert "'mixd' is not a precision; did you mean 'mixed'?" in " ".join(err.split())
+
+
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
     size = store.manifest(f"{board.stem}/e0").bytes

@@ -77,6 +77,16 @@ def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
     assert "report" in said
 
 
+def test_the_precision_is_said_and_written(inspect, tmp_path, capsys):
+    assert inspect("--precision", "half") in (0, 1)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["precision"], summary["escalated"]) == ("half", 0)
+    assert summary["findings"] == sum(len(row["findings"]) for row in rows(tmp_path / "out"))
+    said = capsys.readouterr()
+    assert "4 run in fp32 because they are not prepared (coe-experts prepare)" in " ".join(said.err.split())
+    assert f"precision half: 0 of {summary['findings']} findings were run again in fp32, 0 changed" in said.out
+
+
 def test_bad_images_get_a_result_and_exit_status_3(inspect, folder, tmp_path, capsys):
     whole = (folder / "SN2" / "R2__B.png").read_bytes()
     (folder / "SN2" / "R2__B.png").write_bytes(whole[: len(whole) // 2])
@@ -139,6 +149,8 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
         (("--memory", "lots"), "not an amount of memory"),
         (("--strategy", "fast"), "no strategy 'fast'"),
         (("--executors", "tpu=1"), "no device 'tpu'"),
+        (("--precision", "half-ish"), "'half-ish' is not a precision; did you mean 'half'"),
+        (("--label-floor", "99.9"), "a label floor of 99.9 is no share"),
         (("--store", "nowhere"), "4 of 4 experts"),
         (("--memory", "30MB"), "give at least"),
     ],

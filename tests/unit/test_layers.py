@@ -23,7 +23,7 @@ controller chrome_trace results
 metrics residency
 summary cases executor
 pool host_cache backlog policies
-settings
+settings precision
 rules images kinds variants
 store router process_sheet decoding fingerprint fit
 plan profile blob_file

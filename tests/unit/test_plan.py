@@ -128,8 +128,13 @@ def test_images_under_way_have_an_eighth_of_a_small_memory_and_never_more_than_t
 
 
 def test_pools_share_what_images_leave() -> None:
-    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), images_bytes=inbox_bytes(80 * MIB))
+    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True)
     assert [pool.capacity_bytes for pool in made.pools] == [35 * MIB] * 2
+
+
+def test_pools_share_what_a_device_leaves_that_needs_some_for_itself() -> None:
+    made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=20 * MIB)
+    assert [pool.capacity_bytes for pool in made.pools] == [25 * MIB] * 2
 
 
 @given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))
@@ -138,6 +143,6 @@ def test_the_memory_that_an_error_gives_is_enough_with_images_too(
 ) -> None:
     costs, numbers = table(a=cost(weights, activation)), {"cpu": executors}
     with pytest.raises(ConfigError, match="give at least") as caught:
-        plan(numbers, 2 * MIB, ["a"], costs, images_bytes=inbox_bytes(2 * MIB))
+        plan(numbers, 2 * MIB, ["a"], costs, with_images=True)
     least = parse_bytes(re.search(r"give at least (\w+)", str(caught.value))[1])
-    plan(numbers, least, ["a"], costs, images_bytes=inbox_bytes(least))
+    plan(numbers, least, ["a"], costs, with_images=True)

@@ -99,6 +99,20 @@ def render(
     return text, Page(text)
 
 
+def test_of_a_finding_made_again_only_the_boxes_that_decide_are_drawn(tmp_path: Path) -> None:
+    box = Box("bridge", 0.5, (1.0, 2.0, 30.0, 40.0))
+    first, second = Finding("joint", "q8", "bridge", 0.5, (box,)), Finding("joint@fp32", "fp32", "joint", 0.75)
+    one = Result(Request(0, "R0402", "a", "SN1", "R1"), NG, (first, second), 0.1)
+    _, page = render(tmp_path, [one])
+    assert not page.all("rect", class_="line")
+    assert not page.all("rect", class_="line first")
+    assert "joint bridge 0.50 q8 joint@fp32 joint 0.75" in page.text
+    assert "1 of 1 findings were run again in fp32, 1 changed" in page.text
+    _, page = render(tmp_path, [result("a", NG, boxes=[box])])
+    assert page.all("rect", class_="line first")
+    assert "run again" not in page.text
+
+
 def test_it_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     text, page = render(tmp_path, [result("a", NG), result("b")])
     assert "http:" not in text

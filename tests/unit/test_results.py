@@ -300,6 +300,10 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "budget_bytes": 2000,
         "peak_rss_bytes": 3000,
         "wall_s": 1.5,
+        "precision": "fp32",
+        "findings": 2,
+        "escalated": 0,
+        "changed": 0,
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {

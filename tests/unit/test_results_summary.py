@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.core import Request, Result, Verdict
+from coe.core import Finding, Request, Result, Verdict
 from coe.images import Item
 from coe.summary import RunFigures, Tally, summarise
 
@@ -62,3 +62,19 @@ def test_nothing_has_no_yield() -> None:
     assert summary.total.first_pass_yield is None
     assert summary.boards == {}
     assert summary.to_json()["hit_ratio"] is None
+
+
+def test_second_looks_are_counted_beside_the_findings_that_were_made() -> None:
+    def findings(*labels: tuple[str, str]) -> Result:
+        said = tuple(Finding(expert, "bf16", label, 1.0) for expert, label in labels)
+        return Result(Request(0, "R", "x"), OK, said, 0.0)
+
+    results = [
+        findings(("a", "ok"), ("a@fp32", "bad"), ("b", "ok")),
+        findings(("b", "ok"), ("b@fp32", "ok")),
+        findings(("a", "ok")),
+    ]
+    summary = summarise(results, RunFigures("demo", precision="half"))
+    assert str(summary.looks) == "2 of 4 findings were run again in fp32, 1 changed"
+    row = summary.to_json()
+    assert [row[key] for key in ("precision", "findings", "escalated", "changed")] == ["half", 4, 2, 1]

@@ -223,6 +223,14 @@ def test_a_replay_gets_only_what_it_can_use(board: Rules, path: Path) -> None:
     assert len(read(path).arrivals) == 4
 
 
+def test_of_a_finding_made_again_the_second_is_written_under_the_name_of_the_rules(board: Rules, path: Path) -> None:
+    first, second = Finding("joints", "q8", "joint", 0.5), Finding("joints@fp32", "fp32", "bridge", 0.75)
+    with TraceFile(path, board) as file:
+        file.observe(arrive(0), reply(0, first, second), 0.0)
+    assert lines(path)[1]["findings"] == {"joints": {"label": "bridge", "score": 0.75}}
+    assert read(path).recorded[0]["joints"].label == "bridge"
+
+
 @given(order=st.permutations(range(12)), late=st.integers(0, 12))
 def test_replies_may_come_in_any_order(order: list[int], late: int, board: Rules, path: Path) -> None:
     """Nothing waits but what arrived after the oldest request under way."""

@@ -1,0 +1,241 @@
+"""Which variant each expert runs in, and whose doubtful findings are made again in full precision.
+
+After HOBBIT (Tang et al., "A Mixed Precision Expert Offloading System for Fast MoE Inference"), which loads less
+precise weights where that changes little: there the gate's score says where, for each token; here the agreement that
+was measured for each expert does, and a finding that is nearly a tie is not believed but made again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from coe import config
+from coe.config import format_bytes
+from coe.core import FULL, again_id
+from coe.costs import Cost
+from coe.errors import ConfigError, did_you_mean
+from coe.graph import ExpertGraph
+from coe.router import Escalation, Router, usage
+from coe.rules import Rules
+
+if TYPE_CHECKING:
+    from coe.store import PreparedVariant
+
+MODES = ("fp32", "half", "mixed")
+_FINEST_FIRST = ("fp32", "bf16", "fp16", "q8")
+
+Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
+"""By expert, then variant, what is prepared of it. An expert that is not there has no variants by its nature."""
+Costs = Mapping[tuple[str, str, str], Cost]
+"""By device, expert and variant; fp32 is always there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The variant of each expert, and for those that are to look again the margin under which they do.
+
+    `expected_s` is what an image takes by the model of `choose`, with the experts in `resident` always in memory;
+    `reason` is a sentence for people.
+    """
+
+    variants: Mapping[str, str]
+    escalate_below: Mapping[str, float]
+    resident: frozenset[str] = frozenset()
+    expected_s: float = 0.0
+    reason: str = ""
+
+
+def check_precision(mode: str, floor: float) -> None:
+    """Raise ConfigError for a mode that there is not, or a floor that is no share."""
+    if mode not in MODES:
+        raise ConfigError(f"'{mode}' is not a precision{did_you_mean(mode, MODES)}")
+    if not 0 <= floor <= 1:
+        raise ConfigError(f"a label floor of {floor:g} is no share; give a number from 0 to 1, such as 0.999")
+
+
+def allowed(
+    mode: str, offered: Mapping[str, PreparedVariant], devices: Collection[str], floor: float
+) -> tuple[str, ...]:
+    """Return the variants that an expert may run in, the finest first.
+
+    Those are fp32 and what all devices run whose labels were measured to agree with those of fp32 in a share of `floor`
+    or more. "half" takes the 16-bit variant of the devices alone if it is among them.
+    """
+    sound = [variant for variant in _FINEST_FIRST if _is_sound(offered.get(variant), floor)]
+    usable = [variant for variant in sound if variant != FULL and all(variant in _run_by(one) for one in devices)]
+    if mode == "half":
+        return tuple(variant for variant in usable if variant in ("bf16", "fp16"))[:1] or (FULL,)
+    return (FULL, *usable) if mode == "mixed" else (FULL,)
+
+
+def choose(
+    mode: str, offers: Offers, graph: ExpertGraph, costs: Costs, budget_bytes: int, floor: float = config.LABEL_FLOOR
+) -> Choice:
+    """Choose the variants of all experts of a board, of which `budget_bytes` may be in memory at a time.
+
+    "fp32" and "half" take one variant where they can. "mixed" takes for each expert the variant, and for the memory
+    the experts, that make the expected time of an image least: of each expert that it needs with probability p, p
+    times a batch of one, plus a load where the expert is not resident, plus what is run again in fp32, in the share
+    `config.ESCALATED_SHARE` of its findings. That is a multiple-choice knapsack (one choice an expert: absent, or
+    resident in a variant); `_fill` solves it greedily.
+
+    The same arguments give the same choice.
+    """
+    devices = sorted({device for device, _, _ in costs})
+    experts = sorted(graph.experts)
+    prices = _Prices(offers, graph, costs, devices)
+
+    def best(mode: str) -> dict[str, _Way]:
+        ways = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
+        return _fill({expert: prices.ways(expert, variants) for expert, variants in ways.items()}, budget_bytes)
+
+    # Greedy is not exact: a wider choice may end worse, and then it is not taken.
+    tried = {name: best(name) for name in (mode, *(MODES if mode == "mixed" else (FULL,)))}
+    taken = min(tried.values(), key=_total_s) if mode == "mixed" else tried[mode]
+    variants = {expert: way.variant for expert, way in taken.items()}
+    return Choice(
+        variants,
+        {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
+        frozenset(expert for expert, way in taken.items() if way.bytes),
+        _total_s(taken),
+        _reason(mode, taken, tried[FULL], offers, floor, budget_bytes),
+    )
+
+
+def applied(board: Rules, choice: Choice) -> Rules:
+    """Return a board whose experts run in the variants chosen.
+
+    Each expert that is to look again gets another beside it, `again_id` of it, with the same weights in fp32: a
+    successor of it that is as likely as findings are in doubt, and has the same successors.
+    """
+    experts = {id: replace(expert, variant=choice.variants[id]) for id, expert in board.experts.items()}
+    escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in choice.escalate_below.items()}
+    edges = list(board.graph.digraph.edges)
+    for id in escalations:
+        experts[again_id(id)] = replace(board.experts[id], id=again_id(id), variant=FULL)
+        edges += [(id, again_id(id)), *((again_id(id), after) for after in board.graph.successors(id))]
+    components = board.router.components
+    graph = ExpertGraph(experts.values(), edges, usage(components.values(), escalations))
+    return replace(board, experts=experts, router=Router(components, escalations), graph=graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed."""
+
+    variant: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """What the choices for an expert cost, in bytes and in expected seconds an image."""
+
+    offers: Offers
+    graph: ExpertGraph
+    costs: Costs
+    devices: list[str] = field(default_factory=list)
+
+    def ways(self, expert: str, variants: Iterable[str]) -> list[_Way]:
+        """Return all choices for an expert; absent ones first, finer variants before others."""
+        absent, resident = [], []
+        again_s = config.ESCALATED_SHARE * self._mean_s(expert, FULL, load=True)
+        for variant in variants:
+            more_s = again_s if _below(self.offers, expert, variant) > 0 else 0.0
+            weights = max(self.costs[device, expert, variant].weights_bytes for device in self.devices)
+            absent.append(self._way(expert, variant, 0, self._mean_s(expert, variant, load=True) + more_s))
+            resident.append(self._way(expert, variant, weights, self._mean_s(expert, variant, load=False) + more_s))
+        return absent + resident
+
+    def _way(self, expert: str, variant: str, size: int, each_s: float) -> _Way:
+        return _Way(variant, size, self.graph.probability(expert) * each_s)
+
+    def _mean_s(self, expert: str, variant: str, *, load: bool) -> float:
+        found = [self.costs[device, expert, variant] for device in self.devices]
+        return fmean(cost.batch_s(1) + (cost.load_s if load else 0.0) for cost in found)
+
+
+def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int) -> dict[str, _Way]:
+    """Choose one way for each expert so that their bytes fit and their seconds are few.
+
+    The greedy by incremental efficiency: every expert begins with the way that takes no bytes; then the steps to the
+    next larger way on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
+    they fit. Those are the steps by which the linear relaxation is solved exactly (Sinha and Zoltners, "The
+    Multiple-Choice Knapsack Problem", Operations Research 27, 1979), so that no more is lost than
+    the first step saves that does not fit.
+    """
+    hulls = {expert: _hull(choices) for expert, choices in ways.items()}
+    taken = {expert: hull[0] for expert, hull in hulls.items()}
+    steps = [
+        (-_efficiency(before, after), expert, place, after)
+        for expert, hull in hulls.items()
+        for place, (before, after) in enumerate(pairwise(hull))
+    ]
+    left = budget_bytes
+    for _, expert, _, after in sorted(steps, key=lambda step: step[:3]):
+        more = after.bytes - taken[expert].bytes
+        if more <= left:
+            taken[expert] = after
+            left -= more
+    return taken
+
+
+def _hull(choices: Iterable[_Way]) -> list[_Way]:
+    """Return the choices on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
+    hull: list[_Way] = []
+    for way in sorted(choices, key=lambda way: (way.bytes, way.seconds)):
+        if hull and way.seconds >= hull[-1].seconds:
+            continue
+        while len(hull) > 1 and _efficiency(hull[-1], way) > _efficiency(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(way)
+    return hull
+
+
+def _efficiency(before: _Way, after: _Way) -> float:
+    return (before.seconds - after.seconds) / (after.bytes - before.bytes)
+
+
+def _total_s(taken: Mapping[str, _Way]) -> float:
+    return sum(way.seconds for way in taken.values())
+
+
+def _is_sound(offered: PreparedVariant | None, floor: float) -> bool:
+    return offered is not None and offered.agreement is not None and offered.agreement.labels_equal >= floor
+
+
+def _run_by(device: str) -> tuple[str, ...]:
+    return ("fp32", "bf16", "q8") if device == "cpu" else ("fp32", "fp16", "q8")
+
+
+def _below(offers: Offers, expert: str, variant: str) -> float:
+    """Return the margin under which an expert in a variant is to look again; 0 for never."""
+    offered = offers.get(expert, {}).get(variant)
+    return offered.escalate_below if offered is not None and variant != FULL else 0.0
+
+
+def _reason(
+    mode: str, taken: Mapping[str, _Way], full: Mapping[str, _Way], offers: Offers, floor: float, budget_bytes: int
+) -> str:
+    counts = Counter(way.variant for way in taken.values())
+    words = ", ".join(f"{counts[variant]} in {variant}" for variant in _FINEST_FIRST if counts[variant])
+    here, in_full = (sum(way.bytes > 0 for way in ways.values()) for ways in (taken, full))
+    said = (
+        f"precision {mode}: {words}; {here} of {len(taken)} experts fit into {format_bytes(budget_bytes)} "
+        f"({in_full} in fp32), {1e3 * _total_s(taken):.3g} ms an image expected ({1e3 * _total_s(full):.3g} in fp32)"
+    )
+    wanted = {"fp32": (), "half": ("bf16", "fp16"), "mixed": _FINEST_FIRST[1:]}[mode]
+    bare = sum(1 for offered in offers.values() if not offered.keys() & set(wanted)) if wanted else 0
+    found = [[one for variant, one in offered.items() if variant in wanted] for offered in offers.values()]
+    doubted = sum(1 for some in found if some and not any(_is_sound(one, floor) for one in some))
+    if bare:
+        said += f"; {bare} run in fp32 because they are not prepared (coe-experts prepare)"
+    if doubted:
+        said += f"; {doubted} run in fp32 because no variant was measured to agree in {100 * floor:g} % of labels"
+    return said

@@ -1,0 +1,114 @@
+"""Second looks on real networks: doubt is noted, runs again, and what was recorded is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coe import assembly, rules
+from coe.benchmark.engine import measured_run
+from coe.benchmark.prediction import predict, workload_of
+from coe.errors import ConfigError
+from coe.inspector import Inspector
+from coe.profile import Agreement
+from coe.runtime.cpu import CpuDevice
+from coe.sim import trace_file
+from coe.store import MANIFEST, PreparedVariant, Store
+
+
+class Pretending(CpuDevice):
+    """Runs all variants from the weights as they were trained, so that only the policy is tested here."""
+
+    def measure(self, expert):
+        return super().measure(replace(expert, variant="fp32"))
+
+    def prepare(self, experts):
+        super().prepare([replace(expert, variant="fp32") for expert in experts])
+
+    def load(self, pool, expert):
+        super().load(pool, replace(expert, variant="fp32"))
+
+    def evict(self, pool, expert):
+        super().evict(pool, replace(expert, variant="fp32"))
+
+    def run(self, executor, pool, expert, images):
+        found = super().run(executor, pool, replace(expert, variant="fp32"), images)
+        return [replace(finding, variant=expert.variant) for finding in found]
+
+
+@pytest.fixture
+def prepared(own_tiny, monkeypatch):
+    """A board whose classifiers say that they have a bf16 variant, one that is always in doubt among them."""
+    board, root = own_tiny
+    store = Store(root)
+    agreement = Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0)
+    for weights, below in (("tiny/body-a", 2.0), ("tiny/body-b", 0.0)):
+        manifest = store.manifest(weights)
+        variant = PreparedVariant(
+            file=manifest.file, bytes=manifest.bytes, digest="", agreement=agreement, escalate_below=below
+        )
+        text = manifest.model_copy(update={"variants": {"bf16": variant}}).model_dump_json()
+        (store.folder(weights) / MANIFEST).write_text(text, encoding="utf-8")
+    monkeypatch.setattr(assembly, "CpuDevice", Pretending)
+    return board, root
+
+
+def by_name(results):
+    return {result.request.image: result for result in results}
+
+
+def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepared, pictures):
+    board, store = prepared
+    options = {"store": store, "memory": "150MB", "executors": "cpu=2", "precision": "half", "keep_trace": True}
+    with Inspector(board, store=store, memory="150MB") as line:
+        sharp = by_name(line.stream(pictures))
+    said: list[str] = []
+    with Inspector(board, say=said.append, **options) as line:
+        found = by_name(line.stream(pictures))
+        seen = line.metrics()
+    assert {expert.variant for expert in line.rules.experts.values()} == {"bf16", "fp32"}
+    assert any("2 run in fp32 because they are not prepared (coe-experts prepare)" in sentence for sentence in said)
+    for name, result in found.items():
+        assert result.error is None
+        assert result.verdict == sharp[name].verdict
+        first = result.findings[0]
+        again = [f.variant for f in result.findings if f.expert == "body-a@fp32"]
+        assert again == (["fp32"] if first.expert == "body-a" else [])
+        assert first.variant == ("fp32" if first.expert == "body-c" else "bf16")
+        assert 0 <= first.margin <= 1
+    assert seen.escalated == sum(result.request.component == "A" for result in found.values()) > 0
+    assert (seen.changed, seen.escalated_s > 0) == (0, True)
+    with Inspector(board, costs=line.costs, prescheduled=line.trace, **options) as repeated:
+        again = by_name(repeated.stream(pictures))
+    for name, result in found.items():
+        assert (again[name].verdict, again[name].error) == (result.verdict, None)
+        assert [(f.expert, f.label) for f in again[name].findings] == [(f.expert, f.label) for f in result.findings]
+
+
+def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prepared, pictures, tmp_path):
+    board, root = prepared
+    done = measured_run(
+        board,
+        Store(root),
+        pictures,
+        memory_bytes=150_000_000,
+        executors="cpu=1",
+        strategy="coserve",
+        precision="half",
+        task="t",
+        order="given",
+    )
+    assert done.metrics.escalated > 0
+    foretold = predict(done)
+    assert (done.row.strategy, foretold.strategy) == ("coserve half", "coserve half (predicted)")
+    assert (foretold.images, foretold.errors) == (len(pictures), 0)
+    trace_file.write(tmp_path / "task", workload_of(done))
+    saved = trace_file.read(tmp_path / "task", rules.load(board))
+    said = {expert for found in saved.recorded.values() for expert in found}
+    assert said == {"body-a", "body-b", "body-c", "joint"}
+
+
+def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):
+    with pytest.raises(ConfigError, match="'hlaf' is not a precision; did you mean 'half'"):
+        Inspector("demo", store=tmp_path, precision="hlaf")

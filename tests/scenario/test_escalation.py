@@ -1,0 +1,183 @@
+"""Findings in doubt are run again in full precision: timetables, and what holds on any line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import arrive, board, line_of
+from test_invariants import LABELS, LINE, THOROUGH, Case, Chosen, answers, cases, watch
+from test_prescheduled import Line
+
+from coe.core import Finding, Verdict
+from coe.metrics import Recorder
+from coe.precision import Choice, applied
+from coe.rules import Rules
+from coe.testing import VirtualLine
+
+
+def half(rules: Rules, **below: float) -> Rules:
+    """Let all experts run in bf16; those that `below` names look again under that margin."""
+    return applied(rules, Choice(dict.fromkeys(rules.experts, "bf16"), below))
+
+
+def says(expert: str, label: str, margin: float, score: float = 1.0) -> Finding:
+    return Finding(expert, "bf16", label, score, margin=margin)
+
+
+def test_a_doubtful_finding_runs_again_and_the_second_decides():
+    findings = {(0, "a"): says("a", "ok", 0.5), (1, "a"): says("a", "ok", 0.2), (1, "a@fp32"): "bad"}
+    line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings)
+    arrive(line, 0.0, "AA")
+    line.run()
+    assert line.log == [
+        (0.0, "cpu0 load a"),
+        (1.0, "cpu0 run a x2"),
+        (1.4, "reply 0 OK"),
+        (1.4, "cpu0 evict a"),
+        (1.4, "cpu0 load a@fp32"),
+        (2.4, "cpu0 run a@fp32 x1"),
+        (2.7, "reply 1 NG"),
+    ]
+    assert line.results[0].findings == (says("a", "ok", 0.5),)
+    assert [(f.expert, f.variant, f.label) for f in line.results[1].findings] == [
+        ("a", "bf16", "ok"),
+        ("a@fp32", "fp32", "bad"),
+    ]
+
+
+def test_second_looks_are_grouped_like_any_stages_and_lead_on():
+    doubt = {(number, "a"): says("a", "bad", 0.0) for number in range(3)}
+    line = line_of(half(board({"A": 1}, {"a": "c"}), a=0.25), 40, findings=doubt)
+    arrive(line, 3.0, "AAA")
+    line.run()
+    runs = [(when, what) for when, what in line.log if " run " in what]
+    assert runs == [(3.0, "cpu0 run a x1"), (3.3, "cpu0 run a x2"), (3.7, "cpu0 run a@fp32 x3"), (4.2, "cpu0 run c x3")]
+    assert {result.verdict for result in line.results.values()} == {Verdict.OK}
+
+
+@pytest.mark.parametrize(("margin", "again"), [(0.24, True), (0.25, False), (float("nan"), True)])
+def test_the_margin_decides_who_looks_again(margin: float, again: bool):
+    line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
+    arrive(line, 0.0, "A")
+    line.run()
+    assert (len(line.results[0].findings) == 2) is again
+
+
+def test_a_finding_in_full_precision_is_final_whatever_its_margin():
+    line = line_of(half(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
+    arrive(line, 0.0, "A")
+    line.run()
+    assert len(line.results[0].findings) == 1
+
+
+def test_the_least_score_is_asked_of_the_finding_that_decides():
+    rules = board({"A": 1})
+    step = replace(rules.router.components["A"].root, min_score=0.8)
+    rules.router.components["A"] = replace(rules.router.components["A"], root=step)
+    low, high = says("a", "ok", 0.1, 0.5), Finding("a@fp32", "fp32", "ok", 0.9)
+    for first, second, verdict in ((low, high, "OK"), (says("a", "ok", 0.1, 0.9), replace(high, score=0.5), "REVIEW")):
+        line = line_of(half(rules, a=0.25), 40, findings={(0, "a"): first, (0, "a@fp32"): second})
+        arrive(line, 0.0, "A")
+        line.run()
+        assert line.results[0].verdict == verdict
+
+
+def test_a_second_look_that_cannot_be_had_is_an_error_of_its_image_alone():
+    findings = {(0, "a"): says("a", "ok", 0.0), (1, "a"): says("a", "ok", 0.5)}
+    line = line_of(half(board({"A": 1}), a=0.25), 14, findings=findings, bad_loads={"a@fp32": 9})
+    arrive(line, 0.0, "AA")
+    line.run()
+    assert line.results[0].error == "expert 'a@fp32' cannot be loaded: the disk said no"
+    assert line.results[1].verdict is Verdict.OK
+
+
+def test_second_looks_are_counted_with_their_seconds():
+    findings = {(n, "a"): says("a", "ok", 0.0 if n < 2 else 0.5) for n in range(3)} | {(1, "a@fp32"): "bad"}
+    line = line_of(half(board({"A": 1}), a=0.25), 40, findings=findings)
+    recorder = Recorder(line.controller.pools)
+    observe = line.observe
+
+    def both(event, commands, now, control_s=0.0):
+        observe(event, commands, now, control_s)
+        recorder.observe(event, commands, now, control_s)
+
+    line.observe = both  # type: ignore[method-assign]
+    arrive(line, 3.0, "AAA")
+    line.run()
+    seen = recorder.metrics()
+    assert (seen.stages, seen.escalated, seen.changed) == (5, 2, 1)
+    assert (round(seen.escalated_s, 6), round(seen.run_s, 6)) == (0.4, 1.1)
+
+
+def test_a_recorded_run_with_second_looks_is_repeated():
+    rules = half(board({"A": 2, "B": 1}, {"a": "c"}), a=0.25, c=0.25)
+    findings = {(n, e): says(e, "ok", 0.1 * (n % 5)) for n in range(12) for e in "abc"}
+    first, second = Line(rules, 24, findings=findings), Line(rules, 24, findings=findings)
+    for line in (first, second):
+        for number in range(12):
+            line.arrive(0.1 * number, "AB"[number % 2])
+    first.run()
+    second.repeat(first.trace)
+    second.run()
+    assert answers(second) == answers(first)
+    assert any(len(result.findings) > 2 for result in first.results.values())
+
+
+class Doubtful(Case):
+    """Made-up findings in bf16 that differ from those in fp32 in some images, each with a margin under 0.25."""
+
+    def sharp(self, request: int, expert: str) -> Finding:
+        """What an expert says in full precision."""
+        return super().finding(request, expert.removesuffix("@fp32"))
+
+    def finding(self, request: int, expert: str) -> Finding:
+        """What it says, by who is asked."""
+        sharp = self.sharp(request, expert)
+        if expert.endswith("@fp32") or expert not in self.rules.router.escalations:
+            return replace(sharp, expert=expert)
+        dice = hash((self.salt, request, expert, "blur")) % 10
+        other = LABELS[(LABELS.index(sharp.label) + 1) % len(LABELS)]
+        label, score = (other, 0.9) if dice < 3 else (sharp.label, sharp.score)
+        return Finding(expert, "bf16", label, score, margin=0.2 if dice < 5 else 0.5)
+
+
+def blurred(case: Case) -> Doubtful:
+    rules = half(case.rules, **dict.fromkeys(case.rules.experts, 0.25))
+    costs = {expert: case.costs[expert.removesuffix("@fp32")] for expert in rules.experts}
+    return Doubtful(rules, costs, case.arrivals, case.salt)
+
+
+@given(cases(), st.lists(LINE, min_size=2, max_size=2))
+@settings(max_examples=60 * THOROUGH)
+def test_verdicts_are_those_of_full_precision_on_every_line(case: Case, lines: list[Chosen]) -> None:
+    sharp = case.line(*lines[0])
+    sharp.run()
+    expected = None
+    for chosen in lines:
+        line: VirtualLine = watch(blurred(case).line(*chosen))
+        line.run()
+        assert sorted(line.results) == list(range(len(case.arrivals)))
+        assert {n: r.verdict for n, r in line.results.items()} == {n: r.verdict for n, r in sharp.results.items()}
+        assert expected is None or answers(line) == expected
+        expected = answers(line)
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=60 * THOROUGH)
+def test_each_image_gets_one_reply_and_replays_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+    doubtful = blurred(case)
+    experts = sorted(doubtful.rules.experts)
+    stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
+    bad_loads = data.draw(st.dictionaries(st.sampled_from(experts), st.sampled_from([1, 2, 10**9]), max_size=4))
+    bad_stages = data.draw(st.frozensets(stages, max_size=8))
+    line = watch(doubtful.line(*chosen, bad_loads=bad_loads, bad_stages=bad_stages))
+    fresh = doubtful.line(*chosen).controller
+    line.run()
+    assert sorted(line.results) == list(range(len(case.arrivals)))
+    fresh.start(0.0)
+    for now, event, commands in line.history:
+        assert fresh.handle(event, now) == commands
+    fresh.check(idle=True)

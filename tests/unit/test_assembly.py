@@ -1,0 +1,158 @@
+"""What a line is put together from: which variants are measured, and what is made of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coe.assembly import line_up, measure, stored_bytes
+from coe.core import Expert
+from coe.costs import Cost
+from coe.errors import ConfigError
+from coe.kinds import FileKind, ModuleKind
+from coe.profile import Agreement
+from coe.rules import Rules
+from coe.settings import Settings
+from coe.store import Manifest, PreparedVariant
+from coe.testing import rules_from
+
+BOARD = """
+board: b
+experts:
+  a: {kind: net, input: 64, labels: [ok, bad], reject: [bad]}
+  b: {kind: net, input: 32, labels: [ok, bad], reject: [bad]}
+  f: {kind: file, input: 32, labels: [ok, bad], reject: [bad]}
+components:
+  A: {count: 2, inspect: a}
+  B: {count: 1, inspect: b}
+  F: {count: 1, inspect: f}
+"""
+RUN_S = {"fp32": 4.0, "bf16": 2.0, "q8": 5.0}
+
+
+class Net(ModuleKind):
+    name, task = "net", "classify"
+    preprocess = postprocess = skeleton = forward = None  # type: ignore[assignment]
+
+
+class File(FileKind):
+    name, task, suffix = "file", "classify", ".x"
+    preprocess = postprocess = open = None  # type: ignore[assignment]
+
+
+class Bench:
+    """A device that notes what it measures: twice the area takes twice the time, a byte of a file one second."""
+
+    threads = 1
+
+    def __init__(self, manifests: dict[str, Manifest]) -> None:
+        self.manifests, self.measured = manifests, []
+
+    def measure(self, expert: Expert) -> Cost:
+        self.measured.append((expert.kind, expert.input_size, expert.variant))
+        size = stored_bytes(self.manifests[expert.weights], expert.variant)
+        return Cost(RUN_S[expert.variant] * expert.input_size**2 / 1024, 0.0, float(size), size, 8)
+
+
+def manifest(expert: Expert, **variants: int) -> Manifest:
+    agreement = Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0)
+    return Manifest(
+        id=expert.weights,
+        kind=expert.kind,
+        labels=expert.labels,
+        input_size=expert.input_size,
+        file="w",
+        bytes=80,
+        checksum="",
+        variants={
+            name: PreparedVariant(file=name, bytes=size, digest="", agreement=agreement, escalate_below=0.25)
+            for name, size in variants.items()
+        },
+    )
+
+
+@pytest.fixture
+def board() -> Rules:
+    return rules_from(BOARD)
+
+
+@pytest.fixture
+def manifests(board: Rules) -> dict[str, Manifest]:
+    sizes = {"a": {"fp32": 88, "bf16": 44, "q8": 22}, "b": {"bf16": 40}, "f": {}}
+    return {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
+
+
+KINDS: Any = {"net": Net(), "file": File()}
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_out(board, manifests):
+    bench = Bench(manifests)
+    a, b, f = board.experts.values()
+    experts = [a, b, f, replace(a, id="a2", variant="bf16"), replace(b, id="b2", variant="bf16")]
+    costs = measure(experts, {"cpu": bench}, manifests, KINDS, quiet)
+    # a in fp32 runs from its blob, b from its weights as trained: those are two sorts.
+    assert sorted(bench.measured) == [
+        ("file", 32, "fp32"),
+        ("net", 32, "fp32"),
+        ("net", 64, "bf16"),
+        ("net", 64, "fp32"),
+    ]
+    assert {id: (cost.per_image_s, cost.load_s, cost.weights_bytes) for (_, id), cost in costs.items()} == {
+        "a": (16.0, 88.0, 88),
+        "b": (4.0, 80.0, 80),
+        "f": (4.0, 80.0, 80),
+        "a2": (8.0, 44.0, 44),
+        "b2": (2.0, 40.0, 40),
+    }
+
+
+def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, manifests):
+    bench, said = Bench(manifests), []
+    lineup = line_up(board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}), said.append)
+    assert {variant for _, _, variant in bench.measured} == {"fp32"}
+    assert set(lineup.board.experts) == {"a", "b", "f"}
+    assert not any("precision" in sentence for sentence in said)
+
+
+def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
+    bench, said = Bench(manifests), []
+    settings = Settings(1000, {"cpu": 1})
+    lineup = line_up(board, manifests, {"cpu": bench}, KINDS, settings, said.append, mode="half")
+    assert {id: expert.variant for id, expert in lineup.board.experts.items()} == {
+        "a": "bf16",
+        "b": "bf16",
+        "f": "fp32",
+        "a@fp32": "fp32",
+        "b@fp32": "fp32",
+    }
+    weights = {id: lineup.costs("cpu", id).weights_bytes for id in lineup.board.experts}
+    assert weights == {"a": 44, "b": 40, "f": 80, "a@fp32": 88, "b@fp32": 80}
+    assert said[-1].startswith("precision half: 1 in fp32, 2 in bf16; 3 of 3 experts fit into 657 B (3 in fp32)")
+
+
+@pytest.mark.parametrize("mode", ["fp32", "half", "mixed"])
+def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
+    settings, bench = Settings(300, {"cpu": 2}, workspace_bytes={"cpu": 50}), Bench(manifests)
+    first = line_up(board, manifests, {"cpu": bench}, KINDS, settings, quiet, mode=mode)
+    bench.measured.clear()
+    again = line_up(board, manifests, {"cpu": bench}, KINDS, settings, quiet, mode=mode, costs=first.costs)
+    assert again.choice == first.choice
+    assert not bench.measured
+    for id in again.board.experts:
+        assert again.costs("cpu", id) == first.costs("cpu", id)
+
+
+def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
+    bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
+    said: list[str] = []
+    lineup = line_up(board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}), said.append, mode="mixed")
+    assert {expert.variant for expert in lineup.board.experts.values()} == {"fp32"}
+    assert said[-1].endswith("; 2 run in fp32 because they are not prepared (coe-experts prepare)")
+    with pytest.raises(ConfigError):
+        lineup.costs("cpu", "a@fp32")

@@ -1,0 +1,191 @@
+"""Which variant each expert gets: by hand with tiny numbers, and what holds whatever the numbers are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe import config
+from coe.core import Expert
+from coe.costs import Cost
+from coe.errors import ConfigError
+from coe.graph import ExpertGraph
+from coe.precision import Choice, allowed, applied, check_precision, choose
+from coe.profile import Agreement
+from coe.store import PreparedVariant
+from coe.testing import rules_from
+
+
+def offer(agrees: float | None = 1.0, below: float = 0.0) -> PreparedVariant:
+    agreement = None if agrees is None else Agreement(images=9, labels_equal=agrees, largest_score_difference=0.0)
+    return PreparedVariant(file="v", bytes=1, digest="", agreement=agreement, escalate_below=below)
+
+
+def price(run_s: float, load_s: float, weights_bytes: int) -> Cost:
+    return Cost(run_s, 0.0, load_s, weights_bytes, 0)
+
+
+def graph(**probability: float) -> ExpertGraph:
+    return ExpertGraph([Expert(id, "k", ("ok",), 8, id) for id in probability], [], probability)
+
+
+def table(**rows: dict[str, Cost]) -> dict[tuple[str, str, str], Cost]:
+    return {("cpu", expert, variant): cost for expert, row in rows.items() for variant, cost in row.items()}
+
+
+BIG = price(1.0, 4.0, 8)
+HALF = price(0.5, 2.0, 4)
+SMALL = price(1.2, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("mode", "devices", "offered", "expected"),
+    [
+        ("fp32", ["cpu"], {"bf16": offer(), "q8": offer()}, ("fp32",)),
+        ("half", ["cpu"], {"fp32": offer(), "bf16": offer(), "fp16": offer()}, ("bf16",)),
+        ("half", ["gpu"], {"bf16": offer(), "fp16": offer()}, ("fp16",)),
+        ("half", ["cpu", "gpu"], {"bf16": offer(), "fp16": offer()}, ("fp32",)),
+        ("half", ["cpu"], {"q8": offer()}, ("fp32",)),
+        ("half", ["cpu"], {"bf16": offer(0.9989)}, ("fp32",)),
+        ("half", ["cpu"], {"bf16": offer(0.999)}, ("bf16",)),
+        ("half", ["cpu"], {"bf16": offer(None)}, ("fp32",)),
+        ("mixed", ["cpu"], {"q8": offer(), "fp16": offer(), "bf16": offer()}, ("fp32", "bf16", "q8")),
+        ("mixed", ["cpu"], {"q8": offer(0.9), "bf16": offer()}, ("fp32", "bf16")),
+        ("mixed", ["cpu"], {}, ("fp32",)),
+    ],
+)
+def test_a_variant_is_used_only_where_it_runs_and_agrees(mode, devices, offered, expected):
+    assert allowed(mode, offered, devices, 0.999) == expected
+
+
+def test_with_room_for_all_each_expert_takes_what_computes_least():
+    costs = table(a={"fp32": BIG, "bf16": HALF, "q8": SMALL})
+    found = choose("mixed", {"a": {"bf16": offer(), "q8": offer()}}, graph(a=1.0), costs, 100)
+    assert (found.variants, found.resident, found.expected_s) == ({"a": "bf16"}, {"a"}, 0.5)
+
+
+def test_memory_goes_where_it_saves_most_for_a_byte():
+    # Absent, q8 is the quickest: 2.2 s. From there 2 bytes save 1 s as q8, and 2 more 0.7 s as bf16; of b's, half that.
+    costs = table(**{id: {"fp32": BIG, "bf16": HALF, "q8": SMALL} for id in "ab"})
+    offers = {id: {"bf16": offer(), "q8": offer()} for id in "ab"}
+    found = choose("mixed", offers, graph(a=1.0, b=0.5), costs, 6)
+    assert found.variants == {"a": "bf16", "b": "q8"}
+    assert found.resident == {"a", "b"}
+    assert found.expected_s == 0.5 + 0.6
+
+
+def test_what_is_never_needed_stays_in_full_precision_and_takes_no_memory():
+    costs = table(a={"fp32": BIG, "bf16": HALF})
+    found = choose("mixed", {"a": {"bf16": offer()}}, graph(a=0.0), costs, 100)
+    assert (found.variants, found.resident) == ({"a": "fp32"}, frozenset())
+
+
+def test_half_takes_sixteen_bits_even_where_that_is_slower():
+    costs = table(a={"fp32": BIG, "bf16": replace(BIG, per_image_s=9.0)})
+    offers = {"a": {"bf16": offer()}}
+    assert choose("half", offers, graph(a=1.0), costs, 100).variants == {"a": "bf16"}
+    assert choose("mixed", offers, graph(a=1.0), costs, 100).variants == {"a": "fp32"}
+
+
+def test_what_is_expected_to_run_again_counts():
+    # From memory bf16 saves 0.05 s, but a finding in 50 loads and runs fp32 too: 0.02 * (1 + 4) s.
+    costs = table(a={"fp32": BIG, "bf16": replace(BIG, per_image_s=0.95)})
+    doubt = {"a": {"bf16": offer(below=0.25)}}
+    sure = {"a": {"bf16": offer()}}
+    assert config.ESCALATED_SHARE == 0.02
+    assert choose("mixed", sure, graph(a=1.0), costs, 100).variants == {"a": "bf16"}
+    assert choose("mixed", doubt, graph(a=1.0), costs, 100).variants == {"a": "fp32"}
+    assert choose("half", doubt, graph(a=1.0), costs, 100).expected_s == pytest.approx(0.95 + 0.1)
+
+
+def test_only_lesser_variants_that_say_so_look_again():
+    costs = table(**{id: {"fp32": BIG, "bf16": HALF} for id in "abc"})
+    offers = {"a": {"bf16": offer(below=0.25)}, "b": {"bf16": offer()}, "c": {"fp32": offer(below=0.5)}}
+    found = choose("half", offers, graph(a=1.0, b=1.0, c=1.0), costs, 100)
+    assert found.variants == {"a": "bf16", "b": "bf16", "c": "fp32"}
+    assert found.escalate_below == {"a": 0.25}
+
+
+def test_the_reason_is_a_sentence_that_counts_and_shows_the_way_out():
+    costs = table(**{id: {"fp32": BIG, "bf16": HALF} for id in "abcd"})
+    # d is of a kind that has no variants; nothing is said of it.
+    offers = {"a": {"bf16": offer()}, "b": {}, "c": {"bf16": offer(0.9)}}
+    found = choose("half", offers, graph(a=1.0, b=1.0, c=1.0, d=1.0), costs, 28)
+    assert found.reason == (
+        "precision half: 3 in fp32, 1 in bf16; 4 of 4 experts fit into 28 B (3 in fp32), 3.5e+03 ms an image expected "
+        "(8e+03 in fp32); 1 run in fp32 because they are not prepared (coe-experts prepare); 1 run in fp32 because no "
+        "variant was measured to agree in 99.9 % of labels"
+    )
+
+
+def test_words_and_floors_that_there_are_not():
+    for mode in ("fp32", "half", "mixed"):
+        check_precision(mode, 0.999)
+    with pytest.raises(ConfigError, match="'mixd' is not a precision; did you mean 'mixed'"):
+        check_precision("mixd", 0.999)
+    for floor in (-0.1, 1.1, math.nan):
+        with pytest.raises(ConfigError, match="is no share; give a number from 0 to 1"):
+            check_precision("fp32", floor)
+
+
+BOARD = """
+board: b
+experts:
+  a: {kind: k, input: 8, labels: [ok, bad], reject: [bad], shares: {ok: 1}, then: {ok: c}}
+  c: {kind: k, input: 8, labels: [ok, bad], reject: [bad]}
+components:
+  A: {count: 1, inspect: a}
+"""
+
+
+def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
+    rules = rules_from(BOARD)
+    board = applied(rules, Choice({"a": "bf16", "c": "q8"}, {"a": 0.25}))
+    assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "bf16", "c": "q8", "a@fp32": "fp32"}
+    assert board.experts["a@fp32"].weights == board.experts["a"].weights
+    assert set(board.graph.digraph.edges) == {("a", "c"), ("a", "a@fp32"), ("a@fp32", "c")}
+    assert board.graph.probability("a@fp32") == config.ESCALATED_SHARE * board.graph.probability("a")
+    assert board.router.order("A") == {"a": 0, "a@fp32": 1, "c": 2}
+    assert (board.digest, board.board) == (rules.digest, rules.board)
+
+
+def test_a_board_in_full_precision_is_as_it_was():
+    rules = rules_from(BOARD)
+    board = applied(rules, Choice({"a": "fp32", "c": "fp32"}, {}))
+    assert board.experts == rules.experts
+    assert list(board.graph.digraph.edges) == list(rules.graph.digraph.edges)
+    assert board.graph.by_probability == rules.graph.by_probability
+
+
+seconds = st.floats(0, 10)
+prices = st.builds(price, seconds, seconds, st.integers(1, 50))
+offered = st.dictionaries(
+    st.sampled_from(["bf16", "fp16", "q8"]),
+    st.builds(offer, st.sampled_from([None, 0.5, 0.9995, 1.0]), st.sampled_from([0.0, 0.3])),
+)
+
+
+@st.composite
+def boards(draw):
+    names = [f"e{index}" for index in range(draw(st.integers(1, 8)))]
+    rows = {name: {v: draw(prices) for v in ("fp32", "bf16", "fp16", "q8")} for name in names}
+    probability = {name: draw(st.floats(0, 1)) for name in names}
+    return {name: draw(offered) for name in names}, graph(**probability), table(**rows)
+
+
+@given(boards(), st.integers(0, 200), st.sampled_from(["fp32", "half", "mixed"]))
+def test_budget_and_floor_are_kept_and_mixed_is_never_worse(drawn, budget, mode):
+    offers, experts, costs = drawn
+    found = choose(mode, offers, experts, costs, budget, 0.999)
+    assert sum(costs["cpu", expert, found.variants[expert]].weights_bytes for expert in found.resident) <= budget
+    for expert, variant in found.variants.items():
+        assert variant == "fp32" or offers[expert][variant].agreement.labels_equal >= 0.999
+        assert variant != "fp16", "not on a CPU"
+    for other in ("fp32", "half"):
+        best = choose("mixed", offers, experts, costs, budget, 0.999).expected_s
+        assert best <= choose(other, offers, experts, costs, budget, 0.999).expected_s
+    assert found == choose(mode, offers, experts, costs, budget, 0.999)
