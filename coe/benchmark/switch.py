@@ -18,12 +18,10 @@ import numpy as np
 import psutil
 
 from coe import kinds, rules
-from coe.benchmark.synthetic import synthetic_board
+from coe.benchmark.synthetic import prepare, synthetic_board
 from coe.blob_format import Variant
 from coe.core import Expert
-from coe.errors import ConfigError
 from coe.kinds import ModuleKind, Prepared
-from coe.prepare.prepare import Preparer
 from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
@@ -79,16 +77,11 @@ def measure(
 ) -> list[Switch]:
     """Measure a kind on experts of random weights in `work`, as they were trained and in each variant.
 
-    Raises ConfigError for a kind without a skeleton, StoreError if a variant cannot be prepared.
+    Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
     """
     board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0)
     experts = list(rules.load(board).experts.values())
-    preparer = Preparer(store, variants)
-    for expert in experts:
-        if preparer.lacks(expert.weights):
-            say(f"preparing {expert.weights}")
-            for variant, reason in preparer.prepare(expert.weights).failed.items():
-                raise ConfigError(f"{kind} cannot be measured in {variant}: {reason}")
+    prepare(board, store, variants, say)
     return aside(lambda: _measured(store, experts, variants, repeats, threads))
 
 
@@ -212,10 +205,7 @@ def turn_over(
     # A few files stand for all experts: what may leak does not depend on what is in them.
     board, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4)
     line = [replace(expert, variant=variant) for expert in rules.load(board).experts.values()]
-    preparer = Preparer(store, [variant])
-    for expert in line:
-        if preparer.lacks(expert.weights):
-            preparer.prepare(expert.weights)
+    prepare(board, store, [variant], lambda sentence: None)
     device = CpuDevice(store, {kind: kinds.resolve(kind)}, threads)
     device.prepare(line)
     black = Prepared(np.zeros((3, input_size, input_size), np.uint8), input_size, input_size)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coe import kinds, rules
+from coe.blob_format import Variant
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector import Picture
 from coe.kinds import ModuleKind
+from coe.prepare.prepare import Preparer
 from coe.runtime.aside import aside
 from coe.store import Store
 
@@ -57,6 +60,16 @@ def synthetic_board(
     path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path, store
+
+
+def prepare(board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
+    """Prepare a board's experts in what they lack of `variants`; raises ConfigError where one cannot be made."""
+    preparer = Preparer(store, variants)
+    for expert in rules.load(board).experts.values():
+        if preparer.lacks(expert.weights):
+            say(f"preparing {expert.weights} in {', '.join(variants)}")
+            for variant, reason in aside(lambda one=expert: preparer.prepare(one.weights)).failed.items():  # type: ignore[misc]
+                raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 
 def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:

@@ -104,7 +104,7 @@ def run(
     """
     from coe.benchmark.engine import measured_run
     from coe.benchmark.prediction import predict, workload_of
-    from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
+    from coe.benchmark.synthetic import synthetic_pictures
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
     bench_out.check_json(json_to)
@@ -118,8 +118,7 @@ def run(
         path, shelf, pictures = _given(board, images_at, store, requests)
         task, order = rules.load(path).board, "given"
     else:
-        err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
-        path, shelf = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
+        path, shelf = _synthetic(work, kind, experts, input_size, seed, files, prepared=precision != FULL)
         pictures = synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
@@ -223,6 +222,18 @@ def scheduling_cost(one: Measured, again: Measured) -> str:
         f"without ({gain:+.1%}); an image takes {one.row.scheduling_us_per_request:.0f} µs of scheduling and "
         f"{inference_ms:.1f} ms of inference"
     )
+
+
+def _synthetic(
+    work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, *, prepared: bool
+) -> tuple[Path, Store]:
+    from coe.benchmark.synthetic import prepare, synthetic_board
+
+    err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
+    path, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
+    if prepared:
+        prepare(path, store, ("fp32", "bf16", "q8"), lambda sentence: err.print(sentence, soft_wrap=True))
+    return path, store
 
 
 def _given(board: str, images_at: Path | None, store: Path | None, requests: int) -> tuple[Path, Store, list[Picture]]:

@@ -87,6 +87,10 @@ class CpuDevice:
             self._slots.unbind(resident)
             resident.release()
 
+    def trim(self) -> None:
+        """Give back the buffers that wait for the next load."""
+        self._buffers.make_room(self._buffers.idle_bytes)
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding an image; raises CoeError if the expert's answer makes no sense."""
         kind = self.kinds[expert.kind]

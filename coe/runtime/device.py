@@ -46,6 +46,10 @@ class Device(Protocol):
         """Drop an expert and give its memory back. Called by the copy lane alone, never while a batch runs on it."""
         ...
 
+    def trim(self) -> None:
+        """Give back memory that is kept for further loads. Called by the copy lane alone, when it has none to do."""
+        ...
+
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch on a loaded expert and return one finding an image. Called by the executor's thread."""
         ...

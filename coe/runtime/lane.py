@@ -95,6 +95,9 @@ class Lane:
         except Exception as error:
             self._tell(LoadFailed(command.pool, command.expert, reason_of(error)))
             return
+        if self._queue.empty():
+            # What evictions left over counts as free: a batch may want it now.
+            self._device.trim()
         # `close` comes when every reply is in: then nobody waits for this expert any more.
         self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
