@@ -124,13 +124,28 @@ def line_up(
         for device in devices
         for candidate in candidates
     }
-    choice = precision.choose(mode, offers, board.graph, by_variant, _experts_bytes(settings), floor)
+    by_pair = {(asked_id(candidate.id), candidate.variant): candidate for candidate in candidates}
+    choice = precision.choose(
+        mode,
+        offers,
+        board.graph,
+        by_variant,
+        _experts_bytes(settings),
+        floor,
+        pools=sum(settings.executors.values()),
+        fixed_bytes=lambda pairs: fixed_bytes(devices, [by_pair[pair] for pair in pairs], settings.executors),
+    )
     if mode != FULL:
         say(choice.reason)
     for (device, expert, variant), cost in by_variant.items():
         if choice.variants[expert] == variant:
             found[device, expert] = cost
     return Lineup(precision.applied(board, choice), costs or CostTable(found), choice)
+
+
+def fixed_bytes(devices: Mapping[str, Device], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
+    """Return what the executors of all devices hold beside such experts and their activations."""
+    return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
 
 
 def _experts_bytes(settings: Settings) -> int:

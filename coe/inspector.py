@@ -149,7 +149,7 @@ class Inspector:
             self.costs,
             settings.workspace_bytes,
             with_images=inbox_bytes is None,
-            fixed_bytes=sum(device.fixed_bytes(settings.executors[id]) for id, device in devices.items()),
+            fixed_bytes=assembly.fixed_bytes(devices, self.rules.experts.values(), settings.executors),
             loaded=settings.loaded,
         )
         controller: Decider

@@ -8,7 +8,7 @@ was measured for each expert does, and a finding that is nearly a tie is not bel
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
@@ -74,9 +74,19 @@ def allowed(
 
 
 def choose(
-    mode: str, offers: Offers, graph: ExpertGraph, costs: Costs, budget_bytes: int, floor: float = config.LABEL_FLOOR
+    mode: str,
+    offers: Offers,
+    graph: ExpertGraph,
+    costs: Costs,
+    budget_bytes: int,
+    floor: float = config.LABEL_FLOOR,
+    *,
+    pools: int = 1,
+    fixed_bytes: Callable[[Collection[tuple[str, str]]], int] = lambda pairs: 0,
 ) -> Choice:
     """Choose the variants of all experts of a board, of which `budget_bytes` may be in memory at a time.
+
+    Those bytes are in `pools` equal parts, and `fixed_bytes` of them are taken where such experts in such variants run.
 
     "fp32" and "half" take one variant where they can. "mixed" takes for each expert the variant, and for the memory
     the experts, that make the expected time of an image least: of each expert that it needs with probability p, p
@@ -90,20 +100,25 @@ def choose(
     experts = sorted(graph.experts)
     prices = _Prices(offers, graph, costs, devices)
 
-    def best(mode: str) -> dict[str, _Way]:
-        ways = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
-        return _fill({expert: prices.ways(expert, variants) for expert, variants in ways.items()}, budget_bytes)
+    def best(mode: str) -> tuple[bool, dict[str, _Way]]:
+        variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
+        ways = {expert: prices.ways(expert, own) for expert, own in variants.items()}
+        fixed = fixed_bytes([(expert, variant) for expert, own in variants.items() for variant in own])
+        largest = max(way.bytes for own in ways.values() for way in own)
+        return not fixed or fixed + pools * largest <= budget_bytes, _fill(ways, budget_bytes - fixed)
 
-    # Greedy is not exact: a wider choice may end worse, and then it is not taken.
-    tried = {name: best(name) for name in (mode, *(MODES if mode == "mixed" else (FULL,)))}
-    taken = min(tried.values(), key=_total_s) if mode == "mixed" else tried[mode]
+    # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
+    # for itself that the largest expert does not fit beside it, if there is another.
+    tried = {name: best(name) for name in (MODES if mode == "mixed" else (mode, FULL))}
+    fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
+    taken = min(fitting or [tried[mode][1]], key=_total_s)
     variants = {expert: way.variant for expert, way in taken.items()}
     return Choice(
         variants,
         {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
         frozenset(expert for expert, way in taken.items() if way.bytes),
         _total_s(taken),
-        _reason(mode, taken, tried[FULL], offers, floor, budget_bytes),
+        _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes),
     )
 
 

@@ -40,7 +40,6 @@ class CpuDevice:
         self._resident: dict[tuple[str, str], Blob | Session] = {}
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
-        self._converted_bytes = 0
         self._proved: dict[Path, tuple[int, int, int]] = {}
 
     def __repr__(self) -> str:
@@ -53,15 +52,15 @@ class CpuDevice:
     def prepare(self, experts: Iterable[Expert]) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
         found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
-        self._converted_bytes = max((needs.converted_bytes for _, needs in found), default=0)
         aside(lambda: [self._slots.spare(expert, needs.structure) for expert, needs in found])
 
-    def fixed_bytes(self, executors: int) -> int:
-        """Return what so many executors hold beside experts and activations, once `prepare` knows the experts.
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        """Return what so many executors hold beside such experts and their activations.
 
         Each converts weights of another precision than it runs into a memory of its own, as large as the largest needs.
         """
-        return executors * self._converted_bytes
+        found = (self._needs(expert) for expert in experts)
+        return executors * max((needs.converted_bytes for needs in found if needs), default=0)
 
     def load(self, pool: str, expert: Expert) -> None:
         """Read an expert's weights, or open its session; raises StoreError."""

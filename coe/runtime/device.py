@@ -30,8 +30,8 @@ class Device(Protocol):
         """Do all that can be done before the pools fill; called once, after everything was measured."""
         ...
 
-    def fixed_bytes(self, executors: int) -> int:
-        """Return what so many executors hold beside experts and activations; asked after `prepare`."""
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        """Return what so many executors hold beside such experts and their activations, whichever they run."""
         ...
 
     def enter(self, executor: str) -> None:

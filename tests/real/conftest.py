@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
 
 from coe import kinds, rules
+from coe.cli import bench
 from coe.core import Result
 from coe.inspector import Inspector, Picture
 from coe.store import Store
+
+
+class Said(NamedTuple):
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """The complaint, as one line whatever the width of the window."""
+        return " ".join(self.err.split())
+
+
+Call = Callable[..., Said]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """Run a command, `coe-bench` unless another module of `coe.cli` is named, with arguments."""
+
+    def run(*arguments: object, command: ModuleType = bench) -> Said:
+        monkeypatch.setattr(sys, "argv", ["coe", *(str(argument) for argument in arguments)])
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        said = capsys.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
+
 
 TINY = """
 board: tiny

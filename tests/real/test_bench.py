@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 
 import pytest
 
+from coe.assembly import stored_bytes
 from coe.benchmark.engine import measured_run
 from coe.benchmark.recorded import recorded
 from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
-from coe.cli import bench
 from coe.events import Run
 from coe.store import Store
 
@@ -21,20 +21,6 @@ SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", 
 def work(tmp_path_factory):
     """One folder of synthetic weights for all runs here."""
     return tmp_path_factory.mktemp("bench")
-
-
-@pytest.fixture
-def call(monkeypatch, capsys):
-    """Run `coe-bench` with arguments; return its exit status, standard output and standard error."""
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["coe-bench", *(str(argument) for argument in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            bench.main()
-        said = capsys.readouterr()
-        return ended.value.code or 0, said.out, said.err
-
-    return run
 
 
 def test_strategies_are_measured_side_by_side(work, call):
@@ -56,10 +42,13 @@ def test_strategies_are_measured_side_by_side(work, call):
 
 
 def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
-    status, out, _ = call("run", *SMALL, "--precision", "mixed", "--label-floor", "0.99", "--work", work)
+    mixed = ("--precision", "mixed", "--label-floor", "0.99", "--work", work)
+    status, out, _ = call("run", *SMALL, *mixed, "--memory", "200MB")
     assert status == 0
     assert "coserve mixed" in out
-    assert "coserve mixed: 0 of 24 findings were run again in fp32, 0 changed" in " ".join(out.split())
+    assert re.search(r"coserve mixed: \d+ of 24 findings were run again in fp32, 0 changed", " ".join(out.split()))
+    # A budget for little more than one expert does not hold one beside what q8 is converted into: others are chosen.
+    assert call("run", *SMALL, *mixed).status == 0
     status, _, err = call("run", *SMALL, "--precision", "mixd", "--work", work)
     assert status == 2
     assert "'mixd' is not a precision; did you mean 'mixed'?" in " ".join(err.split())
@@ -67,7 +56,7 @@ def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(w
 
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
-    size = store.manifest(f"{board.stem}/e0").bytes
+    size = stored_bytes(store.manifest(f"{board.stem}/e0"), "fp32")
     one = measured_run(
         board,
         store,

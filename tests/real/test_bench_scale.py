@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pytest
 
-from coe.cli import bench
 
-
-@dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it said."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def words(self) -> str:
-        """The complaint, as one line whatever the width of the window."""
-        return " ".join(self.err.split())
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run `coe-bench` with arguments."""
-
-    def run(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["coe-bench", *(str(argument) for argument in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            bench.main()
-        said = capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
-
-    return run
-
-
-def rows_of(said: Said) -> list[dict[str, object]]:
+def rows_of(said) -> list[dict[str, object]]:
     assert said.status == 0, said.err
     rows = json.loads(said.out)
     assert isinstance(rows, list)
     return rows
 
 
-def test_scale_prints_a_line_for_each_size_and_strategy(call: Call) -> None:
+def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:
     sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
     said = call("scale", *sizes)
     assert said.status == 0
@@ -70,7 +34,7 @@ def test_scale_prints_a_line_for_each_size_and_strategy(call: Call) -> None:
         assert point["us_per_event"] > 0
 
 
-def test_images_that_come_one_by_one_hardly_wait(call: Call) -> None:
+def test_images_that_come_one_by_one_hardly_wait(call) -> None:
     sizes = ("--experts", "40", "--requests", "60", "--json")
     at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
     assert apart["most_waiting"] < at_once["most_waiting"]
@@ -90,7 +54,7 @@ def test_images_that_come_one_by_one_hardly_wait(call: Call) -> None:
         (("--strategy", "fastest"), "there is no strategy 'fastest'; known: "),
     ],
 )
-def test_wrong_sizes_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+def test_wrong_sizes_are_said(call, arguments: tuple[str, ...], sentence: str) -> None:
     said = call("scale", *arguments)
     assert said.status == 2
     assert sentence in said.words

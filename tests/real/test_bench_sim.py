@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from coe.cli import bench
 from coe.sim import trace_file
 from coe.sim.workload import task
 
@@ -41,36 +37,10 @@ configurations:
 """
 
 
-@dataclass(frozen=True)
-class Said:
-    """How a command ended, and what it said."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def words(self) -> str:
-        """The complaint, as one line whatever the width of the window."""
-        return " ".join(self.err.split())
-
-
-Call = Callable[..., Said]
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """Run `coe-bench` with arguments in an empty folder."""
+@pytest.fixture(autouse=True)
+def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run everything in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["coe-bench", *(str(argument) for argument in arguments)])
-        with pytest.raises(SystemExit) as ended:
-            bench.main()
-        said = capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
-
-    return run
 
 
 @pytest.fixture
@@ -81,7 +51,7 @@ def small(tmp_path: Path) -> Path:
     return path
 
 
-def rows_of(said: Said) -> list[dict[str, object]]:
+def rows_of(said) -> list[dict[str, object]]:
     assert said.status == 0, said.err
     rows = json.loads(said.out)
     assert isinstance(rows, list)
@@ -91,7 +61,7 @@ def rows_of(said: Said) -> list[dict[str, object]]:
 # What comes out
 
 
-def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call: Call, small: Path) -> None:
+def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, small: Path) -> None:
     said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
@@ -106,7 +76,7 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call: C
     assert "task A1, order iid" in said.words
 
 
-def test_rows_as_json_go_to_a_file(call: Call, small: Path, tmp_path: Path) -> None:
+def test_rows_as_json_go_to_a_file(call, small: Path, tmp_path: Path) -> None:
     said = call("sim", "--task", small, "--strategy", "coserve", "--json", tmp_path / "rows.json")
     assert said.status == 0
     assert "images/s" in said.out
@@ -114,7 +84,7 @@ def test_rows_as_json_go_to_a_file(call: Call, small: Path, tmp_path: Path) -> N
     assert row["strategy"] == "coserve"
 
 
-def test_a_row_for_every_task_order_tail_box_and_strategy(call: Call, small: Path) -> None:
+def test_a_row_for_every_task_order_tail_box_and_strategy(call, small: Path) -> None:
     said = call("sim", "--task", f"A1, {small}", "--strategy", "coserve", "--device", "uma-m2", "--json", "-")
     assert [(row["task"], row["order"], row["images"]) for row in rows_of(said)] == [
         ("A1", "iid", 2500),
@@ -127,7 +97,7 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call: Call, small: Pat
     ]
 
 
-def test_a_task_that_was_saved_is_the_same_task(call: Call, tmp_path: Path) -> None:
+def test_a_task_that_was_saved_is_the_same_task(call, tmp_path: Path) -> None:
     where = tmp_path / "day.jsonl"
     options = ("--strategy", "samba,coserve", "--json", "-")
     saved = rows_of(call("sim", "--order", "boards", "--tail", "steep", "--save-task", where, *options))
@@ -138,7 +108,7 @@ def test_a_task_that_was_saved_is_the_same_task(call: Call, tmp_path: Path) -> N
     assert again[0]["task"] == "A1 steep"
 
 
-def test_another_seed_is_another_run(call: Call) -> None:
+def test_another_seed_is_another_run(call) -> None:
     one, other = (
         rows_of(call("sim", "--strategy", "coserve", "--device", "uma-m2", "--seed", seed, "--json", "-"))[0]
         for seed in (0, 1)
@@ -146,14 +116,14 @@ def test_another_seed_is_another_run(call: Call) -> None:
     assert one["makespan_s"] != other["makespan_s"]
 
 
-def test_a_box_of_ones_own(call: Call, small: Path, tmp_path: Path) -> None:
+def test_a_box_of_ones_own(call, small: Path, tmp_path: Path) -> None:
     path = tmp_path / "box.yaml"
     path.write_text(BOX.replace("MEMORY", "1GB"), encoding="utf-8")
     (row,) = rows_of(call("sim", "--task", small, "--device", path, "--strategy", "samba", "--json", "-"))
     assert row["device"] == "box.yaml"
 
 
-def test_what_happened_when_is_a_chrome_trace(call: Call, small: Path, tmp_path: Path) -> None:
+def test_what_happened_when_is_a_chrome_trace(call, small: Path, tmp_path: Path) -> None:
     where = tmp_path / "run.json"
     assert call("sim", "--task", small, "--strategy", "coserve", "--trace", where).status == 0
     events = json.loads(where.read_text(encoding="utf-8"))["traceEvents"]
@@ -163,7 +133,7 @@ def test_what_happened_when_is_a_chrome_trace(call: Call, small: Path, tmp_path:
     assert len([event for event in events if event["ph"] == "X"]) > 100
 
 
-def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call: Call, small: Path, tmp_path: Path) -> None:
+def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small: Path, tmp_path: Path) -> None:
     text = small.read_text(encoding="utf-8")
     assert '"task": "A1"' in text
     small.write_text(text.replace('"task": "A1"', '"task": "line 3/left"', 1), encoding="utf-8")
@@ -177,7 +147,7 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call: Call,
         json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_papers_figures_are_drawn(call: Call, tmp_path: Path) -> None:
+def test_the_papers_figures_are_drawn(call, tmp_path: Path) -> None:
     small = tmp_path / "tiny.jsonl"
     trace_file.write(small, task("A1", requests=60))
     folder = tmp_path / "new" / "plots"
@@ -219,7 +189,7 @@ def test_the_papers_figures_are_drawn(call: Call, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.usefixtures("small")
-def test_wrong_usage_is_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+def test_wrong_usage_is_said(call, arguments: tuple[str, ...], sentence: str) -> None:
     said = call("sim", *arguments)
     assert said.status == 2
     assert sentence in said.words
@@ -239,7 +209,7 @@ def test_wrong_usage_is_said(call: Call, arguments: tuple[str, ...], sentence: s
         ("}\n", "\n", "small.jsonl:1: "),
     ],
 )
-def test_a_damaged_trace_is_said_with_its_line(call: Call, small: Path, old: str, new: str, sentence: str) -> None:
+def test_a_damaged_trace_is_said_with_its_line(call, small: Path, old: str, new: str, sentence: str) -> None:
     text = small.read_text(encoding="utf-8")
     assert old in text
     small.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -262,9 +232,7 @@ def test_a_damaged_trace_is_said_with_its_line(call: Call, small: Path, old: str
         ("  casual: ", "  cosy: ", "preset 'box.yaml' has no configuration 'casual'; known: best, cosy"),
     ],
 )
-def test_a_box_that_will_not_do_is_said(
-    call: Call, small: Path, tmp_path: Path, old: str, new: str, sentence: str
-) -> None:
+def test_a_box_that_will_not_do_is_said(call, small: Path, tmp_path: Path, old: str, new: str, sentence: str) -> None:
     path = tmp_path / "box.yaml"
     assert old in BOX
     path.write_text(BOX.replace(old, new, 1).replace("MEMORY", "1GB"), encoding="utf-8")

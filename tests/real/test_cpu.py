@@ -116,14 +116,13 @@ def test_an_expert_is_judged_while_another_ones_file_is_damaged(prepared, tmp_pa
 def test_what_executors_hold_beside_experts_is_told(prepared):
     found, store, _ = prepared
     device = device_of(found, store)
-    device.prepare(found.experts.values())
-    assert device.fixed_bytes(2) == 0
+    assert device.fixed_bytes(found.experts.values(), 2) == 0
     experts = [as_variant(expert, "q8") for expert in found.experts.values()]
     device.prepare(experts)
     for expert in experts:
         judge(device, expert)
-    assert device.fixed_bytes(1) == device._slots._arenas["one"].bytes > 40e6
-    assert device.fixed_bytes(2) == 2 * device.fixed_bytes(1)
+    assert device.fixed_bytes(experts, 1) == device._slots._arenas["one"].bytes > 40e6
+    assert device.fixed_bytes(experts, 2) == 2 * device.fixed_bytes(experts, 1)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

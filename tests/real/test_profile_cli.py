@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from coe import config, profile
 from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
-from coe.cli import bench as bench_command
-from coe.cli import profile as profile_command
+from coe.cli import profile as command
 from coe.inspector import Inspector
 from coe.profiler import calibrate, confirm
 
@@ -25,11 +23,10 @@ def quickly(monkeypatch) -> None:
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
 
 
-def run(monkeypatch, *arguments: str, command: ModuleType = profile_command) -> int:
-    monkeypatch.setattr(sys, "argv", ["coe", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command.main()
-    return int(ended.value.code or 0)
+@pytest.fixture
+def run(call):
+    """Run `coe-profile` with arguments."""
+    return partial(call, command=command)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +37,12 @@ def bench(tmp_path_factory) -> tuple[Path, Path]:
     return path, store.root
 
 
-def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, tmp_path, monkeypatch, capsys) -> None:
+def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "data" / "profile.json"
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(place))
-    assert run(monkeypatch, "--board", str(board), "--store", str(store), "--memory", "150MB", "--quick") == 0
-    said = capsys.readouterr()
+    said = run("--board", board, "--store", store, "--memory", "150MB", "--quick")
+    assert said.status == 0
     known = profile.load(place)
     (name,) = known.boards
     chosen = known.boards[name].chosen
@@ -67,72 +64,73 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, tmp_path,
     assert len(plan.executors) == sum(chosen.executors.values())
     assert {pool.workspace_bytes for pool in plan.pools} == set(chosen.workspace_bytes.values())
 
-    assert run(monkeypatch, "--show") == 0
-    shown = capsys.readouterr().out
-    assert f"board {name}" in shown
-    assert "memory score" in shown
-    assert "the process grew by" in shown
+    shown = run("--show")
+    assert shown.status == 0
+    for words in (f"board {name}", "memory score", "the process grew by"):
+        assert words in shown.out
 
     # What the bench calls by name is what was chosen, beside the casual split, on the same images.
     rows = tmp_path / "rows.json"
     names = "coserve-casual,coserve-profile"
     synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
     bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
-    assert run(monkeypatch, *bench_run, command=bench_command) == 0
+    assert call(*bench_run).status == 0
     casual, tuned = json.loads(rows.read_text())
     assert (casual["strategy"], tuned["strategy"]) == ("coserve-casual", "coserve-profile")
     assert casual["device"] == "cpu=1"
     assert tuned["device"] == f"cpu={chosen.executors['cpu']}"
     assert casual["budget_bytes"] == tuned["budget_bytes"] == 150_000_000
-    assert run(monkeypatch, *bench_run, "--memory", "149MB", command=bench_command) == 2
-    assert "was profiled under 143.1 MiB, not 142.1 MiB" in capsys.readouterr().err
+    said = call(*bench_run, "--memory", "149MB")
+    assert said.status == 2
+    assert "was profiled under 143.1 MiB, not 142.1 MiB" in said.words
 
 
-def test_sample_runs_may_take_place_on_the_machine(bench, tmp_path, monkeypatch, capsys) -> None:
+def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
-    arguments = ("--board", str(board), "--memory", "150MB", "--quick", "--on-machine", "--out", str(place))
-    assert run(monkeypatch, *arguments, "--store", str(store)) == 0
+    arguments = ("--board", board, "--memory", "150MB", "--quick", "--on-machine", "--out", place)
+    said = run(*arguments, "--store", store)
+    assert said.status == 0
     (known,) = profile.load(place).boards.values()
     assert known.executors
     assert all(point.measured for point in known.executors)
-    said = capsys.readouterr().err
-    percents = [int(line.partition("%")[0]) for line in said.splitlines() if line.strip()[:1].isdigit() and "%" in line]
+    lines = [line for line in said.err.splitlines() if line.strip()[:1].isdigit() and "%" in line]
+    percents = [int(line.partition("%")[0]) for line in lines]
     assert percents[0] == 0
     assert percents == sorted(set(percents))
     assert percents[-1] < 100
-    assert run(monkeypatch, *arguments, "--store", str(tmp_path / "empty")) == 2
-    assert "nothing can run on the machine: 4 of 4 experts have no weights" in capsys.readouterr().err
+    said = run(*arguments, "--store", tmp_path / "empty")
+    assert said.status == 2
+    assert "nothing can run on the machine: 4 of 4 experts have no weights" in said.words
 
 
-def test_an_interrupted_calibration_goes_on_where_it_was(bench, tmp_path, monkeypatch, capsys) -> None:
+def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
-    arguments = ("--board", str(board), "--store", str(store), "--memory", "150MB", "--quick", "--out", str(place))
+    arguments = ("--board", board, "--store", store, "--memory", "150MB", "--quick", "--out", place)
 
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(calibrate, "confirm", interrupted)
-        assert run(patch, *arguments) == 130
+        assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
     monkeypatch.setattr(calibrate, "measure", lambda expert, *a, **o: measured.append(expert.kind))
-    capsys.readouterr()
-    assert run(monkeypatch, *arguments) == 0
+    said = run(*arguments)
+    assert said.status == 0
     assert measured == []
-    assert "going on with a calibration that was interrupted" in capsys.readouterr().err
+    assert "going on with a calibration that was interrupted" in said.words
     assert place.exists()
 
 
-def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, tmp_path, monkeypatch, capsys) -> None:
+def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, run, tmp_path) -> None:
     board, _ = bench
     place, empty = tmp_path / "profile.json", tmp_path / "store"
-    arguments = ("--board", str(board), "--store", str(empty), "--memory", "150MB", "--quick", "--out", str(place))
-    assert run(monkeypatch, *arguments) == 0
-    said = capsys.readouterr()
-    assert "measured with random weights" in said.err
+    said = run("--board", board, "--store", empty, "--memory", "150MB", "--quick", "--out", place)
+    assert said.status == 0
+    assert "measured with random weights" in said.words
     assert "not confirmed on the machine: 4 of 4 experts have no weights" in said.out
     assert profile.load(place).boards
 
@@ -148,11 +146,12 @@ def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench,
         (("--board", "{board}", "--images", "{folder}"), "holds no image"),
     ],
 )
-def test_what_cannot_work_ends_in_a_sentence(bench, tmp_path, monkeypatch, capsys, arguments, sentence) -> None:
+def test_what_cannot_work_ends_in_a_sentence(bench, run, tmp_path, arguments, sentence) -> None:
     board, store = bench
     filled = [argument.format(board=board, folder=tmp_path) for argument in arguments]
     if "--out" not in filled:
         filled += ["--out", str(tmp_path / "p.json")]
-    assert run(monkeypatch, *filled, "--store", str(store), "--quick") == 2
-    assert sentence in capsys.readouterr().err
+    said = run(*filled, "--store", store, "--quick")
+    assert said.status == 2
+    assert sentence in said.words
     assert not (tmp_path / "p.json").exists()

@@ -68,6 +68,25 @@ def test_with_room_for_all_each_expert_takes_what_computes_least():
     assert (found.variants, found.resident, found.expected_s) == ({"a": "bf16"}, {"a"}, 0.5)
 
 
+def test_memory_that_a_precision_takes_for_itself_is_not_there_for_experts():
+    costs = table(**{id: {"fp32": BIG, "q8": SMALL} for id in "abc"})
+    offers = {id: {"q8": offer()} for id in "abc"}
+
+    def fixed(pairs):
+        return 8 if any(variant == "q8" for _, variant in pairs) else 0
+
+    def variants(budget, pools):
+        found = choose(
+            "mixed", offers, graph(a=1.0, b=1.0, c=1.0), costs, budget, pools=pools, fixed_bytes=fixed
+        ).variants
+        return set(found.values())
+
+    # What is left must hold an expert in fp32, which may have to look again: 7 do not, nor do two pools of 7.5.
+    assert variants(16, pools=1) == {"q8"}
+    assert variants(15, pools=1) == {"fp32"}
+    assert variants(23, pools=2) == {"fp32"}
+
+
 def test_memory_goes_where_it_saves_most_for_a_byte():
     # Absent, q8 is the quickest: 2.2 s. From there 2 bytes save 1 s as q8, and 2 more 0.7 s as bf16; of b's, half that.
     costs = table(**{id: {"fp32": BIG, "bf16": HALF, "q8": SMALL} for id in "ab"})
