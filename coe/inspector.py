@@ -30,7 +30,7 @@ from coe.costs import CostTable
 from coe.decoding import decode
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
-from coe.plan import plan
+from coe.plan import joined, plan
 from coe.policies.strategies import strategy as named_strategy
 from coe.prescheduled import Prescheduled
 from coe.profile import Profile
@@ -113,7 +113,8 @@ class Inspector:
             for device in devices.values():
                 device.prepare(experts)
         self.costs = costs
-        self.plan = plan(settings.executors, self.memory_bytes, self.rules.experts, costs, settings.workspace_bytes)
+        made = plan(settings.executors, self.memory_bytes, self.rules.experts, costs, settings.workspace_bytes)
+        self.plan = joined(made) if chosen.shared else made
         controller: Decider
         if prescheduled is None:
             controller = Controller(

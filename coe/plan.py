@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coe import config
 from coe.config import format_bytes
@@ -76,6 +76,17 @@ def plan(
             pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
             specs.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
     return Plan(tuple(pools), tuple(specs))
+
+
+def joined(plan: Plan) -> Plan:
+    """Return a plan in which the executors of a device have their pools together as one, for late binding."""
+    pools = {
+        device: PoolSpec(device, device, sum(p.capacity_bytes for p in own), sum(p.workspace_bytes for p in own))
+        for device in dict.fromkeys(pool.device for pool in plan.pools)
+        if (own := [pool for pool in plan.pools if pool.device == device])
+    }
+    executors = tuple(replace(executor, pool=executor.device) for executor in plan.executors)
+    return Plan(tuple(pools.values()), executors, plan.cache)
 
 
 class TooSmall(ConfigError):

@@ -32,6 +32,7 @@ class Residency:
         for id, pool in self.pools.items():
             self._evictions[id].watch(pool, world)
             pool.tell(self._evictions[id])
+            pool.tell(world.demand)
 
     def fill(self) -> None:
         """Plan experts in turn by falling usage probability until no pool has room (paper section 4.1).
@@ -85,9 +86,12 @@ class Residency:
         if missing > pool.evictable_bytes:
             return False
         if missing:
-            for victim in self._evictions[pool.id].rank(pool, self._world, now):
+            eviction = self._evictions[pool.id]
+            for victim in eviction.rank(pool, self._world, now):
                 if victim in keep or not pool.evictable(victim):
                     continue
+                if eviction.spares(victim, expert):
+                    break
                 if pool.unused(victim) and self._is_wanted(pool, victim):
                     spared.append(victim)
                     continue

@@ -18,6 +18,8 @@ class GroupView(Protocol):
     def expert(self) -> str: ...  # noqa: D102
     @property
     def started_s(self) -> float | None: ...  # noqa: D102
+    @property
+    def since_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
 
 
@@ -28,6 +30,7 @@ class BacklogView(Protocol):
     def pending_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
     def waiting(self, expert: str) -> int: ...  # noqa: D102
+    def first(self, expert: str) -> GroupView | None: ...  # noqa: D102
     def groups(self) -> Iterator[GroupView]: ...  # noqa: D102
     def latest(self, expert: str) -> GroupView | None: ...  # noqa: D102
 
@@ -37,6 +40,8 @@ class PoolView(Protocol):
 
     @property
     def id(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
     def __len__(self) -> int: ...
     def __contains__(self, expert: object) -> bool: ...
     def size(self, expert: str) -> int: ...  # noqa: D102
@@ -60,6 +65,16 @@ class ExecutorView(Protocol):
         ...
 
 
+class DemandView(Protocol):
+    """See `coe.demand.Demand`."""
+
+    def entered(self, expert: str) -> None: ...  # noqa: D102
+    def left(self, expert: str) -> None: ...  # noqa: D102
+    def subscribe(self) -> dict[str, None]: ...  # noqa: D102
+    def coming(self, expert: str) -> float: ...  # noqa: D102
+    def usage(self, expert: str) -> float: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything that a policy may look at."""
@@ -67,6 +82,7 @@ class World:
     graph: ExpertGraph
     costs: CostTable
     executors: Mapping[str, ExecutorView]
+    demand: DemandView
 
 
 class Assign(ABC):
@@ -87,6 +103,9 @@ class Arrange(ABC):
 
 class Select(ABC):
     """Which group does an idle executor take?"""
+
+    def watch(self, world: World) -> None:
+        """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
@@ -120,9 +139,16 @@ class Eviction(ABC):
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
         """
 
+    def spares(self, expert: str, newcomer: str) -> bool:
+        """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
+        return False
+
 
 class Prefetch(ABC):
     """What is loaded while the executor runs and the lane idles?"""
+
+    def watch(self, world: World) -> None:
+        """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
