@@ -27,7 +27,7 @@ class NextUse(Eviction):
 
     def spares(self, expert: str, newcomer: str) -> bool:
         waiting = self._waiting(expert)
-        return waiting > 0 and waiting >= self._waiting(newcomer)
+        return waiting > 0
 
     def _waiting(self, expert: str) -> int:
         return next(iter(self._world.executors.values())).backlog.waiting(expert)
@@ -40,7 +40,7 @@ class NextUse(Eviction):
             if expert in self._pool:
                 cost = self._world.costs(self._pool.device, expert)
                 expected = demand.coming(expert) + config.OUTLOOK_IMAGES * demand.usage(expert)
-                key = (self._waiting(expert), expected * cost.load_s / cost.weights_bytes, expert)
+                key = (int(self._waiting(expert) > 0), expected * cost.load_s / cost.weights_bytes, expert)
                 self._keys[expert] = key
                 self._order[key] = expert
         self._changed.clear()
