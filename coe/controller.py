@@ -64,7 +64,7 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], shared if strategy.shared else Backlog())
             for spec in plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand)
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)

@@ -73,6 +73,7 @@ class Demand:
     def opened(self, expert: str) -> None:
         """Count a stage that waits from now on."""
         self._open[expert] += 1
+        self.changed(expert)
         self._used[expert] += self._weight
         for other, parts in self._follows[expert]:
             self._coming[other] += parts
@@ -81,9 +82,14 @@ class Demand:
     def closed(self, expert: str) -> None:
         """Count a stage that has its finding, or failed; what follows it was opened before."""
         self._open[expert] -= 1
+        self.changed(expert)
         for other, parts in self._follows[expert]:
             self._coming[other] -= parts
             self.changed(other)
+
+    def open(self, expert: str) -> int:
+        """Return how many stages wait for an expert or run on it."""
+        return self._open[expert]
 
     def coming(self, expert: str) -> float:
         """Return how many stages of an expert are expected to follow from what is open now."""

@@ -45,6 +45,7 @@ class PoolView(Protocol):
     def __len__(self) -> int: ...
     def __contains__(self, expert: object) -> bool: ...
     def size(self, expert: str) -> int: ...  # noqa: D102
+    def missing_bytes(self, more: int) -> int: ...  # noqa: D102
     def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
     def by_recency(self) -> Iterator[str]: ...  # noqa: D102
 
@@ -71,6 +72,7 @@ class DemandView(Protocol):
     def entered(self, expert: str) -> None: ...  # noqa: D102
     def left(self, expert: str) -> None: ...  # noqa: D102
     def subscribe(self) -> dict[str, None]: ...  # noqa: D102
+    def open(self, expert: str) -> int: ...  # noqa: D102
     def coming(self, expert: str) -> float: ...  # noqa: D102
     def usage(self, expert: str) -> float: ...  # noqa: D102
 
@@ -83,6 +85,8 @@ class World:
     costs: CostTable
     executors: Mapping[str, ExecutorView]
     demand: DemandView
+    evictions: Mapping[str, Eviction]
+    """By pool."""
 
 
 class Assign(ABC):
@@ -139,7 +143,7 @@ class Eviction(ABC):
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
         """
 
-    def spares(self, expert: str, newcomer: str) -> bool:
+    def spares(self, expert: str, newcomer: str, now: float) -> bool:
         """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
         return False
 

@@ -1,4 +1,4 @@
-"""By next use: what nobody waits for, least expected per byte and reload cost; then what fewest wait for."""
+"""By next use: who is cheapest to give up, in seconds lost for each byte that is freed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ from sortedcontainers import SortedDict
 from coe import config
 from coe.policies.base import Eviction, PoolView, World
 
-Key = tuple[int, float, str]
+Key = tuple[float, str]
 
 
 class NextUse(Eviction):
-    """What has stages waiting leaves only for what has more of them."""
+    """Giving up an expert costs the loads that bring it back and the time until what it is open for has run.
+
+    It comes back if stages are on their way to it through its predecessors, or images that need it are likely. As long
+    as stages wait for it, it stays, and so does all that is dearer: an executor sees to those stages first.
+    """
 
     def watch(self, pool: PoolView, world: World) -> None:
         self._pool, self._world = pool, world
         self._changed = world.demand.subscribe()
+        self._backlog = next(iter(world.executors.values())).backlog
         self._keys: dict[str, Key] = {}
         self._order: SortedDict[Key, str] = SortedDict()
 
@@ -25,22 +30,19 @@ class NextUse(Eviction):
         self._catch_up()
         return iter(self._order.values())
 
-    def spares(self, expert: str, newcomer: str) -> bool:
-        waiting = self._waiting(expert)
-        return waiting > 0
-
-    def _waiting(self, expert: str) -> int:
-        return next(iter(self._world.executors.values())).backlog.waiting(expert)
+    def spares(self, expert: str, newcomer: str, now: float) -> bool:
+        return self._backlog.waiting(expert) > 0
 
     def _catch_up(self) -> None:
-        demand = self._world.demand
         for expert in self._changed:
             if (old := self._keys.pop(expert, None)) is not None:
                 del self._order[old]
             if expert in self._pool:
-                cost = self._world.costs(self._pool.device, expert)
-                expected = demand.coming(expert) + config.OUTLOOK_IMAGES * demand.usage(expert)
-                key = (int(self._waiting(expert) > 0), expected * cost.load_s / cost.weights_bytes, expert)
-                self._keys[expert] = key
+                self._keys[expert] = key = (self._loss_s(expert) / self._pool.size(expert), expert)
                 self._order[key] = expert
         self._changed.clear()
+
+    def _loss_s(self, expert: str) -> float:
+        demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)
+        expected = demand.coming(expert) + config.OUTLOOK_IMAGES * demand.usage(expert)
+        return expected * cost.load_s + demand.open(expert) * cost.per_image_s
