@@ -30,10 +30,12 @@ class Ready(Select):
 
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
         self._catch_up(world)
-        if self._absent and (blocking := self._blocking(executor, world, now)) is not None:
+        blocking = self._blocking(executor, world, now) if self._absent else None
+        if blocking is not None:
             yield blocking
         for expert in self._orders[executor.pool.id].values():
-            yield _group(executor, expert)
+            if (group := _group(executor, expert)) is not blocking:
+                yield group
 
     def _blocking(self, executor: ExecutorView, world: World, now: float) -> GroupView | None:
         """Return what waits for an expert that is to make room for the next load, if such a one is in the way."""
