@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coe.core import Finding
 from coe.costs import Cost
 from coe.events import Evict, Load, Loaded, Run, Why
+from coe.plan import joined
 from coe.policies.strategies import STRATEGIES
 from coe.pool import State
 from coe.rules import Rules
@@ -46,6 +47,8 @@ class Case:
             for expert in self.rules.experts
         }
         plan = pools_of(executors, capacity, workspace)
+        if STRATEGIES[strategy].shared:
+            plan = joined(plan)
         line = VirtualLine(
             self.rules, self.costs, plan, strategy=strategy, findings=findings, evict_s=evict_s, **options
         )
@@ -189,7 +192,8 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
                     fresh.add((command.pool, command.expert))
                 case Run():
                     turns.update(command.batch.stages)
-                    fresh.discard((command.executor, command.batch.expert))
+                    pool = line.controller.executors[command.executor].pool.id
+                    fresh.discard((pool, command.batch.expert))
                 case Evict():
                     assert (command.pool, command.expert) not in fresh, "evicted before it was used"
     assert set(turns.values()) == {1}
