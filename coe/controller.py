@@ -6,6 +6,7 @@ feeds back what happened. The same events at the same times give the same comman
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from coe import config, policies
@@ -14,6 +15,7 @@ from coe.cases import Advance, Cases
 from coe.core import Batch, Stage
 from coe.costs import Cost, CostTable
 from coe.demand import Demand
+from coe.errors import ConfigError
 from coe.events import (
     Arrived,
     Command,
@@ -49,9 +51,24 @@ class _Broken:
 
 
 class Controller:
-    """Assigns, arranges, splits, loads and evicts by the policies of one strategy."""
+    """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
-    def __init__(self, *, router: Router, graph: ExpertGraph, costs: CostTable, plan: Plan, strategy: Strategy) -> None:
+    `max_wait_s` bounds the age of a stage before it goes first, where the strategy looks at ages (line). Raises
+    ConfigError for a bound that is no time.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        graph: ExpertGraph,
+        costs: CostTable,
+        plan: Plan,
+        strategy: Strategy,
+        max_wait_s: float = config.MAX_WAIT_S,
+    ) -> None:
+        if not (math.isfinite(max_wait_s) and max_wait_s > 0):
+            raise ConfigError(f"no stage can wait at most {max_wait_s} s; give a number of seconds above 0")
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self._commands: list[Command] = []
         self._residency = Residency(plan, strategy.eviction, self._emit)
@@ -64,7 +81,7 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], shared if strategy.shared else Backlog())
             for spec in plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, max_wait_s)
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)

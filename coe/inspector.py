@@ -66,6 +66,8 @@ class Inspector:
     `on_full="raise"`. `say` is called with a sentence when something takes a moment. With `keep_trace`, `trace` holds
     every event and its commands; `watchers` see them as they pass, on the thread that decides.
 
+    With the strategy `line` a stage that has waited for half of `max_wait_s` goes before all that is younger.
+
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
     of an earlier line of the same board, store and devices; nothing is measured then. With `prescheduled`, the trace
     of such a line, its commands are repeated and nothing is decided: submit the same images in the same order.
@@ -85,6 +87,7 @@ class Inspector:
         inbox: int = config.INBOX_IMAGES,
         inbox_bytes: int = config.INBOX_BYTES,
         disk_bandwidth: int | str | None = None,
+        max_wait_s: float = config.MAX_WAIT_S,
         costs: CostTable | None = None,
         profile: Profile | Path | str | None = AUTO,
         prescheduled: Trace | None = None,
@@ -118,7 +121,12 @@ class Inspector:
         controller: Decider
         if prescheduled is None:
             controller = Controller(
-                router=self.rules.router, graph=self.rules.graph, costs=costs, plan=self.plan, strategy=chosen
+                router=self.rules.router,
+                graph=self.rules.graph,
+                costs=costs,
+                plan=self.plan,
+                strategy=chosen,
+                max_wait_s=max_wait_s,
             )
         else:
             controller = Prescheduled(prescheduled, self.rules.router, self.plan, costs)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from coe import config
 from coe.costs import Cost, CostTable
 from coe.graph import ExpertGraph
 
@@ -46,6 +47,7 @@ class PoolView(Protocol):
     def __contains__(self, expert: object) -> bool: ...
     def size(self, expert: str) -> int: ...  # noqa: D102
     def missing_bytes(self, more: int) -> int: ...  # noqa: D102
+    def unused(self, expert: str) -> bool: ...  # noqa: D102
     def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
     def by_recency(self) -> Iterator[str]: ...  # noqa: D102
 
@@ -87,6 +89,11 @@ class World:
     demand: DemandView
     evictions: Mapping[str, Eviction]
     """By pool."""
+    max_wait_s: float = config.MAX_WAIT_S
+
+    def urgent_s(self, now: float) -> float:
+        """Return the time since which a stage must have waited to go first: half of what it may wait is over then."""
+        return now - self.max_wait_s / 2
 
 
 class Assign(ABC):

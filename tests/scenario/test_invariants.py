@@ -50,7 +50,14 @@ class Case:
         if STRATEGIES[strategy].shared:
             plan = joined(plan)
         line = VirtualLine(
-            self.rules, self.costs, plan, strategy=strategy, findings=findings, evict_s=evict_s, **options
+            self.rules,
+            self.costs,
+            plan,
+            strategy=strategy,
+            findings=findings,
+            evict_s=evict_s,
+            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3],
+            **options,
         )
         for at_s, component in self.arrivals:
             line.arrive(at_s, component)

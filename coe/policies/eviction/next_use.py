@@ -16,7 +16,8 @@ class NextUse(Eviction):
     """Giving up an expert costs the loads that bring it back and the time until what it is open for has run.
 
     It comes back if stages are on their way to it through its predecessors, or images that need it are likely. As long
-    as stages wait for it, it stays, and so does all that is dearer: an executor sees to those stages first.
+    as stages wait for it, it stays, and so does all that is dearer: an executor sees to those stages first; but it
+    leaves for one that has waited too long.
     """
 
     def watch(self, pool: PoolView, world: World) -> None:
@@ -31,7 +32,12 @@ class NextUse(Eviction):
         return iter(self._order.values())
 
     def spares(self, expert: str, newcomer: str, now: float) -> bool:
-        return self._backlog.waiting(expert) > 0
+        waiting, wanting = self._backlog.first(expert), self._backlog.first(newcomer)
+        if waiting is None:
+            return False
+        # Who has waited for too long takes the place of one for whom nobody has waited as long.
+        urgent = wanting is not None and wanting.since_s <= self._world.urgent_s(now)
+        return not (urgent and wanting is not None and wanting.since_s < waiting.since_s)
 
     def _catch_up(self) -> None:
         for expert in self._changed:
