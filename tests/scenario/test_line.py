@@ -100,4 +100,4 @@ def test_usage_that_drifts_is_noticed() -> None:
     line.run()
     controller: Controller = line.controller
     assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
-    assert [what for _, what in log_of(line, after=3100.0)][0] != "cpu evict c"
+    assert next(what for _, what in log_of(line, after=3100.0)) != "cpu evict c"

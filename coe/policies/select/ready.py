@@ -15,7 +15,8 @@ Age = tuple[float, str]
 class Ready(Select):
     """Of full batches the one that waits longest, then by size: a batch that is not full may still grow.
 
-    What is urgent goes before, the oldest first. While absent experts are wanted, those that are to leave for them next go first, so that no load waits for room.
+    What is urgent goes before, the oldest first. While absent experts are wanted, those that are to leave for them next
+    go first, so that no load waits for room.
     """
 
     def watch(self, world: World) -> None:
