@@ -43,7 +43,7 @@ class Gain(Prefetch):
                 break
             yield expert
         yield from self._to_share(executor)
-        for _, _, expert in islice(self._order, config.PREFETCH_GROUPS):
+        for _, _, expert in islice(self._order, config.LOAD_CANDIDATES):
             if not self._is_left_to_another(executor, expert):
                 yield expert
 
