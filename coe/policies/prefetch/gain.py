@@ -10,6 +10,7 @@ from sortedcontainers import SortedDict
 
 from coe import config
 from coe.policies.base import ExecutorView, Prefetch, World
+from coe.policies.work import Work
 
 Key = tuple[float, float, str]
 Age = tuple[float, str]
@@ -32,7 +33,7 @@ class Gain(Prefetch):
         self._order: SortedDict[Key, float] = SortedDict()
         self._ages: SortedDict[Age, str] = SortedDict()
         self._keys: dict[str, Key] = {}
-        self._work = {id: _Work() for id in self._holders}
+        self._work = {id: Work() for id in self._holders}
         self._absent_s = 0.0
 
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
@@ -102,22 +103,3 @@ class Gain(Prefetch):
             if not self._keys:
                 # Rounding must not pile up over weeks of stages.
                 self._absent_s = 0.0
-
-
-class _Work:
-    """What waits for experts of a pool, in seconds; `parts` has the largest first."""
-
-    def __init__(self) -> None:
-        self.parts: SortedDict[tuple[float, str], float] = SortedDict()
-        self.seconds = 0.0
-        self._own: dict[str, float] = {}
-
-    def put(self, expert: str, seconds: float) -> None:
-        self._own[expert] = seconds
-        self.parts[-seconds, expert] = seconds
-        self.seconds += seconds
-
-    def drop(self, expert: str) -> None:
-        if (seconds := self._own.pop(expert, None)) is not None:
-            del self.parts[-seconds, expert]
-            self.seconds = self.seconds - seconds if self._own else 0.0
