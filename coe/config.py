@@ -53,6 +53,14 @@ GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 PREFETCH_GROUPS = 32
 """How many groups of a backlog are looked at for what to load next, so that a long backlog costs no more to watch."""
+USAGE_IMAGES = 2000
+"""As many images the rules' usage probability is worth; an estimate from arrivals forgets over as many (line)."""
+OUTLOOK_IMAGES = 100
+"""Over how many images to come an expert's expected use is counted when it is asked what leaves a pool (line)."""
+LOAD_CANDIDATES = 4
+"""How many experts are looked at for one that a device should load rather than another device (line)."""
+MAX_WAIT_S = 600.0
+"""How long a stage may wait before it goes ahead of all that is younger (line); it becomes urgent halfway there."""
 LOAD_ATTEMPTS = 2
 """How often a load is tried before its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0

@@ -6,13 +6,16 @@ feeds back what happened. The same events at the same times give the same comman
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from coe import config, policies
-from coe.backlog import Group
+from coe.backlog import Backlog, Group
 from coe.cases import Advance, Cases
 from coe.core import Batch, Stage
 from coe.costs import Cost, CostTable
+from coe.demand import Demand
+from coe.errors import ConfigError
 from coe.events import (
     Arrived,
     Command,
@@ -35,7 +38,7 @@ from coe.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.policies.strategies import Strategy
 from coe.pool import State
 from coe.residency import Residency
-from coe.router import Router
+from coe.router import Router, follows
 
 
 @dataclass(slots=True)
@@ -48,21 +51,46 @@ class _Broken:
 
 
 class Controller:
-    """Assigns, arranges, splits, loads and evicts by the policies of one strategy."""
+    """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
-    def __init__(self, *, router: Router, graph: ExpertGraph, costs: CostTable, plan: Plan, strategy: Strategy) -> None:
+    `max_wait_s` bounds the age of a stage before it goes first, where the strategy looks at ages (line). Raises
+    ConfigError for a bound that is no time.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        graph: ExpertGraph,
+        costs: CostTable,
+        plan: Plan,
+        strategy: Strategy,
+        max_wait_s: float = config.MAX_WAIT_S,
+    ) -> None:
+        if not (math.isfinite(max_wait_s) and max_wait_s > 0):
+            raise ConfigError(f"no stage can wait at most {max_wait_s} s; give a number of seconds above 0")
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self._commands: list[Command] = []
         self._residency = Residency(plan, strategy.eviction, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
-        self.executors = {spec.id: Executor(spec, self.pools[spec.pool]) for spec in plan.executors}
-        self.world = World(graph, costs, self.executors)
+        self.demand = Demand(
+            {expert: graph.probability(expert) for expert in graph.experts},
+            follows(router.components.values(), router.escalations),
+        )
+        shared = Backlog(self.demand.changed)
+        self.executors = {
+            spec.id: Executor(spec, self.pools[spec.pool], shared if strategy.shared else Backlog())
+            for spec in plan.executors
+        }
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, max_wait_s)
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
         self._select: Select = policies.make("select", strategy.select)
         self._split: Split = policies.make("split", strategy.split)
         self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
+        self._select.watch(self.world)
+        self._prefetch.watch(self.world)
         self._cases = Cases(router)
         self._broken: dict[str, _Broken] = {}
         self._stopped = False
@@ -79,6 +107,7 @@ class Controller:
         """Take one event and return what is to be done, in order. `now` is in seconds and never goes back."""
         match event:
             case Arrived():
+                self.demand.arrived()
                 self._go_on(self._cases.open(event.request, now), now)
             case Rejected():
                 self._go_on(self._cases.refuse(event.request, event.reason), now)
@@ -108,6 +137,7 @@ class Controller:
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
         self._residency.check(idle=idle)
+        self.demand.check(idle=idle)
         for executor in self.executors.values():
             executor.backlog.check()
             if idle:
@@ -118,6 +148,8 @@ class Controller:
     # Requests
 
     def _go_on(self, advance: Advance, now: float) -> None:
+        for stage in advance.stages:
+            self.demand.opened(stage.expert)
         for stage in advance.stages:
             self._queue(stage, now)
         if advance.result is not None:
@@ -134,13 +166,14 @@ class Controller:
             if not able:
                 self._fail(stage, broken.reason, now)
                 return
-            world = World(self.graph, self.costs, able)
+            world = replace(world, executors=able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
         cost = self._cost(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
         charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
-        executor.backlog.add(stage, charge_s, join=self._arrange.joins(stage.expert, executor.backlog, now))
+        join = self._arrange.joins(stage.expert, executor.backlog, now)
+        executor.backlog.add(stage, charge_s, join=join, now=now)
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self.executors[event.executor]
@@ -151,6 +184,7 @@ class Controller:
         batch = self._let_go(executor)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._go_on(self._cases.found(stage, finding, now), now)
+            self.demand.closed(stage.expert)
 
     # Failures
 
@@ -163,7 +197,7 @@ class Controller:
                 self._fail(stage, f"expert '{batch.expert}' failed: {event.reason}", now)
         else:
             cost = self._cost(executor.device, batch.expert)
-            executor.backlog.put_back(batch.stages, cost.batch_s(1))
+            executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
         self._residency.failed(event.pool, event.expert)
@@ -178,6 +212,7 @@ class Controller:
                         self._queue(stage, now)
 
     def _fail(self, stage: Stage, reason: str, now: float) -> None:
+        self.demand.closed(stage.expert)
         self._go_on(self._cases.failed(stage, reason, now), now)
 
     def _stop(self, now: float) -> None:
@@ -197,7 +232,7 @@ class Controller:
             if executor.batch is None:
                 self._feed(executor, now)
         for executor in self.executors.values():
-            if executor.batch is not None and not executor.pool.is_moving():
+            if (executor.batch is not None or self.strategy.shared) and not executor.pool.is_moving():
                 self._prefetch_for(executor, now)
 
     def _feed(self, executor: Executor, now: float) -> None:
@@ -233,7 +268,8 @@ class Controller:
         for expert in self._prefetch.rank(executor, self.world, now):
             if expert not in executor.pool:
                 if executor.pool.state(expert) is None:
-                    self._residency.make_room(executor.pool, expert, Why.PREFETCH, ahead, now)
+                    why = Why.DEMAND if executor.batch is None else Why.PREFETCH
+                    self._residency.make_room(executor.pool, expert, why, ahead, now)
                 return
             ahead.add(expert)
 

@@ -11,10 +11,10 @@ from coe.pool import ModelPool
 class Executor:
     """One worker: its backlog, its pool, and the batch that it runs now."""
 
-    def __init__(self, spec: ExecutorSpec, pool: ModelPool) -> None:
+    def __init__(self, spec: ExecutorSpec, pool: ModelPool, backlog: Backlog) -> None:
         self.id, self.device = spec.id, spec.device
         self.pool = pool
-        self.backlog = Backlog()
+        self.backlog = backlog
         self.batch: Batch | None = None
         self.held_bytes = 0
         self.busy_until_s = 0.0

@@ -31,7 +31,7 @@ from coe.decoding import decode
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
 from coe.plan import inbox_bytes as share_of_images
-from coe.plan import plan
+from coe.plan import joined, plan
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.prescheduled import Prescheduled
@@ -73,6 +73,8 @@ class Inspector:
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
 
+    With the strategy `line` a stage that has waited for half of `max_wait_s` goes before all that is younger.
+
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
     of an earlier line of the same board, store, devices and precision; nothing is measured then. With `prescheduled`,
     the trace of such a line, its commands are repeated, nothing is decided: submit the same images in the same order.
@@ -96,6 +98,7 @@ class Inspector:
         inbox: int = config.INBOX_IMAGES,
         inbox_bytes: int | None = None,
         disk_bandwidth: int | str | None = None,
+        max_wait_s: float = config.MAX_WAIT_S,
         costs: CostTable | None = None,
         profile: Profile | Path | str | None = AUTO,
         prescheduled: Trace | None = None,
@@ -142,7 +145,7 @@ class Inspector:
         self.rules, self.costs = lineup.board, lineup.costs
         for device in devices.values():
             device.prepare(self.rules.experts.values())
-        self.plan = plan(
+        made = plan(
             settings.executors,
             self.memory_bytes,
             self.rules.experts,
@@ -152,10 +155,16 @@ class Inspector:
             fixed_bytes=assembly.fixed_bytes(devices, self.rules.experts.values(), settings.executors),
             loaded=settings.loaded,
         )
+        self.plan = joined(made) if chosen.shared else made
         controller: Decider
         if prescheduled is None:
             controller = Controller(
-                router=self.rules.router, graph=self.rules.graph, costs=self.costs, plan=self.plan, strategy=chosen
+                router=self.rules.router,
+                graph=self.rules.graph,
+                costs=self.costs,
+                plan=self.plan,
+                strategy=chosen,
+                max_wait_s=max_wait_s,
             )
         else:
             controller = Prescheduled(prescheduled, self.rules.router, self.plan, self.costs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coe import config
 from coe.config import format_bytes
@@ -104,6 +104,17 @@ def plan(
 def inbox_bytes(memory_bytes: int) -> int:
     """Return the part of a memory budget that is kept for images under way; pools have the rest."""
     return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
+
+
+def joined(plan: Plan) -> Plan:
+    """Return a plan in which the executors of a device have their pools together as one, for late binding."""
+    pools = {
+        device: PoolSpec(device, device, sum(p.capacity_bytes for p in own), sum(p.workspace_bytes for p in own))
+        for device in dict.fromkeys(pool.device for pool in plan.pools)
+        if (own := [pool for pool in plan.pools if pool.device == device])
+    }
+    executors = tuple(replace(executor, pool=executor.device) for executor in plan.executors)
+    return Plan(tuple(pools.values()), executors, plan.cache)
 
 
 class TooSmall(ConfigError):

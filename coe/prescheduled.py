@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from coe import config
+from coe.backlog import Backlog
 from coe.cases import Advance, Cases
 from coe.core import Batch, Stage
 from coe.costs import CostTable
@@ -72,7 +73,7 @@ class Prescheduled:
     def __init__(self, trace: Trace, router: Router, plan: Plan, costs: CostTable) -> None:
         self.router, self.costs = router, costs
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
-        self.executors = {spec.id: Executor(spec, self.pools[spec.pool]) for spec in plan.executors}
+        self.executors = {spec.id: Executor(spec, self.pools[spec.pool], Backlog()) for spec in plan.executors}
         self._turns = {id: _Turn(pool) for id, pool in self.pools.items()}
         self._to_run: Counter[Stage] = Counter()
         self._waiting: dict[Stage, None] = {}

@@ -23,15 +23,16 @@ class Residency:
     def __init__(self, plan: Plan, eviction: str, emit: Callable[[Command], None]) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
-        self._evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
+        self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
         self._emit = emit
 
     def watch(self, world: World) -> None:
         """Get to know the world; called once, before anything is loaded."""
         self._world = world
         for id, pool in self.pools.items():
-            self._evictions[id].watch(pool, world)
-            pool.tell(self._evictions[id])
+            self.evictions[id].watch(pool, world)
+            pool.tell(self.evictions[id])
+            pool.tell(world.demand)
 
     def fill(self) -> None:
         """Plan experts in turn by falling usage probability until no pool has room (paper section 4.1).
@@ -85,7 +86,10 @@ class Residency:
         if missing > pool.evictable_bytes:
             return False
         if missing:
-            for victim in self._evictions[pool.id].rank(pool, self._world, now):
+            eviction = self.evictions[pool.id]
+            for victim in eviction.rank(pool, self._world, now):
+                if eviction.spares(victim, expert, now):
+                    break
                 if victim in keep or not pool.evictable(victim):
                     continue
                 if pool.unused(victim) and self._is_wanted(pool, victim):

@@ -124,6 +124,50 @@ class Router:
         return step.outcomes[finding.label]
 
 
+def follows(
+    components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None
+) -> dict[str, dict[str, float]]:
+    """Return for each expert how many stages of each other one stage of it leads to, at once or later, on average.
+
+    Components count by how often they come and reach the expert; the label of each finding is drawn by its share, and
+    an expert looks again in the share of its findings that is expected to be in doubt.
+    """
+    reaches: dict[str, float] = {}
+    leads: dict[str, dict[str, float]] = {}
+    for component in components:
+        steps = list(component.root.walk())
+        reached = _reached(component.root, component.count)
+        for step in steps:
+            mass = reached.get(step, 0.0)
+            reaches[step.expert] = reaches.get(step.expert, 0.0) + mass
+            own = leads.setdefault(step.expert, {})
+            for later, share in _reached(step, 1.0).items():
+                if later.expert != step.expert:
+                    own[later.expert] = own.get(later.expert, 0.0) + mass * share
+    found = {
+        expert: {other: mass / reaches[expert] for other, mass in own.items() if mass > 0}
+        for expert, own in leads.items()
+    }
+    for expert, doubt in (escalations or {}).items():
+        found[again_id(expert)] = dict(found[expert])
+        found[expert][again_id(expert)] = doubt.share
+        for own in found.values():
+            if expert in own:
+                own[again_id(expert)] = own[expert] * doubt.share
+    return found
+
+
+def _reached(root: Step, mass: float) -> dict[Step, float]:
+    """Return how much of `mass` images at a step reach it and each that may follow; branches that meet count once."""
+    reached = {root: mass}
+    for step in root.walk():
+        own = reached[step] = min(reached.get(step, 0.0), mass)
+        for label, outcome in step.outcomes.items():
+            for following in outcome if isinstance(outcome, tuple) else ():
+                reached[following] = reached.get(following, 0.0) + own * step.shares.get(label, 0.0)
+    return reached
+
+
 def usage(components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None) -> dict[str, float]:
     """Return for each expert the probability that an image needs it (paper section 4.5).
 
@@ -134,15 +178,9 @@ def usage(components: Iterable[Component], escalations: Mapping[str, Escalation]
     total = sum(component.count for component in components) or 1.0
     probability: dict[str, float] = {}
     for component in components:
-        reached = {component.root: component.count / total}
         needed: dict[str, float] = {}
-        for step in component.root.walk():
-            # Branches that meet again count once; without the bound, what follows them would count twice.
-            mass = min(reached.get(step, 0.0), component.count / total)
+        for step, mass in _reached(component.root, component.count / total).items():
             needed[step.expert] = needed.get(step.expert, 0.0) + mass
-            for label, outcome in step.outcomes.items():
-                for following in outcome if isinstance(outcome, tuple) else ():
-                    reached[following] = reached.get(following, 0.0) + mass * step.shares.get(label, 0.0)
         for expert, mass in needed.items():
             # An expert that two branches need runs once for an image.
             probability[expert] = probability.get(expert, 0.0) + min(mass, component.count / total)

@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coe import rules
+from coe import config, rules
 from coe.controller import Controller
 from coe.core import Finding, Request, Result
 from coe.costs import Cost, CostTable
@@ -59,11 +59,17 @@ class VirtualLine:
         bad_loads: Mapping[str, int] | None = None,
         bad_stages: frozenset[tuple[int, str]] = frozenset(),
         evict_s: float = 0.0,
+        max_wait_s: float = config.MAX_WAIT_S,
     ) -> None:
         self.board = board
         self.costs = CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
         self.controller = Controller(
-            router=board.router, graph=board.graph, costs=self.costs, plan=plan, strategy=named_strategy(strategy)
+            router=board.router,
+            graph=board.graph,
+            costs=self.costs,
+            plan=plan,
+            strategy=named_strategy(strategy),
+            max_wait_s=max_wait_s,
         )
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}

@@ -23,10 +23,11 @@ COLOURS = {
     "coserve-em-ra": "#2166ac",
     "coserve-casual": "#fdae61",
     "coserve": "#d55e00",
+    "line": "#009e73",
 }
-"""Greys, blues and oranges told apart by lightness too, in the order in which strategies are drawn."""
+"""Greys, blues, oranges and a green, told apart by lightness too, in the order in which strategies are drawn."""
 
-SPARE = ("#009e73", "#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
+SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
 """For strategies that have no colour of their own, again from the start when they run out."""
 
 INK, FAINT = "#222222", "#dddddd"

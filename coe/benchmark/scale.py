@@ -104,9 +104,9 @@ class _Crowd:
     """Counts events, and how many stages wait."""
 
     def __init__(self, controller: Controller) -> None:
-        self._executors = list(controller.executors.values())
+        self._backlogs = list({id(one.backlog): one.backlog for one in controller.executors.values()}.values())
         self.events = self.most = 0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         self.events += 1
-        self.most = max(self.most, sum(len(executor.backlog) for executor in self._executors))
+        self.most = max(self.most, sum(map(len, self._backlogs)))

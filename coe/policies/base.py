@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from coe import config
 from coe.costs import Cost, CostTable
 from coe.graph import ExpertGraph
 
@@ -18,6 +19,8 @@ class GroupView(Protocol):
     def expert(self) -> str: ...  # noqa: D102
     @property
     def started_s(self) -> float | None: ...  # noqa: D102
+    @property
+    def since_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
 
 
@@ -28,6 +31,7 @@ class BacklogView(Protocol):
     def pending_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
     def waiting(self, expert: str) -> int: ...  # noqa: D102
+    def first(self, expert: str) -> GroupView | None: ...  # noqa: D102
     def groups(self) -> Iterator[GroupView]: ...  # noqa: D102
     def latest(self, expert: str) -> GroupView | None: ...  # noqa: D102
 
@@ -37,9 +41,13 @@ class PoolView(Protocol):
 
     @property
     def id(self) -> str: ...  # noqa: D102
+    @property
+    def device(self) -> str: ...  # noqa: D102
     def __len__(self) -> int: ...
     def __contains__(self, expert: object) -> bool: ...
     def size(self, expert: str) -> int: ...  # noqa: D102
+    def missing_bytes(self, more: int) -> int: ...  # noqa: D102
+    def unused(self, expert: str) -> bool: ...  # noqa: D102
     def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
     def by_recency(self) -> Iterator[str]: ...  # noqa: D102
 
@@ -60,6 +68,17 @@ class ExecutorView(Protocol):
         ...
 
 
+class DemandView(Protocol):
+    """See `coe.demand.Demand`."""
+
+    def entered(self, expert: str) -> None: ...  # noqa: D102
+    def left(self, expert: str) -> None: ...  # noqa: D102
+    def subscribe(self) -> dict[str, None]: ...  # noqa: D102
+    def open(self, expert: str) -> int: ...  # noqa: D102
+    def coming(self, expert: str) -> float: ...  # noqa: D102
+    def usage(self, expert: str) -> float: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class World:
     """Everything that a policy may look at."""
@@ -67,6 +86,14 @@ class World:
     graph: ExpertGraph
     costs: CostTable
     executors: Mapping[str, ExecutorView]
+    demand: DemandView
+    evictions: Mapping[str, Eviction]
+    """By pool."""
+    max_wait_s: float = config.MAX_WAIT_S
+
+    def urgent_s(self, now: float) -> float:
+        """Return the time since which a stage must have waited to go first: half of what it may wait is over then."""
+        return now - self.max_wait_s / 2
 
 
 class Assign(ABC):
@@ -87,6 +114,9 @@ class Arrange(ABC):
 
 class Select(ABC):
     """Which group does an idle executor take?"""
+
+    def watch(self, world: World) -> None:
+        """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
@@ -120,9 +150,16 @@ class Eviction(ABC):
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
         """
 
+    def spares(self, expert: str, newcomer: str, now: float) -> bool:
+        """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
+        return False
+
 
 class Prefetch(ABC):
     """What is loaded while the executor runs and the lane idles?"""
+
+    def watch(self, world: World) -> None:
+        """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:

@@ -12,7 +12,8 @@ class Strategy:
     """One policy of each family, by name.
 
     With `single` only the first executor works, with the whole budget. With `cached` nothing runs in the memory of the
-    host where that is another than the device's: it is a cache between disk and device.
+    host where that is another than the device's: it is a cache between disk and device. With `shared` all executors
+    take from one backlog, and those of a device have one pool.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Strategy:
     prefetch: str = "next-group"
     single: bool = False
     cached: bool = False
+    shared: bool = False
 
 
 _SAMBA = Strategy(
@@ -37,6 +39,15 @@ _ALL = (
     _SAMBA,
     replace(_SAMBA, name="samba-fifo", eviction="fifo"),
     replace(_SAMBA, name="samba-parallel", single=False),
+    Strategy(
+        "line",
+        assign="shared",
+        arrange="together",
+        select="ready",
+        eviction="next-use",
+        prefetch="gain",
+        shared=True,
+    ),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 

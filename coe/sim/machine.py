@@ -10,7 +10,7 @@ from coe.config import format_bytes
 from coe.core import Expert
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, did_you_mean
-from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
+from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, joined, workspace_bytes
 from coe.policies.strategies import Strategy
 from coe.rules import Rules
 from coe.sim import preset
@@ -111,7 +111,8 @@ class Machine:
                 executors.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
         idle = [memory for memory in self.preset.memories if memory not in sharing]
         cache = CacheSpec(self._usable_bytes(idle[0])) if strategy.cached and idle else None
-        return Plan(tuple(pools), tuple(executors), cache)
+        made = Plan(tuple(pools), tuple(executors), cache)
+        return joined(made) if strategy.shared else made
 
     def _usable_bytes(self, memory: str) -> int:
         spec = self.preset.memories[memory]

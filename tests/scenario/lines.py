@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from coe.costs import Cost
+from coe.plan import joined
+from coe.policies.strategies import STRATEGIES
 from coe.rules import Rules
 from coe.testing import VirtualLine, pools_of, rules_from
 
@@ -50,9 +52,12 @@ def line_of(
     costs: Mapping[str, Cost] | None = None,
     **options: Any,
 ) -> VirtualLine:
-    """A line whose experts all cost the same but for those in `costs`."""
+    """A line whose experts all cost the same but for those in `costs`; `capacity` is that of each executor."""
     prices = {name: cost() for name in rules.experts} | dict(costs or {})
-    return VirtualLine(rules, prices, pools_of(executors, capacity, workspace), **options)
+    plan = pools_of(executors, capacity, workspace)
+    if "strategy" in options and STRATEGIES[options["strategy"]].shared:
+        plan = joined(plan)
+    return VirtualLine(rules, prices, plan, **options)
 
 
 def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:

@@ -11,8 +11,12 @@ import pytest
 from coe.backlog import Backlog
 from coe.benchmark import scale
 from coe.controller import Controller
+from coe.demand import Demand
 from coe.policies.base import PoolView, World
 from coe.policies.eviction.fifo import Fifo
+from coe.policies.eviction.next_use import NextUse
+from coe.policies.prefetch.gain import Gain
+from coe.policies.select.ready import Ready
 from coe.pool import ModelPool
 from coe.residency import Residency
 
@@ -77,8 +81,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
         self._entries = found.book("experts", self._entries)
         self._recency = found.book("experts", self._recency)
 
-    def new_backlog(self: Backlog) -> None:
-        backlog_init(self)
+    def new_backlog(self: Backlog, *arguments: Any) -> None:
+        backlog_init(self, *arguments)
         self._groups = found.book("groups", self._groups)
 
     def asked(self: ModelPool, expert: str) -> bool:
@@ -92,6 +96,28 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
             return handle(self, *arguments)
         finally:
             found.counting = False
+
+    def counting(what: str, kind: type[Any]) -> None:
+        rank = kind.rank
+
+        def ranked(*arguments: Any) -> Iterator[Any]:
+            for one in rank(*arguments):
+                setattr(found, what, getattr(found, what) + 1)
+                yield one
+
+        monkeypatch.setattr(kind, "rank", ranked)
+
+    counting("groups", NextUse)
+    counting("groups", Ready)
+    counting("groups", Gain)
+    changed = Demand.changed
+
+    def told(self: Demand, expert: str) -> None:
+        # What is told once is ranked anew at most once.
+        found.groups += found.counting
+        changed(self, expert)
+
+    monkeypatch.setattr(Demand, "changed", told)
 
     def made_room(self: Residency, *arguments: Any) -> bool:
         found.attempts += 1
@@ -115,14 +141,14 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
     return looks.per_attempt, looks.per_event
 
 
-@pytest.mark.parametrize("name", ["coserve", "coserve-em", "coserve-none", "samba-parallel"])
+@pytest.mark.parametrize("name", ["coserve", "coserve-em", "coserve-none", "samba-parallel", "line"])
 def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 300, 3000, name), looked(looks, 3000, 3000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
-@pytest.mark.parametrize("name", ["coserve", "coserve-none", "samba-parallel"])
+@pytest.mark.parametrize("name", ["coserve", "coserve-none", "samba-parallel", "line"])
 def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 300, 1000, name), looked(looks, 300, 10_000, name)
     assert many[0] <= 2 * few[0]

@@ -50,6 +50,9 @@ class Bench:
     def __init__(self, manifests: dict[str, Manifest]) -> None:
         self.manifests, self.measured = manifests, []
 
+    def fixed_bytes(self, experts, executors: int) -> int:
+        return 0
+
     def measure(self, expert: Expert) -> Cost:
         self.measured.append((expert.kind, expert.input_size, expert.variant))
         size = stored_bytes(self.manifests[expert.weights], expert.variant)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from coe.core import Expert
 from coe.costs import Cost, CostTable
+from coe.demand import Demand
 from coe.events import Why
 from coe.graph import ExpertGraph
 from coe.plan import PoolSpec
@@ -43,7 +44,8 @@ def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, steps) -> None
         dict(zip(NAMES, shares, strict=True)),
     )
     size = dict(zip(NAMES, sizes, strict=True))
-    world = World(graph, CostTable({("cpu", name): Cost(1, 1, 1, size[name], 1) for name in NAMES}), {})
+    costs = CostTable({("cpu", name): Cost(1, 1, 1, size[name], 1) for name in NAMES})
+    world = World(graph, costs, {}, Demand({}, {}), {})
     pool, policy = ModelPool(PoolSpec("cpu0", "cpu", 20, 0)), Dependency()
     policy.watch(pool, world)
     pool.tell(policy)

@@ -22,7 +22,7 @@ report prescheduled
 controller chrome_trace results
 metrics residency
 summary cases executor
-pool host_cache backlog policies
+pool host_cache backlog demand policies
 settings precision
 rules images kinds variants
 store router process_sheet decoding fingerprint fit

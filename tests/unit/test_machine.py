@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from itertools import groupby
@@ -213,9 +214,12 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, c
     for memory, spec in machine.preset.memories.items():
         usable = spec.size.value - spec.reserved.value
         pools = [pool for pool in made.pools if machine.preset.devices[pool.device].memory == memory]
-        assert len({pool.capacity_bytes for pool in pools}) <= 1
+        parts = Counter({pool.id: 0 for pool in pools})
+        parts.update(executor.pool for executor in made.executors if executor.pool in parts)
+        # Equal parts for all executors, whether each has its own or those of a device have theirs together.
+        assert len({pool.capacity_bytes / parts[pool.id] for pool in pools}) <= 1
         taken = sum(pool.capacity_bytes for pool in pools)
-        assert not pools or usable - len(pools) < taken <= usable
+        assert not pools or usable - parts.total() < taken <= usable
     for pool in made.pools:
         own = [costs(pool.device, expert) for expert in board_rules.experts]
         assert pool.capacity_bytes - pool.workspace_bytes >= max(cost.weights_bytes for cost in own)

@@ -4,7 +4,7 @@ import pytest
 
 from coe.core import Finding, Verdict, worst
 from coe.errors import RulesError
-from coe.router import Router
+from coe.router import Escalation, Router, follows
 from coe.rules import Rules
 from coe.testing import rules_from
 
@@ -73,6 +73,23 @@ def test_branches_that_meet_again_are_never_likelier_than_the_component_and_nor_
         "  R1: {count: 1, inspect: a}\n  R2: {count: 1, inspect: e}",
     )
     assert probabilities(rules) == {"e": 0.65, "a": 0.5, "b": 0.5, "c": 0.5, "d": 0.5}
+
+
+def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_look_with_the_same() -> None:
+    rules = board(
+        "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.5}, then: {ok: b}}\n"
+        "  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad], shares: {ok: 0.2}, then: {ok: c}}\n"
+        f"  c: {E}",
+        "  R1: {inspect: a}",
+    )
+    components = rules.components.values()
+    assert follows(components) == {"a": {"b": 0.5, "c": 0.1}, "b": {"c": 0.2}, "c": {}}
+    assert follows(components, {"b": Escalation(below=0.3, share=0.1)}) == {
+        "a": {"b": 0.5, "b@fp32": 0.05, "c": 0.1},
+        "b": {"b@fp32": 0.1, "c": 0.2},
+        "b@fp32": {"c": 0.2},
+        "c": {},
+    }
 
 
 def test_the_order_of_experts_is_that_of_the_rules_predecessors_first() -> None:

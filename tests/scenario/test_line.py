@@ -1,0 +1,103 @@
+"""Late binding: what runs, loads and leaves is decided when an executor or a lane is free, from all that waits."""
+
+import pytest
+from lines import arrive, board, cost, line_of, log_of
+
+from coe.controller import Controller
+from coe.errors import ConfigError
+from coe.testing import VirtualLine, pools_of
+
+
+def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
+    line = line_of(board({"A": 3, "B": 2}), 24, executors=2, strategy="line")
+    arrive(line, 10.0, "AAAAAB")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu1 run a x1"),
+        (10.3, "cpu0 run a x3"),
+        (10.3, "cpu1 run b x1"),
+    ]
+
+
+def test_what_is_needed_once_is_loaded_before_what_may_come_again() -> None:
+    """Two wait for d and two for b, which more images are likely to need: b runs them all in one stay."""
+    line = line_of(board({"A": 9, "B": 8, "C": 1, "D": 1}), 24, strategy="line", costs={"a": cost(per_image_s=1.0)})
+    arrive(line, 10.0, "ACDDBB")
+    line.run()
+    assert [what for _, what in log_of(line, after=10.0) if "load" in what] == [
+        "cpu load c",
+        "cpu load d",
+        "cpu load b",
+    ]
+    assert [what for _, what in log_of(line, after=10.0) if "run b" in what] == ["cpu0 run b x2"]
+
+
+def test_a_detector_stays_while_its_predecessors_have_stages_waiting() -> None:
+    """All are as likely to be used; it is what b will send that keeps d here."""
+    rules = board({"A": 2, "B": 2, "C": 1}, {"b": "d"})
+    line = line_of(rules, 34, strategy="line", costs={"b": cost(per_image_s=2.0)})
+    arrive(line, 10.0, "BBC")
+    line.run()
+    assert [what for _, what in log_of(line, after=10.0) if "evict" in what] == ["cpu evict a"]
+    assert [what for _, what in log_of(line, after=10.0) if "load" in what] == ["cpu load c"]
+
+
+def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait() -> None:
+    """Three wait for a and one for b: the fuller batch would be a's, but b's place is the one for c."""
+    line = line_of(board({"A": 9, "B": 2, "C": 1}), 24, strategy="line", costs={"c": cost(load_s=5.0)})
+    arrive(line, 10.0, "AAAB")
+    arrive(line, 10.1, "C")
+    arrive(line, 10.2, "AAA")
+    line.run()
+    runs = [what for _, what in log_of(line, after=10.0) if "run" in what or "load" in what]
+    assert runs[1] == "cpu0 run b x1"
+    assert runs[2:4] == ["cpu0 run a x4", "cpu load c"]
+
+
+def waits(max_wait_s: float) -> float:
+    """When the one image of b is answered while there are always more of a, and memory for one of them."""
+    line = line_of(board({"A": 9, "B": 1}), 14, strategy="line", max_wait_s=max_wait_s)
+    for tenth in range(100, 1000, 2):
+        line.arrive(tenth / 10, "A")
+        line.arrive(tenth / 10, "A")
+    lonely = line.arrive(10.5, "B")
+    line.run()
+    return next(when for when, what in line.log if what.startswith(f"reply {lonely} "))
+
+
+def test_no_stage_waits_longer_than_it_may_however_busy_others_are() -> None:
+    assert waits(max_wait_s=10.0) < 20.5
+    assert waits(max_wait_s=600.0) > 80.0
+
+
+def test_the_oldest_goes_first_once_all_are_urgent() -> None:
+    line = line_of(board({"A": 3, "B": 2}), 24, strategy="line", max_wait_s=0.2, costs={"a": cost(max_batch=1)})
+    arrive(line, 10.0, "AB")
+    arrive(line, 10.05, "AA")
+    line.run()
+    assert [what for _, what in log_of(line, after=10.0)] == [
+        "cpu0 run a x1",
+        "cpu0 run b x1",
+        "cpu0 run a x1",
+        "cpu0 run a x1",
+    ]
+
+
+@pytest.mark.parametrize("bound_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_bound_that_is_no_time_is_refused(bound_s: float) -> None:
+    rules = board({"A": 1})
+    with pytest.raises(ConfigError, match=r"no stage can wait at most .* s; give a number of seconds above 0"):
+        VirtualLine(rules, {"a": cost()}, pools_of(1, 24, 4), max_wait_s=bound_s)
+
+
+def test_usage_that_drifts_is_noticed() -> None:
+    """The rules call c rare; after a few hundred images of it alone it is what is kept."""
+    line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="line")
+    for number in range(3000):
+        line.arrive(10.0 + number, "C")
+    arrive(line, 3100.0, "D")
+    line.run()
+    controller: Controller = line.controller
+    assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
+    assert next(what for _, what in log_of(line, after=3100.0)) != "cpu evict c"
