@@ -26,6 +26,14 @@ class ImageError(CoeError):
     """One image cannot be inspected; the others go on."""
 
 
+class DeviceFull(CoeError):
+    """A device has not as much memory left as something takes; others may go on."""
+
+
+class DeviceLost(CoeError):
+    """A device does not answer any more, or only with errors; nothing on it can be used again."""
+
+
 class LineFull(CoeError):
     """The inbox of an `Inspector` is full and `on_full="raise"` was asked for."""
 

@@ -18,7 +18,7 @@ from coe.runtime.processor import has_bf16
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
 
-_DTYPES = {
+DTYPES = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -31,6 +31,7 @@ _DTYPES = {
     "BOOL": torch.bool,
     "Q8": torch.int8,
 }
+"""What torch calls the types of a blob."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def structure_of(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Struc
 
 def converted(entries: Sequence[TensorEntry], quantised: Quantised | None, dtype: torch.dtype) -> int:
     """Return how many numbers are not of the precision that runs, each tensor in whole blocks."""
-    plain = [one for one in entries if one.dtype != "Q8" and converts(_DTYPES[one.dtype], dtype)]
+    plain = [one for one in entries if one.dtype != "Q8" and converts(DTYPES[one.dtype], dtype)]
     return sum(padded(one.elements, BLOCK) for one in plain) + (quantised.blocks * BLOCK if quantised else 0)
 
 
@@ -71,26 +72,28 @@ class Values:
     """Where each tensor lies; offsets are those of its first number."""
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What lies in a buffer: `entries` of data that begin at `start` bytes."""
+
+    entries: tuple[TensorEntry, ...]
+    variant: Variant = "fp32"
+    folded: tuple[tuple[str, str], ...] = ()
+    quantised: Quantised | None = None
+    start: int = 0
+
+
 class Blob:
     """Weights in memory: `tensors` by name, views of the buffer, and beside them `values` of a quantised blob."""
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        buffers: Buffers,
-        entries: Sequence[TensorEntry],
-        *,
-        variant: Variant = "fp32",
-        folded: tuple[tuple[str, str], ...] = (),
-        quantised: Quantised | None = None,
-        start: int = 0,
-    ) -> None:
-        """Look at `entries` in a buffer lent by `buffers`, whose data begin at `start` bytes."""
+    def __init__(self, buffer: Buffer, content: Content, buffers: Buffers) -> None:
+        """Look at what lies in a buffer that `buffers` lent."""
+        entries, quantised, start = content.entries, content.quantised, content.start
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
         self.bytes = len(buffer)
-        self.variant = variant
-        self.structure = structure_of(variant, folded)
+        self.variant = content.variant
+        self.structure = structure_of(content.variant, content.folded)
         self.tensors = {one.name: _view(buffer, one, start) for one in entries if one.dtype != "Q8"}
         self.values = _values(buffer, entries, quantised, start) if quantised else None
         self.converted = converted(entries, quantised, self.structure.dtype)
@@ -112,18 +115,7 @@ class Blob:
         places = self.values.places if self.values else {}
         found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
         found |= {name: (place.shape, torch.float32) for name, place in places.items()}
-        for name, (shape, dtype) in spec.items():
-            if name not in found:
-                raise StoreError(f"the weights lack '{name}'; they are of another kind")
-            own_shape, own_dtype = found[name]
-            may_convert = self.variant != "fp32" and own_dtype.is_floating_point and dtype.is_floating_point
-            if own_shape != shape or (own_dtype != dtype and not may_convert):
-                raise StoreError(
-                    f"'{name}' is {own_shape} {own_dtype}, not {shape} {dtype}; "
-                    f"the weights are of another kind or another number of labels"
-                )
-        if extra := sorted(set(found) - set(spec)):
-            raise StoreError(f"the weights hold '{extra[0]}', which the kind does not know")
+        expect(found, self.variant, spec)
 
     def release(self) -> None:
         """Give the buffer back. Slots must have let go of the blob; a view that is left keeps the memory from reuse."""
@@ -131,6 +123,22 @@ class Blob:
         if self._buffer is not None:
             self._buffers.give(self._buffer)
         self._buffer = None
+
+
+def expect(found: Spec, variant: Variant, spec: Spec) -> None:
+    """Compare the tensors of a blob with what a skeleton expects; see `Blob.expect`."""
+    for name, (shape, dtype) in spec.items():
+        if name not in found:
+            raise StoreError(f"the weights lack '{name}'; they are of another kind")
+        own_shape, own_dtype = found[name]
+        may_convert = variant != "fp32" and own_dtype.is_floating_point and dtype.is_floating_point
+        if own_shape != shape or (own_dtype != dtype and not may_convert):
+            raise StoreError(
+                f"'{name}' is {own_shape} {own_dtype}, not {shape} {dtype}; "
+                f"the weights are of another kind or another number of labels"
+            )
+    if extra := sorted(set(found) - set(spec)):
+        raise StoreError(f"the weights hold '{extra[0]}', which the kind does not know")
 
 
 def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
@@ -142,7 +150,7 @@ def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
 
 
 def _view(buffer: Buffer, entry: TensorEntry, start: int) -> torch.Tensor:
-    dtype = _DTYPES[entry.dtype]
+    dtype = DTYPES[entry.dtype]
     if not entry.elements:
         return torch.empty(entry.shape, dtype=dtype)
     at = start + entry.offset

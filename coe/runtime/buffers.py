@@ -8,11 +8,36 @@ from __future__ import annotations
 
 import mmap
 import threading
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from coe.blob_format import PAGE, padded
+
+
+class Memory(Protocol):
+    """What a file is read into."""
+
+    def __len__(self) -> int: ...
+    def bytes(self) -> memoryview:
+        """Return it to be written to."""
+        ...
+
+
+M = TypeVar("M", bound=Memory)
+
+
+class Lender(Protocol[M]):
+    """Lends memory to read into, and takes it back."""
+
+    def take(self, size: int) -> M:
+        """Lend at least `size` bytes."""
+        ...
+
+    def give(self, buffer: M) -> None:
+        """Take memory back."""
+        ...
 
 
 class Buffer:

@@ -103,7 +103,7 @@ class CpuDevice:
         if len(findings) != len(images):
             raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
         for finding in findings:
-            _sane(finding, expert)
+            sane(finding, expert)
         return findings
 
     def measure(self, expert: Expert) -> Cost:
@@ -189,7 +189,8 @@ def _read(file: Weights, buffers: Buffers) -> None:
         file.read(buffers).release()
 
 
-def _sane(finding: Finding, expert: Expert) -> None:
+def sane(finding: Finding, expert: Expert) -> None:
+    """Raise CoeError for a finding that cannot be one of this expert's."""
     if finding.label != NOTHING and finding.label not in expert.labels:
         raise CoeError(f"it said '{finding.label}', which is not one of its labels ({', '.join(expert.labels)})")
     if not math.isfinite(finding.score):

@@ -21,8 +21,8 @@ from coe import blob_format
 from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header, TensorEntry
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.runtime.blob import PLAIN, Blob, Structure, converted, structure_of
-from coe.runtime.buffers import Buffer, Buffers
+from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structure_of
+from coe.runtime.buffers import Buffers, Lender, M
 from coe.store import Manifest, PreparedVariant, Store
 
 _HEAD_BYTES = 1 << 16
@@ -55,6 +55,15 @@ class Weights:
 
     def read(self, buffers: Buffers) -> Blob:
         """Read the file into a buffer and prove it; raises StoreError where it is not what the manifest says."""
+        buffer, content = self.content(buffers)
+        try:
+            return Blob(buffer, content, buffers)
+        except BaseException:
+            buffers.give(buffer)
+            raise
+
+    def content(self, buffers: Lender[M]) -> tuple[M, Content]:
+        """Do what `read` does; return the buffer, and what lies in it."""
         with _opened(self) as file:
             if self.prepared:
                 return _read_blob(file, self, self.prepared, buffers)
@@ -64,10 +73,18 @@ class Weights:
         """Tell what it takes to run the file, from its header alone; raises StoreError."""
         if self.prepared is None:
             return Needs(PLAIN, 0)
+        found = self.outline()
+        structure = structure_of(found.variant, found.folded)
+        return Needs(structure, structure.dtype.itemsize * converted(found.entries, found.quantised, structure.dtype))
+
+    def outline(self) -> Content:
+        """Tell what lies in the file, from its header alone; raises StoreError."""
         with _opened(self) as file:
-            header = _header(_head(file, self), self, self.prepared)
-        structure = structure_of(header.variant, header.folded)
-        return Needs(structure, structure.dtype.itemsize * converted(header.tensors, header.quantised, structure.dtype))
+            if self.prepared:
+                return _content(_header(_head(file, self), self, self.prepared))
+            data_start = _data_start(os.pread(file, 8, 0), self)
+            text = os.pread(file, data_start - 8, 8)
+        return Content(tuple(_entries(text, self.bytes - data_start, self.name)))
 
 
 def weights(store: Store, expert: Expert) -> Weights:
@@ -144,33 +161,29 @@ def _header(head: bytes, weights: Weights, prepared: PreparedVariant) -> Header:
     return header
 
 
-def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: Buffers) -> Blob:
+def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: Lender[M]) -> tuple[M, Content]:
     head = _head(file, weights)
     header = _header(head, weights, prepared)
     _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
-    with _lent(buffers, header.data_bytes) as buffer:
-        with buffer.bytes() as data:
-            for number, right in enumerate(header.checksums):
-                at = number * CHUNK
-                with data[at : min(at + CHUNK, header.data_bytes)] as chunk:
-                    _fill(file, chunk, len(head) + at, weights.name)
-                    if blob_format.digest(chunk) != right:
-                        raise StoreError(
-                            f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
-                            f"(its checksum differs); {_AGAIN}"
-                        )
-        return Blob(
-            buffer,
-            buffers,
-            header.tensors,
-            variant=header.variant,
-            folded=header.folded,
-            quantised=header.quantised,
-        )
+    with _lent(buffers, header.data_bytes) as buffer, buffer.bytes() as data:
+        for number, right in enumerate(header.checksums):
+            at = number * CHUNK
+            with data[at : min(at + CHUNK, header.data_bytes)] as chunk:
+                _fill(file, chunk, len(head) + at, weights.name)
+                if blob_format.digest(chunk) != right:
+                    raise StoreError(
+                        f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
+                        f"(its checksum differs); {_AGAIN}"
+                    )
+    return buffer, _content(header)
+
+
+def _content(header: Header) -> Content:
+    return Content(header.tensors, header.variant, header.folded, header.quantised)
 
 
 @contextmanager
-def _lent(buffers: Buffers, size: int) -> Iterator[Buffer]:
+def _lent(buffers: Lender[M], size: int) -> Iterator[M]:
     """Lend a buffer to be filled; it goes back at once where that fails."""
     buffer = buffers.take(size)
     try:
@@ -182,15 +195,21 @@ def _lent(buffers: Buffers, size: int) -> Iterator[Buffer]:
 
 # Weights as they were trained
 
+_IMPORT = "import the expert again"
 
-def _read_safetensors(file: int, weights: Weights, buffers: Buffers) -> Blob:
-    name, again = weights.name, "import the expert again"
+
+def _data_start(start: bytes, weights: Weights) -> int:
     size = weights.manifest.bytes
-    _check_size(file, weights, size, again)
-    start = os.pread(file, 8, 0)
     data_start = 8 + struct.unpack("<Q", start)[0] if len(start) == 8 else size + 1
     if data_start - 8 > _MAX_SAFETENSORS_HEADER or data_start > size:
-        raise StoreError(f"{name} is not a safetensors file, or is truncated; {again}")
+        raise StoreError(f"{weights.name} is not a safetensors file, or is truncated; {_IMPORT}")
+    return int(data_start)
+
+
+def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
+    name, size = weights.name, weights.manifest.bytes
+    _check_size(file, weights, size, _IMPORT)
+    data_start = _data_start(os.pread(file, 8, 0), weights)
     # The file begins where its tensors come to lie as those of a blob do.
     first = -data_start % ALIGNMENT
     with _lent(buffers, first + size) as buffer:
@@ -201,9 +220,10 @@ def _read_safetensors(file: int, weights: Weights, buffers: Buffers) -> Blob:
                     _fill(file, chunk, at, name)
                     checksum.update(chunk)
             if checksum.hexdigest() != weights.manifest.checksum:
-                raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {again}")
+                raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
             text = bytes(data[8:data_start])
-        return Blob(buffer, buffers, _entries(text, size - data_start, name), start=first + data_start)
+        entries = tuple(_entries(text, size - data_start, name))
+    return buffer, Content(entries, start=first + data_start)
 
 
 def _entries(text: bytes, data_bytes: int, name: str) -> list[TensorEntry]:

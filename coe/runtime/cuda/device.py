@@ -1,0 +1,251 @@
+"""A GPU as a device: blobs in an arena of its memory, activated into a place of each executor, run as graphs.
+
+All its memory is planned before the pools fill: what executors need for good (`fixed_bytes`), and the arena, which has
+the rest of the budget. What a driver's context takes beside is stated when a line starts (docs/gpu.md).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from coe import config
+from coe.config import format_bytes
+from coe.core import Expert, Finding
+from coe.costs import Cost
+from coe.errors import CoeError, ConfigError, DeviceLost, StoreError
+from coe.kinds import Kind, Prepared
+from coe.runtime.aside import aside
+from coe.runtime.cpu import sane
+from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
+from coe.runtime.cuda.host import Copy, HostMemory
+from coe.runtime.cuda.networks import Network, Networks
+from coe.runtime.cuda.probe import GpuTrial, Held, gpu_trial, held
+from coe.runtime.cuda.worker import Template, Worker
+from coe.runtime.reading import weights
+from coe.runtime.trial import quick_cost
+from coe.store import Store
+
+_STAGED = 2
+"""Blobs that are on their way at a time: one is read from disk while another goes up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """An expert on the device, with all that a batch on it needs."""
+
+    resident: Resident
+    template: Template
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """What experts take of the device at most: weights that run, the images of a batch, graphs, and a file's bytes."""
+
+    weights: int
+    images: int
+    graphs: int
+    file: int
+
+    @property
+    def worker(self) -> int:
+        """Bytes of one executor."""
+        return self.weights + self.images + self.graphs
+
+
+class CudaDevice:
+    """Runs experts of torch's kinds on a GPU within `memory_bytes`, for `executors` executors.
+
+    `host_bytes` of pinned memory keep copies, beside what weights pass through. Raises ConfigError for kinds that open
+    their own files.
+    """
+
+    threads = 1
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        driver: Driver,
+        *,
+        executors: int,
+        memory_bytes: int,
+        host_bytes: int = 0,
+    ) -> None:
+        self.store, self.driver = store, driver
+        self.memory_bytes, self.host_bytes = memory_bytes, host_bytes
+        self._networks = Networks(store, kinds, driver.device)
+        # Of the largest batch's graphs; all kinds of all executors together have what a pool leaves to activations.
+        self._graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // (executors * max(1, len(kinds)))
+        self._held: dict[Network, Held] = {}
+        self._lane = driver.stream("lane")
+        self._host: HostMemory | None = None
+        self._ground: Ground | None = None
+        self._sizes = _Sizes(0, 0, 0, 0)
+        self._loaded: dict[tuple[str, str], _Loaded] = {}
+        self._workers: dict[str, Worker] = {}
+        self._capturing = threading.Lock()
+        self._lost: DeviceLost | None = None
+        driver.limit(memory_bytes)
+
+    def __repr__(self) -> str:
+        return f"<CudaDevice {len(self._loaded)} resident, {self._ground!r}, {self._host!r}>"
+
+    # Before anything runs
+
+    def measure(self, expert: Expert) -> Cost:
+        """Time batches and loads of an expert. What its batches hold is no part of the cost, but of `fixed_bytes`."""
+
+        def work() -> Cost:
+            with self.trial(expert) as trial:
+                return replace(quick_cost(trial, self._most(expert).most), copy_s=trial.copy_s())
+
+        return aside(work)
+
+    @contextlib.contextmanager
+    def trial(self, expert: Expert) -> Iterator[GpuTrial]:
+        """Give an expert to measure; raises StoreError if its manifest cannot be read."""
+        most = self._most(expert).most
+        with self._watched():
+            with gpu_trial(self._networks, self.driver, self.store, expert, most) as trial:
+                yield trial
+            self.driver.trim()
+
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        """Return what so many executors hold for good: the weights that run, images, and the graphs' memory."""
+        return executors * self._sizes_of(experts).worker + SCRATCH_BYTES
+
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
+        """Take the arena and the pinned memory, build networks; raises ConfigError where nothing is left."""
+        experts = list(experts)
+        self._sizes = self._sizes_of(experts)
+        left = self.memory_bytes - executors * self._sizes.worker - SCRATCH_BYTES
+        if left < self._sizes.file:
+            raise ConfigError(
+                f"a device memory of {format_bytes(self.memory_bytes)} leaves {format_bytes(max(0, left))} for "
+                f"experts, of which the largest has {format_bytes(self._sizes.file)}; "
+                "give more --device-memory, or fewer executors"
+            )
+        for expert in experts:
+            with contextlib.suppress(StoreError):
+                self._networks.template(expert)
+        with self._watched():
+            self._host = HostMemory(self.driver, self.host_bytes + _STAGED * self._sizes.file)
+            self._ground = Ground(self.driver, self._lane, left)
+
+    def enter(self, executor: str) -> None:
+        """Set up the calling thread: what is done on the host takes no more than it."""
+        torch.set_num_threads(1)
+
+    # The lane
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Bring an expert up, from its copy in host memory if there is one; with `keep` such a copy stays.
+
+        Returns when it is on its way: batches wait for it on the device. Raises StoreError, DeviceFull, DeviceLost.
+        """
+        assert self._host is not None, "load before prepare"
+        assert self._ground is not None, "load before prepare"
+        with self._watched():
+            known = self._host.copy_of(expert.id)
+            copy = known or Copy(*weights(self.store, expert).content(self._host))
+            try:
+                recipe = self._networks.recipe(copy.content, expert)
+                resident = self._ground.put(expert.id, copy.data(), recipe)
+                copy.buffer.going_up = resident.written
+            except BaseException:
+                keep = False
+                raise
+            finally:
+                if keep and known is None:
+                    self._host.keep(expert.id, copy)
+                elif known is None:
+                    self._host.give(copy.buffer)
+            template, most = self._networks.template(expert), self._most(expert).most
+            self._loaded[pool, expert.id] = _Loaded(resident, template, most)
+
+    def forget(self, expert: str) -> None:
+        """Drop the copy of an expert in host memory, if there is one."""
+        if self._host is not None:
+            self._host.forget(expert)
+
+    def evict(self, pool: str, expert: Expert) -> None:
+        """Give an expert's place away. Nobody waits: what comes there does, on the device, until it was read."""
+        found = self._loaded.pop((pool, expert.id))
+        if self._ground is not None and self._lost is None:
+            with contextlib.suppress(DeviceLost), self._watched():
+                self._ground.drop(found.resident)
+
+    def trim(self) -> None:
+        """Keep everything: the arena has its size for good."""
+
+    # Executors
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        """Run a batch, in parts if it is larger than the largest graph; one finding an image.
+
+        Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
+        """
+        assert self._ground is not None, "run before prepare"
+        loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
+        findings: list[Finding] = []
+        with self._watched():
+            worker = self._worker(executor)
+            worker.activate(self._ground, loaded.resident)
+            pixels = [image.pixels for image in images]
+            for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
+                part = images[len(findings) : len(findings) + number]
+                found = kind.postprocess(outputs, part, expert)
+                if len(found) != number:
+                    raise CoeError(f"kind '{expert.kind}' gave {len(found)} findings for {number} images")
+                findings += found
+        for finding in findings:
+            sane(finding, expert)
+        return findings
+
+    def _worker(self, executor: str) -> Worker:
+        if executor not in self._workers:
+            sizes = self._sizes
+            with self._capturing:
+                worker = Worker(executor, self.driver, sizes.weights, sizes.images, self._capturing)
+            self._workers[executor] = worker
+        return self._workers[executor]
+
+    def _sizes_of(self, experts: Iterable[Expert]) -> _Sizes:
+        graphs: dict[Network, int] = {}
+        weights_bytes = images = file = 0
+        for expert in experts:
+            with contextlib.suppress(StoreError):
+                found = self._most(expert)
+                graphs[self._networks.of(expert)] = found.bytes
+                weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
+                images = max(images, found.most * 3 * expert.input_size**2)
+                file = max(file, weights(self.store, expert).bytes)
+        return _Sizes(weights_bytes, images, sum(graphs.values()), file)
+
+    def _most(self, expert: Expert) -> Held:
+        """Return how many images an expert runs at a time; measured at the largest input that its network has."""
+        network = self._networks.of(expert)
+        found = self._held.get(network)
+        if found is None or found.input_size < expert.input_size:
+            with self._watched():
+                found = held(self._networks, self.driver, expert, self._graphs_bytes)
+            self._held[network] = found
+        return found
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Remember that the device is lost; nothing more is asked of it then."""
+        if self._lost is not None:
+            raise self._lost
+        try:
+            yield
+        except DeviceLost as error:
+            self._lost = error
+            raise

@@ -1,0 +1,119 @@
+"""The device memory in which blobs lie: where each is, since when, and who read it last.
+
+Only the lane's thread changes what lies where; executors read. One lock keeps an executor from reading a place while
+the lane gives it away. Nobody waits for the device: streams wait for each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from coe.config import format_bytes
+from coe.errors import DeviceFull
+from coe.runtime.cuda.driver import Driver, Mark, Stream
+from coe.runtime.cuda.extents import Extent, Extents
+from coe.runtime.cuda.recipe import Recipe
+
+SCRATCH_BYTES = 8 << 20
+"""What a blob is moved through where it overlaps its new place."""
+
+
+@dataclass(eq=False, slots=True)
+class Resident:
+    """A blob on the device. `written`: from when on it is there; `read`: by executor, when it was read last."""
+
+    name: str
+    extent: Extent
+    recipe: Recipe
+    written: Mark | None = None
+    read: dict[str, Mark] = field(default_factory=dict)
+
+
+class Ground:
+    """`capacity` bytes of device memory, filled by `lane`."""
+
+    def __init__(self, driver: Driver, lane: Stream, capacity: int) -> None:
+        self._lane = lane
+        self._memory = driver.device_memory(capacity)
+        self._scratch = driver.device_memory(SCRATCH_BYTES)
+        self._extents = Extents(capacity, self._move)
+        self._residents: dict[Extent, Resident] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
+        return f"<Ground {len(self._residents)} blobs, {used} of {capacity}>"
+
+    def put(self, name: str, blob: torch.Tensor, recipe: Recipe) -> Resident:
+        """Let the lane bring a blob, (n,) uint8 of the host, and return at once; raises DeviceFull, DeviceLost."""
+        with self._lock:
+            extent = self._extents.take(len(blob))
+            if extent is None:
+                raise DeviceFull(f"{format_bytes(len(blob))} are more than is free of {self!r}")
+            resident = self._residents[extent] = Resident(name, extent, recipe)
+            target = self._memory[extent.start : extent.start + len(blob)]
+            try:
+                self._lane.do(f"copy {name}", lambda: target.copy_(blob, non_blocking=True))
+                resident.written = self._lane.mark()
+            except BaseException:
+                self._forget(resident)
+                raise
+            return resident
+
+    def drop(self, resident: Resident) -> None:
+        """Give a blob's place away; what comes there waits until it has been read for the last time."""
+        with self._lock:
+            self._await_readers(resident)
+            self._forget(resident)
+
+    def clear(self) -> None:
+        """Forget all blobs of a device that is lost."""
+        with self._lock:
+            for resident in list(self._residents.values()):
+                self._forget(resident)
+
+    def read(self, resident: Resident, reader: str, stream: Stream, work: Callable[[torch.Tensor], object]) -> None:
+        """Put work on a stream that reads a blob's bytes, (n,) uint8, once they are there."""
+        with self._lock:
+            assert resident.written is not None, f"{resident.name} was never written"
+            extent = resident.extent
+            blob = self._memory[extent.start : extent.start + extent.size]
+            stream.wait(resident.written)
+            stream.do(f"activate {resident.name}", lambda: work(blob))
+            resident.read[reader] = stream.mark()
+
+    def check(self) -> None:
+        """Prove the books; raises AssertionError."""
+        with self._lock:
+            self._extents.check()
+
+    def _forget(self, resident: Resident) -> None:
+        del self._residents[resident.extent]
+        self._extents.give(resident.extent)
+
+    def _await_readers(self, resident: Resident) -> None:
+        for mark in resident.read.values():
+            self._lane.wait(mark)
+
+    def _move(self, extent: Extent, to: int) -> None:
+        resident = self._residents[extent]
+        self._await_readers(resident)
+        start, size = extent.start, extent.size
+        self._lane.do(f"move {resident.name}", lambda: slide(self._memory, start, to, size, self._scratch))
+        resident.written = self._lane.mark()
+
+
+def slide(memory: torch.Tensor, start: int, to: int, size: int, scratch: torch.Tensor) -> None:
+    """Move `size` bytes of `memory` from `start` down to `to`; the two places may overlap."""
+    apart = start - to
+    step = max(apart, len(scratch))
+    for done in range(0, size, step):
+        piece = min(step, size - done)
+        source, target = memory[start + done : start + done + piece], memory[to + done : to + done + piece]
+        if apart < piece:
+            source = scratch[:piece].copy_(source)
+        target.copy_(source)

@@ -1,0 +1,161 @@
+"""How a blob becomes weights that run: few large steps, from the blob's bytes to a fixed place of an executor.
+
+Everything is known from the header: a step copies, widens, narrows or dequantises many tensors that lie in a row at
+once, because each launch takes longer than what a small tensor would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from coe.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, padded
+from coe.errors import StoreError
+from coe.runtime.blob import DTYPES, Content, Spec, Structure, converts, shaped
+
+_APART = 256
+"""Bytes at which steps write: what the device's kernels like best."""
+_RUNS_IN: dict[Variant, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "q8": torch.float16,
+}
+
+
+def structure_on_gpu(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
+    """Return the structure that runs a variant on a GPU: `q8` in fp16, every other as it is stored."""
+    return Structure(_RUNS_IN[variant], folded)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`count` numbers of type `own`, from `source` bytes of the blob on, are written as `dtype` at `target` bytes.
+
+    With `scales`, bytes of the blob, each block of 128 is multiplied by the fp16 that is its own there.
+    """
+
+    source: int
+    own: torch.dtype
+    count: int
+    target: int
+    dtype: torch.dtype
+    scales: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies among the weights that run, in bytes."""
+
+    entry: TensorEntry
+    dtype: torch.dtype
+    start: int
+
+
+class Recipe:
+    """The steps for all blobs that are laid out alike, and where their tensors then lie; `bytes` in all."""
+
+    def __init__(self, content: Content, structure: Structure) -> None:
+        """Read a header; raises StoreError where a tensor lies where no processor takes it."""
+        self.structure = structure
+        self.places: dict[str, Place] = {}
+        self.steps: list[Step] = []
+        self._end = 0
+        if content.quantised is not None and content.quantised.blocks:
+            self._dequantise(content)
+        for row in _rows(content.entries):
+            self._row(row)
+        self.bytes = padded(self._end, _APART)
+
+    def __repr__(self) -> str:
+        return f"<Recipe to {self.structure.dtype}, {len(self.steps)} steps, {self.bytes:,} bytes>"
+
+    @property
+    def tensors(self) -> Spec:
+        """Shapes and types as they are stored; of what is quantised, fp32."""
+        return {
+            name: (place.entry.shape, torch.float32 if place.entry.dtype == "Q8" else DTYPES[place.entry.dtype])
+            for name, place in self.places.items()
+        }
+
+    def apply(self, blob: torch.Tensor, weights: torch.Tensor) -> None:
+        """Write the weights of a blob; both are bytes of one device, (n,) uint8, at pages."""
+        for step in self.steps:
+            into = _numbers(weights, step.target, step.dtype, step.count)
+            numbers = _numbers(blob, step.source, step.own, step.count)
+            if step.scales is None:
+                into.copy_(numbers)
+            else:
+                scales = _numbers(blob, step.scales, torch.float16, step.count // BLOCK)
+                torch.mul(numbers.view(-1, BLOCK), scales[:, None], out=into.view(-1, BLOCK))
+
+    def views(self, weights: torch.Tensor) -> Mapping[str, torch.Tensor]:
+        """Return the tensors that lie in `weights`, by name."""
+        return {
+            name: shaped(_numbers(weights, place.start, place.dtype, place.entry.elements), place.entry)
+            if place.entry.elements
+            else torch.empty(place.entry.shape, dtype=place.dtype, device=weights.device)
+            for name, place in self.places.items()
+        }
+
+    def _dequantise(self, content: Content) -> None:
+        parts, dtype = content.quantised, self.structure.dtype
+        assert parts is not None
+        target, count = self._claim(parts.blocks * BLOCK * dtype.itemsize), parts.blocks * BLOCK
+        self.steps.append(Step(parts.values, torch.int8, count, target, dtype, parts.scales))
+        for entry in content.entries:
+            if entry.dtype == "Q8":
+                start = target + (entry.offset - parts.values) * dtype.itemsize
+                self.places[entry.name] = Place(entry, dtype, start)
+
+    def _row(self, row: list[TensorEntry]) -> None:
+        own = DTYPES[row[0].dtype]
+        dtype = self.structure.dtype if converts(own, self.structure.dtype) else own
+        first = row[0].offset
+        count = (row[-1].offset + row[-1].bytes - first) // own.itemsize
+        target = self._claim(count * dtype.itemsize)
+        if count:
+            self.steps.append(Step(first, own, count, target, dtype))
+        for entry in row:
+            at = (entry.offset - first) // own.itemsize
+            self.places[entry.name] = Place(entry, dtype, target + at * dtype.itemsize)
+
+    def _claim(self, size: int) -> int:
+        start = padded(self._end, _APART)
+        self._end = start + size
+        return start
+
+
+def recipe_like(spec: Spec, structure: Structure) -> Recipe:
+    """Return a recipe for weights such as a skeleton expects, to measure where there is no blob that is sound."""
+    names = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
+    entries: list[TensorEntry] = []
+    for name, (shape, dtype) in spec.items():
+        offset = padded(entries[-1].offset + entries[-1].bytes, ALIGNMENT) if entries else 0
+        entries.append(
+            TensorEntry.model_validate({"name": name, "dtype": names[dtype], "shape": shape, "offset": offset})
+        )
+    return Recipe(Content(tuple(entries)), structure)
+
+
+def _rows(entries: tuple[TensorEntry, ...]) -> Iterator[list[TensorEntry]]:
+    """Yield tensors of one type that lie in a row."""
+    row: list[TensorEntry] = []
+    for entry in sorted((one for one in entries if one.dtype != "Q8"), key=lambda one: (one.offset, one.bytes)):
+        if entry.offset % DTYPES[entry.dtype].itemsize:
+            raise StoreError(
+                f"'{entry.name}' lies where no GPU can take it; prepare the expert (coe-experts prepare) and try again"
+            )
+        end = row[-1].offset + row[-1].bytes if row else 0
+        if row and (entry.dtype != row[0].dtype or entry.offset - end >= ALIGNMENT):
+            yield row
+            row = []
+        row.append(entry)
+    if row:
+        yield row
+
+
+def _numbers(memory: torch.Tensor, start: int, dtype: torch.dtype, count: int) -> torch.Tensor:
+    return memory[start : start + count * dtype.itemsize].view(dtype)
