@@ -113,9 +113,7 @@ def run(
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
     bench_out.check_json(json_to)
-    precisions = list(dict.fromkeys(name.strip() for name in precision.split(",")))
-    for one in precisions:
-        check_precision(one, label_floor)
+    precisions = _precisions(precision, label_floor)
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
     if rate is not None and not 0 < rate < float("inf"):
@@ -184,6 +182,13 @@ def run(
         trace_file.write(save_task, workload_of(done))
     for sentence in sentences:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def _precisions(text: str, floor: float) -> list[str]:
+    found = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in found:
+        check_precision(name, floor)
+    return found
 
 
 def _profile(at: Path | None) -> Profile:
