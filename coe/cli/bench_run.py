@@ -22,7 +22,7 @@ from coe.sim import trace_file
 from coe.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from coe.benchmark.engine import Measured
     from coe.benchmark.rows import Row
@@ -52,7 +52,12 @@ def run(
             "and coserve-casual, with the paper's casual configuration.",
         ),
     ] = "coserve",
-    precision: Annotated[str, typer.Option(help="fp32, half, or mixed. See docs/precision.md.")] = config.PRECISION,
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST", help="One or more of fp32, half, mixed (docs/precision.md); all are compared with fp32."
+        ),
+    ] = config.PRECISION,
     label_floor: Annotated[
         float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
     ] = config.LABEL_FLOOR,
@@ -108,7 +113,7 @@ def run(
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
     bench_out.check_json(json_to)
-    check_precision(precision, label_floor)
+    precisions = _precisions(precision, label_floor)
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
     if rate is not None and not 0 < rate < float("inf"):
@@ -118,19 +123,20 @@ def run(
         path, shelf, pictures = _given(board, images_at, store, requests)
         task, order = rules.load(path).board, "given"
     else:
-        path, shelf = _synthetic(work, kind, experts, input_size, seed, files, prepared=precision != FULL)
+        path, shelf = _synthetic(work, kind, experts, input_size, seed, files, prepared=set(precisions) != {FULL})
         pictures = synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     # Measured once for as many executors: strategies are compared on one cost table.
-    tables: dict[int, CostTable] = {}
+    tables: dict[tuple[str, int], CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
     rows: list[Row] = []
     sentences: list[str] = []
     with Progress(console=err, transient=True) as bar:
 
-        def measure(name: str, again: Measured | None = None) -> Measured:
-            shown = bar.add_task(f"{name} (prescheduled)" if again else name, total=len(pictures))
+        def measure(name: str, precision: str, again: Measured | None = None) -> Measured:
+            called = name if precision == FULL else f"{name} {precision}"
+            shown = bar.add_task(f"{called} (prescheduled)" if again else called, total=len(pictures))
             found = settled.get(name)
             strategy = config.STRATEGY if found else name
             busy = 1 if named_strategy(strategy).single else workers
@@ -147,34 +153,42 @@ def run(
                 order=order,
                 images_per_s=rate,
                 disk_bytes_per_s=speed,
-                costs=None if found else tables.get(busy),
+                costs=None if found else tables.get((precision, busy)),
                 again=again,
                 profile=found,
                 as_a_line=bool(settled),
                 tick=lambda: bar.advance(shown),
             )
             if not found:
-                tables[busy] = measured.costs
+                tables[precision, busy] = measured.costs
             # A configuration stands under its own name.
-            return replace(measured, row=replace(measured.row, strategy=name)) if found else measured
+            shown_as = measured.row.strategy.replace(strategy, name, 1)
+            return replace(measured, row=replace(measured.row, strategy=shown_as))
 
-        every = in_turn([partial(measure, name) for name in names], again=lambda rounds: rounds < repeat)
-        for name, runs in zip(names, every, strict=True):
-            done = max(runs, key=lambda one: one.row.images_per_s)
+        ways = [(name, one) for one in precisions for name in names]
+        every = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
+        best = {way: max(runs, key=lambda one: one.row.images_per_s) for way, runs in zip(ways, every, strict=True)}
+        for (name, used), done in best.items():
             rows.append(done.row)
             if with_prediction:
                 rows.append(predict(done))
             if prescheduled:
-                again = measure(name, done)
+                again = measure(name, used, done)
                 rows.append(again.row)
                 sentences.append(scheduling_cost(done, again))
-            if precision != FULL:
-                sentences.append(second_looks(done))
+    sentences += _said_of_precisions(best)
     bench_out.show(rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, workload_of(done))
     for sentence in sentences:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def _precisions(text: str, floor: float) -> list[str]:
+    found = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in found:
+        check_precision(name, floor)
+    return found
 
 
 def _profile(at: Path | None) -> Profile:
@@ -202,6 +216,18 @@ def _settled(
     budget = said or (entry.memory_bytes if entry else quarter_budget(path, store))
     choices = {CASUAL: casual(board, store, budget), **({PROFILED: entry.chosen} if entry else {})}
     return budget, {name: pinned(known, board, budget, one) for name, one in choices.items() if name in names}
+
+
+def _said_of_precisions(best: Mapping[tuple[str, str], Measured]) -> list[str]:
+    """Say of runs by strategy and precision what second looks cost, and whether the labels are those of fp32."""
+    from coe.benchmark.alike import alike
+
+    sentences = []
+    for (name, precision), done in best.items():
+        if precision != FULL:
+            sentences.append(second_looks(done))
+            sentences += [alike(best[name, FULL], done)] if (name, FULL) in best else []
+    return sentences
 
 
 def second_looks(one: Measured) -> str:

@@ -42,10 +42,11 @@ def test_strategies_are_measured_side_by_side(work, call):
 
 
 def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
-    mixed = ("--precision", "mixed", "--label-floor", "0.99", "--work", work)
-    status, out, _ = call("run", *SMALL, *mixed, "--memory", "200MB")
+    mixed = ("--precision", "fp32,mixed", "--label-floor", "0.99", "--work", work)
+    status, out, _ = call("run", *SMALL, *mixed, "--memory", "200MB", "--json", work / "mixed.json")
     assert status == 0
-    assert "coserve mixed" in out
+    assert [row["strategy"] for row in json.loads((work / "mixed.json").read_text())] == ["coserve", "coserve mixed"]
+    assert "coserve mixed: labels equal to those in fp32 on 24 of 24 images (100.00%)" in " ".join(out.split())
     assert re.search(r"coserve mixed: \d+ of 24 findings were run again in fp32, 0 changed", " ".join(out.split()))
     # A budget for little more than one expert does not hold one beside what q8 is converted into: others are chosen.
     assert call("run", *SMALL, *mixed).status == 0

@@ -1,0 +1,60 @@
+"""`coe-bench switch` as a user calls it, on a small network: what it measures, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SMALL = ("switch", "--kind", "resnet18", "--input", "32")
+VARIANTS = ["as trained", "fp32", "bf16", "q8"]
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """One folder of synthetic weights for all runs here."""
+    return tmp_path_factory.mktemp("bench")
+
+
+def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
+    said = call(*SMALL, "--repeats", "1", "--work", work, "--json", "-")
+    assert said.status == 0
+    rows = json.loads(said.out)
+    assert [(row["kind"], row["variant"]) for row in rows] == [("resnet18", variant) for variant in VARIANTS]
+    sizes = [row["bytes"] for row in rows]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[1] / sizes[2] == pytest.approx(2, rel=0.01)
+    assert sizes[1] / sizes[3] == pytest.approx(4 / (1 + 2 / 128), rel=0.01)
+    for row in rows:
+        assert row["fp32_bytes"] == sizes[0]
+        for time in ("read_warm_s", "load_warm_s", "ready_s", "copy_s", "usual_s"):
+            assert row[time] > 0
+        # Where the system does not forget a file on request, nothing is said of a cold one.
+        assert (row["read_cold_s"] is None) == (row["load_cold_s"] is None)
+    # The table goes where it does not get into the way of the JSON.
+    assert "usual way" in said.err
+
+
+def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
+    said = call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "3", "--work", work, "--json", "-")
+    assert said.status == 0
+    (row,) = json.loads(said.out)
+    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("resnet18", "q8", 8, 3)
+    assert row["descriptors_after"] == row["descriptors_before"] > 0
+    assert "rss_slope_bytes" in row
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--variant", "q9"), "--variant: there is no 'q9'; known: bf16, fp16, fp32, q8"),
+        (("--kind", "onnx"), "no skeleton"),
+        (("--kind", "resnet19"), "not a kind"),
+        (("--cycles", "2"), "--cycles"),
+        (("--json", "nowhere/rows.json"), "there is no folder nowhere"),
+    ],
+)
+def test_wrong_usage_is_said(work, call, arguments, sentence):
+    said = call("switch", "--work", work, *arguments)
+    assert said.status == 2
+    assert sentence in said.words
