@@ -24,6 +24,7 @@ from coe.events import (
     Finished,
     Loaded,
     LoadFailed,
+    Lost,
     Rejected,
     Reply,
     Run,
@@ -86,13 +87,12 @@ class Controller:
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
-        self._select: Select = policies.make("select", strategy.select)
         self._split: Split = policies.make("split", strategy.split)
-        self._prefetch: Prefetch = policies.make("prefetch", strategy.prefetch)
-        self._select.watch(self.world)
-        self._prefetch.watch(self.world)
+        self._look_around()
         self._cases = Cases(router)
         self._broken: dict[str, _Broken] = {}
+        self._gone: dict[str, Executor] = {}
+        self._lost: dict[str, str] = {}
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -116,12 +116,13 @@ class Controller:
             case RunFailed():
                 self._run_failed(event, now)
             case Loaded():
-                self.pools[event.pool].commit(event.expert)
-                self._broken.pop(event.expert, None)
+                self._loaded(event)
             case Evicted():
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
                 self._load_failed(event, now)
+            case Lost():
+                self._lose(event, now)
             case Stopped():
                 self._stop(now)
         if not self._stopped:
@@ -156,8 +157,8 @@ class Controller:
             self._commands.append(Reply(advance.result))
 
     def _queue(self, stage: Stage, now: float) -> None:
-        if self._stopped:
-            self._fail(stage, config.STOPPED, now)
+        if self._stopped or not self.executors:
+            self._fail(stage, config.STOPPED if self._stopped else next(reversed(self._lost.values())), now)
             return
         world, broken = self.world, self._broken.get(stage.expert)
         if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
@@ -176,7 +177,7 @@ class Controller:
         executor.backlog.add(stage, charge_s, join=join, now=now)
 
     def _finished(self, event: Finished, now: float) -> None:
-        executor = self.executors[event.executor]
+        executor = self._executor(event.executor)
         if executor.batch and len(event.findings) != len(executor.batch):
             said = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
             self._run_failed(RunFailed(event.executor, said), now)
@@ -190,17 +191,28 @@ class Controller:
 
     def _run_failed(self, event: RunFailed, now: float) -> None:
         """Run the stages of a failed batch one by one, so that the culprit fails alone."""
-        executor = self.executors[event.executor]
+        executor = self._executor(event.executor)
         batch = self._let_go(executor)
-        if len(batch) == 1 or self._stopped:
+        if executor.device in self._lost and not self._stopped:
+            for stage in batch.stages:
+                self._queue(stage, now)
+        elif len(batch) == 1 or self._stopped:
             for stage in batch.stages:
                 self._fail(stage, f"expert '{batch.expert}' failed: {event.reason}", now)
         else:
             cost = self._cost(executor.device, batch.expert)
             executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
 
+    def _loaded(self, event: Loaded) -> None:
+        self.pools[event.pool].commit(event.expert)
+        self._broken.pop(event.expert, None)
+        if self.pools[event.pool].device in self._lost:
+            self._residency.lose(event.pool)
+
     def _load_failed(self, event: LoadFailed, now: float) -> None:
         self._residency.failed(event.pool, event.expert)
+        if self.pools[event.pool].device in self._lost:
+            return
         known = self._broken.get(event.expert)
         attempts = known.attempts + 1 if known and known.attempts < config.LOAD_ATTEMPTS else 1
         reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
@@ -210,6 +222,32 @@ class Controller:
                 if executor.pool.state(event.expert) is not State.READY:
                     for stage in executor.backlog.drop(event.expert):
                         self._queue(stage, now)
+
+    def _lose(self, event: Lost, now: float) -> None:
+        """Go on without a device: what waits for its executors goes to others, or fails where there are none."""
+        if event.device in self._lost:
+            return
+        self._lost[event.device] = f"{event.device} was lost: {event.reason}"
+        for executor in [one for one in self.executors.values() if one.device == event.device]:
+            self._gone[executor.id] = self.executors.pop(executor.id)
+            self._residency.lose(executor.pool.id)
+        if self.executors:
+            self._look_around()
+        for executor in self._gone.values():
+            if not (self.strategy.shared and self.executors):
+                for expert in {group.expert: None for group in executor.backlog.groups()}:
+                    for stage in executor.backlog.drop(expert):
+                        self._queue(stage, now)
+
+    def _look_around(self) -> None:
+        """Let those who rank what runs and what is loaded get to know the executors that there are."""
+        self._select: Select = policies.make("select", self.strategy.select)
+        self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
+        self._select.watch(self.world)
+        self._prefetch.watch(self.world)
+
+    def _executor(self, id: str) -> Executor:
+        return self.executors.get(id) or self._gone[id]
 
     def _fail(self, stage: Stage, reason: str, now: float) -> None:
         self.demand.closed(stage.expert)
@@ -261,6 +299,8 @@ class Controller:
         assert batch is not None, f"{executor!r} has nothing to finish"
         executor.pool.unpin(batch.expert, executor.held_bytes)
         executor.batch, executor.held_bytes = None, 0
+        if executor.device in self._lost:
+            self._residency.lose(executor.pool.id)
         return batch
 
     def _prefetch_for(self, executor: Executor, now: float) -> None:

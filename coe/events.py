@@ -31,20 +31,30 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert into a pool from where its weights lie. Its bytes are reserved already."""
+    """Bring an expert into a pool from where its weights lie. Its bytes are reserved already.
+
+    With `keep` a copy stays in host memory, from which those of `drops` go first.
+    """
 
     pool: str
     expert: str
     why: Why
     source: Tier = Tier.DISK
+    keep: bool = False
+    drops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Drop an expert from a pool. Its bytes count until `Evicted`."""
+    """Drop an expert from a pool. Its bytes count until `Evicted`.
+
+    With `keep` it goes down into host memory, from which the copies of `drops` go first.
+    """
 
     pool: str
     expert: str
+    keep: bool = False
+    drops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +136,16 @@ class RunFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """A device does not answer any more. Loads and batches that were under way there fail one by one."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The user wants an end: batches that run are finished, everything else is answered with an error."""
 
 
-Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Stopped
+Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped

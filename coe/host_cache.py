@@ -1,20 +1,31 @@
-"""Copies of experts in host memory, between the disk and the devices, as a book of bytes: the last used stay.
+"""Copies of experts in host memory, between the disk and the devices, as a book of bytes.
 
-Samba-CoE uses the memory of the host so (paper section 5.1). What is read from disk passes through and stays until
-room is needed. The cache moves nothing and waits for nobody.
+Samba-CoE reads through it (paper section 5.1): what is read from disk stays until room is needed, the last read
+longest. A cache that demotes holds what the devices do not: who leaves a device goes down into it and stays longest,
+and the copy of who is on a device goes first. The book moves nothing and waits for nobody.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 
 from coe.config import format_bytes
 from coe.costs import Tier
 from coe.plan import CacheSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Where an expert is read from, whether a copy stays in host memory, and whose copies go for it."""
+
+    source: Tier
+    keep: bool = False
+    drops: tuple[str, ...] = ()
+
+
 class HostCache:
-    """A byte budget over copies, the least recently read leaving first."""
+    """A byte budget over copies; who is first in line leaves first."""
 
     def __init__(self, spec: CacheSpec) -> None:
         self.spec = spec
@@ -32,6 +43,10 @@ class HostCache:
     def __contains__(self, expert: object) -> bool:
         return expert in self._bytes
 
+    def serves(self, device: str) -> bool:
+        """Return whether a device lies behind this cache."""
+        return self.spec.devices is None or device in self.spec.devices
+
     def fill(self, expert: str, size: int) -> bool:
         """Keep a copy if there is room for it without another leaving; return whether there is."""
         if expert in self._bytes or self._used_bytes + size > self.spec.capacity_bytes:
@@ -40,15 +55,26 @@ class HostCache:
         self._used_bytes += size
         return True
 
-    def fetch(self, expert: str, size: int) -> Tier:
-        """Return where an expert is to be read from, and keep a copy of it, if need be in the place of others."""
+    def fetch(self, expert: str, size: int) -> Passage:
+        """Return how an expert comes up to a device."""
+        if expert in self._bytes:
+            # Once it is on a device, others need the room of a copy more.
+            self._bytes.move_to_end(expert, last=not self.spec.demotes)
+            return Passage(Tier.HOST)
+        if not self.spec.demotes:
+            return self._kept(Tier.DISK, expert, size)
+        if kept := self.fill(expert, size):
+            self._bytes.move_to_end(expert, last=False)
+        return Passage(Tier.DISK, kept)
+
+    def leave(self, expert: str, size: int) -> Passage:
+        """Return how an expert goes down from a device: if it is kept, from there into host memory."""
+        if not self.spec.demotes:
+            return Passage(Tier.DISK)
         if expert in self._bytes:
             self._bytes.move_to_end(expert)
-            return Tier.HOST
-        if size <= self.spec.capacity_bytes:
-            while not self.fill(expert, size):
-                self.forget(next(iter(self._bytes)))
-        return Tier.DISK
+            return Passage(Tier.HOST)
+        return self._kept(Tier.HOST, expert, size)
 
     def forget(self, expert: str) -> None:
         """Drop a copy, if there is one."""
@@ -57,3 +83,13 @@ class HostCache:
     def check(self) -> None:
         """Prove the books; raises AssertionError."""
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
+
+    def _kept(self, source: Tier, expert: str, size: int) -> Passage:
+        """Keep a copy, if need be in the place of others; what is larger than the cache passes by."""
+        if size > self.spec.capacity_bytes:
+            return Passage(source)
+        drops: list[str] = []
+        while not self.fill(expert, size):
+            drops.append(next(iter(self._bytes)))
+            self.forget(drops[-1])
+        return Passage(source, True, tuple(drops))

@@ -33,9 +33,14 @@ class ExecutorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """Host memory that keeps copies of what was read from disk for the devices behind it."""
+    """Host memory that keeps copies of experts for `devices` behind it (None: for all).
+
+    Either of what was read from disk, or, if it `demotes`, above all of what leaves the devices.
+    """
 
     capacity_bytes: int
+    devices: frozenset[str] | None = None
+    demotes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

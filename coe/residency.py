@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from coe import policies
 from coe.costs import Tier
 from coe.events import Command, Evict, Load, Why
-from coe.host_cache import HostCache
+from coe.host_cache import HostCache, Passage
 from coe.plan import Plan
 from coe.policies.base import Eviction, World
 from coe.pool import ModelPool
@@ -37,7 +37,7 @@ class Residency:
     def fill(self) -> None:
         """Plan experts in turn by falling usage probability until no pool has room (paper section 4.1).
 
-        The host cache takes the likeliest of those that no pool took.
+        A host cache that reads through takes the likeliest of those that no pool took.
         """
         turn = list(self.pools.values())
         for expert in self._world.graph.by_probability:
@@ -51,7 +51,7 @@ class Residency:
                     turn.append(pool)
                     break
             else:
-                if self.cache is not None:
+                if self.cache is not None and not self.cache.spec.demotes:
                     self.cache.fill(expert, self._size(turn[0], expert))
 
     def issue(self) -> None:
@@ -65,10 +65,10 @@ class Residency:
             if not pool.reserve(expert):
                 break
             why = pool.why(expert)
-            source = Tier.DISK
-            if self.cache is not None and why is not Why.INITIAL:
-                source = self.cache.fetch(expert, pool.size(expert))
-            self._emit(Load(pool.id, expert, why, source))
+            way = Passage(Tier.DISK)
+            if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+                way = cache.fetch(expert, pool.size(expert))
+            self._emit(Load(pool.id, expert, why, way.source, way.keep, way.drops))
 
     def failed(self, pool: str, expert: str) -> None:
         """Note that a load failed; whatever a cache holds of that expert is not trusted."""
@@ -106,11 +106,22 @@ class Residency:
         if missing > 0:
             return False
         for victim in victims:
+            cache = self._cache_of(pool)
+            way = cache.leave(victim, pool.size(victim)) if cache is not None else Passage(Tier.DISK)
             pool.leave(victim)
-            self._emit(Evict(pool.id, victim))
+            self._emit(Evict(pool.id, victim, way.keep, way.drops))
         pool.plan(expert, size, why)
         self.issue()
         return True
+
+    def lose(self, pool: str) -> None:
+        """Give up what is in a pool whose device is lost; what loads or runs there fails by itself."""
+        own = self.pools[pool]
+        for expert in own.planned():
+            own.cancel(expert)
+        for expert in [expert for expert in own.by_arrival() if own.evictable(expert)]:
+            own.leave(expert)
+            own.release(expert)
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books of all pools; raises AssertionError."""
@@ -118,6 +129,9 @@ class Residency:
             pool.check(idle=idle)
         if self.cache is not None:
             self.cache.check()
+
+    def _cache_of(self, pool: ModelPool) -> HostCache | None:
+        return self.cache if self.cache is not None and self.cache.serves(pool.device) else None
 
     def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
         return any(e.pool is pool and e.backlog.waiting(expert) for e in self._world.executors.values())

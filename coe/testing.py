@@ -8,7 +8,7 @@ assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from coe import config, rules
 from coe.controller import Controller
 from coe.core import Finding, Request, Result
 from coe.costs import Cost, CostTable
-from coe.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
+from coe.events import Arrived, Command, Event, Evict, Load, Lost, Rejected, Reply, Run, Stopped
 from coe.plan import ExecutorSpec, Plan, PoolSpec
 from coe.policies.strategies import strategy as named_strategy
 from coe.sim.simulator import Faults, Simulator
@@ -62,6 +62,7 @@ class VirtualLine:
         max_wait_s: float = config.MAX_WAIT_S,
     ) -> None:
         self.board = board
+        self._plan = plan
         self.costs = CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
         self.controller = Controller(
             router=board.router,
@@ -77,12 +78,13 @@ class VirtualLine:
         self.history: list[tuple[float, Event, list[Command]]] = []
         self.bad_loads = dict(bad_loads or {})
         self._ids = count()
+        self._faults = _Bad(self.bad_loads, bad_stages)
         self._simulator = Simulator(
             self.controller,
             _Sayings(board, findings or {}),
             watchers=[self],
             span=lambda resource, what, begin_s, end_s: self._note(begin_s, what),
-            faults=_Bad(self.bad_loads, bad_stages),
+            faults=self._faults,
             evict_s=evict_s,
         )
 
@@ -102,6 +104,13 @@ class VirtualLine:
         request = Request(next(self._ids), component)
         self._simulator.at(at_s, Rejected(request, reason))
         return request.id
+
+    def lose(self, at_s: float, device: str) -> None:
+        """Let a device be lost; what is under way on it fails when it would have ended."""
+        self._simulator.at(at_s, Lost(device, "it fell off the bus"))
+        gone = {spec.id for spec in self._plan.executors if spec.device == device}
+        gone |= {pool.id for pool in self._plan.pools if pool.device == device}
+        self._faults.lost.append((lambda: self.now >= at_s, gone))
 
     def stop(self, at_s: float) -> None:
         """Let the user ask for an end."""
@@ -154,13 +163,21 @@ class _Bad(Faults):
 
     def __init__(self, loads: dict[str, int], stages: frozenset[tuple[int, str]]) -> None:
         self._loads, self._stages = loads, stages
+        self.lost: list[tuple[Callable[[], bool], set[str]]] = []
 
     def of_load(self, load: Load) -> str | None:
+        if self._is_lost(load.pool):
+            return "it fell off the bus"
         if self._loads.get(load.expert, 0) < 1:
             return None
         self._loads[load.expert] -= 1
         return "the disk said no"
 
     def of_run(self, run: Run) -> str | None:
+        if self._is_lost(run.executor):
+            return "it fell off the bus"
         bad = any((stage.request_id, stage.expert) in self._stages for stage in run.batch.stages)
         return "the model said no" if bad else None
+
+    def _is_lost(self, id: str) -> bool:
+        return any(happened() and id in gone for happened, gone in self.lost)

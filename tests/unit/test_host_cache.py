@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from coe.costs import Tier
-from coe.host_cache import HostCache
+from coe.host_cache import HostCache, Passage
 from coe.plan import CacheSpec
 
 
 def test_a_copy_stays_until_room_is_needed() -> None:
     cache = HostCache(CacheSpec(capacity_bytes=10))
-    assert [cache.fetch(expert, 4) for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
-    assert cache.fetch("a", 4) is Tier.HOST
+    assert [cache.fetch(expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
+    assert cache.fetch("a", 4) == Passage(Tier.HOST)
     # b was read longer ago than a.
-    assert cache.fetch("c", 4) is Tier.DISK
+    assert cache.fetch("c", 4) == Passage(Tier.DISK, keep=True, drops=("b",))
     assert [expert in cache for expert in "abc"] == [True, False, True]
     assert repr(cache) == "<HostCache 2 copies, 8 B of 10 B>"
     cache.check()
@@ -21,8 +21,8 @@ def test_a_copy_stays_until_room_is_needed() -> None:
 def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
     cache.fetch("a", 10)
-    assert [cache.fetch("huge", 11), cache.fetch("huge", 11)] == [Tier.DISK, Tier.DISK]
-    assert cache.fetch("a", 10) is Tier.HOST
+    assert [cache.fetch("huge", 11), cache.fetch("huge", 11)] == [Passage(Tier.DISK)] * 2
+    assert cache.fetch("a", 10).source is Tier.HOST
     cache.check()
 
 
@@ -38,3 +38,26 @@ def test_filling_drives_nothing_out() -> None:
     cache.forget("a")
     assert len(cache) == 1
     cache.check()
+
+
+def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
+    cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
+    assert [cache.serves(device) for device in ("cuda", "cpu")] == [True, False]
+    # On its way up a copy stays as long as nobody needs the room.
+    assert cache.fetch("a", 4) == Passage(Tier.DISK, keep=True)
+    assert cache.fetch("b", 4) == Passage(Tier.DISK, keep=True)
+    assert cache.fetch("c", 4) == Passage(Tier.DISK)
+    # Who leaves is kept; a copy of who is still up goes for it, and one that is there is not made again.
+    assert cache.leave("a", 4) == Passage(Tier.HOST)
+    assert cache.leave("c", 4) == Passage(Tier.HOST, keep=True, drops=("b",))
+    assert cache.fetch("c", 4) == Passage(Tier.HOST)
+    assert cache.leave("d", 4) == Passage(Tier.HOST, keep=True, drops=("c",))
+    assert [expert in cache for expert in "abcd"] == [True, False, False, True]
+    cache.check()
+
+
+def test_nothing_goes_down_into_a_cache_that_reads_through() -> None:
+    cache = HostCache(CacheSpec(10))
+    cache.fetch("a", 4)
+    assert [cache.leave("a", 4), cache.leave("b", 4)] == [Passage(Tier.DISK)] * 2
+    assert len(cache) == 1
