@@ -6,16 +6,21 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+import psutil
+
 from coe import config, precision
+from coe.config import format_bytes
 from coe.core import FULL, Expert, asked_id
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
-from coe.plan import inbox_bytes
+from coe.plan import CacheSpec, Plan, inbox_bytes, plan
 from coe.precision import Choice
 from coe.profile import KindProfile, Profile
 from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.settings import Settings
@@ -62,16 +67,56 @@ def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
 
 
 def devices(
-    numbers: Mapping[str, int], store: Store, known: Mapping[str, Kind], threads: Mapping[str, int]
+    numbers: Mapping[str, int],
+    store: Store,
+    known: Mapping[str, Kind],
+    threads: Mapping[str, int],
+    *,
+    device_bytes: int | None = None,
+    host_bytes: int | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Device]:
     """Make the devices that `numbers` names, with `threads` for each executor, else with the cores divided among all.
 
+    A GPU gets `device_bytes` of its memory and `host_bytes` of the host's for copies; None is a part of what is free.
     Raises ConfigError for a device that there is not.
     """
-    if unknown := [device for device in numbers if device != "cpu"]:
-        raise ConfigError(f"there is no device '{unknown[0]}'; known: cpu")
-    each = threads.get("cpu") or max(1, (os.cpu_count() or 1) // sum(numbers.values()))
-    return {"cpu": CpuDevice(store, known, each)}
+    if unknown := [device for device in numbers if device not in ("cpu", "cuda")]:
+        raise ConfigError(f"there is no device '{unknown[0]}'; known: cpu, cuda")
+    found: dict[str, Device] = {}
+    for device in numbers:
+        if device == "cuda":
+            found[device] = _gpu(numbers[device], store, known, device_bytes, host_bytes, say)
+        else:
+            # Each executor of a GPU keeps a core busy too, with what comes before and after its batches.
+            cores = max(1, (os.cpu_count() or 1) - numbers.get("cuda", 0))
+            found[device] = CpuDevice(store, known, threads.get(device) or max(1, cores // numbers[device]))
+    return found
+
+
+def _gpu(
+    executors: int,
+    store: Store,
+    known: Mapping[str, Kind],
+    device_bytes: int | None,
+    host_bytes: int | None,
+    say: Callable[[str], None],
+) -> CudaDevice:
+    driver = torch_driver.driver()
+    usage = driver.usage()
+    memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
+    if memory_bytes > usage.free:
+        raise ConfigError(
+            f"a device memory of {format_bytes(memory_bytes)} is more than is free ({format_bytes(usage.free)} of "
+            f"{format_bytes(usage.total)}); give less --device-memory"
+        )
+    if host_bytes is None:
+        host_bytes = min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2)
+    say(
+        f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and others "
+        f"hold {format_bytes(usage.elsewhere)} beside), {format_bytes(host_bytes)} of host memory for copies"
+    )
+    return CudaDevice(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +175,7 @@ def line_up(
         offers,
         board.graph,
         by_variant,
-        _experts_bytes(settings),
+        _experts_bytes(settings, devices),
         floor,
         pools=sum(settings.executors.values()),
         fixed_bytes=lambda pairs: fixed_bytes(devices, [by_pair[pair] for pair in pairs], settings.executors),
@@ -148,13 +193,54 @@ def fixed_bytes(devices: Mapping[str, Device], experts: Collection[Expert], exec
     return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
 
 
-def _experts_bytes(settings: Settings) -> int:
+def _experts_bytes(settings: Settings, devices: Mapping[str, Device]) -> int:
     """Return how much of the memory holds experts, all pools together: what is not set aside for activations."""
-    number = sum(settings.executors.values())
+    own_bytes = sum(device.memory_bytes or 0 for device in devices.values())
+    sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
+    if not sharers:
+        return own_bytes
     pools_bytes = settings.memory_bytes - inbox_bytes(settings.memory_bytes)
-    usual = int(pools_bytes // number * config.WORKSPACE_SHARE)
-    return pools_bytes - sum(
-        count * settings.workspace_bytes.get(device, usual) for device, count in settings.executors.items()
+    usual = int(pools_bytes // sum(sharers.values()) * config.WORKSPACE_SHARE)
+    set_aside = sum(count * settings.workspace_bytes.get(device, usual) for device, count in sharers.items())
+    return own_bytes + pools_bytes - set_aside
+
+
+def planned(
+    settings: Settings,
+    devices: Mapping[str, Device],
+    experts: Mapping[str, Expert],
+    costs: CostTable,
+    *,
+    with_images: bool,
+    demotes: bool,
+) -> Plan:
+    """Split the memories over executors: each device's own, and the host's over those that share it.
+
+    Copies for the former are kept in host memory; with `demotes`, above all of what leaves them. Raises ConfigError,
+    naming the least budget, if an expert with one image does not fit.
+    """
+    own = {id: device.memory_bytes for id, device in devices.items() if device.memory_bytes is not None}
+    groups = [({id: settings.executors[id]}, memory, False) for id, memory in own.items()]
+    if sharers := {id: count for id, count in settings.executors.items() if id not in own}:
+        groups.append((sharers, settings.memory_bytes, with_images))
+    parts = [
+        plan(
+            executors,
+            memory,
+            experts,
+            costs,
+            settings.workspace_bytes,
+            with_images=images,
+            fixed_bytes=fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors),
+            loaded=settings.loaded,
+        )
+        for executors, memory, images in groups
+    ]
+    copies = sum(devices[id].host_bytes for id in own)
+    return Plan(
+        tuple(pool for part in parts for pool in part.pools),
+        tuple(executor for part in parts for executor in part.executors),
+        CacheSpec(copies, frozenset(own), demotes) if copies else None,
     )
 
 

@@ -43,6 +43,10 @@ ESCALATED_SHARE = 0.02
 STRATEGY = "coserve"
 EXECUTORS = "cpu=1"
 MEMORY = "2GiB"
+DEVICE_SHARE = 0.8
+"""The part of a GPU's free memory that is used unless somebody says how much."""
+HOST_MEMORY = "4GiB"
+"""Host memory that keeps copies of experts for a GPU; never more than half of what is free."""
 INBOX_IMAGES = 256
 """How many images may be under way before `submit` blocks or raises."""
 INBOX_BYTES = 512 << 20

@@ -31,7 +31,7 @@ from coe.decoding import decode
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
 from coe.plan import inbox_bytes as share_of_images
-from coe.plan import joined, plan
+from coe.plan import joined
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.prescheduled import Prescheduled
@@ -64,7 +64,8 @@ class Inspector:
 
     `board` is a name or the path of a board file, `memory` the budget for experts, activations and images under way in
     bytes or as "1.5GiB", `executors` such as "cpu=2", `threads` those of each, `loaded` how many experts of mean size
-    the memory is to hold (a memory score; batches have the rest). What is not given comes from this machine's `profile`
+    the memory is to hold (a memory score; batches have the rest). With executors such as "cuda=2,cpu=1" a GPU takes
+    part: `device_memory` is its budget, `host_memory` what keeps copies of experts for it (docs/gpu.md). What is not given comes from this machine's `profile`
     (see `coe.settings`), or is a default. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises
     LineFull with `on_full="raise"`; `inbox_bytes` are a part of the memory, or beside it if given. `say` is called with
     a sentence when something takes a moment. With `keep_trace`, `trace` holds every event and its commands; `watchers`
@@ -91,6 +92,8 @@ class Inspector:
         executors: str | None = None,
         threads: int | None = None,
         loaded: float | None = None,
+        device_memory: int | str | None = None,
+        host_memory: int | str | None = None,
         strategy: str = config.STRATEGY,
         precision: str = config.PRECISION,
         label_floor: float = config.LABEL_FLOOR,
@@ -124,12 +127,22 @@ class Inspector:
             executors=executors,
             threads=threads,
             loaded=loaded,
+            device_memory=device_memory,
+            host_memory=host_memory,
             single=chosen.single,
             source=profile,
             say=say,
         )
         self.memory_bytes = settings.memory_bytes
-        devices = assembly.devices(settings.executors, self.store, self.kinds, settings.threads)
+        devices = assembly.devices(
+            settings.executors,
+            self.store,
+            self.kinds,
+            settings.threads,
+            device_bytes=settings.device_bytes,
+            host_bytes=settings.host_bytes,
+            say=say,
+        )
         lineup = assembly.line_up(
             named,
             manifests,
@@ -143,17 +156,15 @@ class Inspector:
             costs=costs,
         )
         self.rules, self.costs = lineup.board, lineup.costs
-        for device in devices.values():
-            device.prepare(self.rules.experts.values())
-        made = plan(
-            settings.executors,
-            self.memory_bytes,
+        for id, device in devices.items():
+            device.prepare(self.rules.experts.values(), settings.executors[id])
+        made = assembly.planned(
+            settings,
+            devices,
             self.rules.experts,
             self.costs,
-            settings.workspace_bytes,
             with_images=inbox_bytes is None,
-            fixed_bytes=assembly.fixed_bytes(devices, self.rules.experts.values(), settings.executors),
-            loaded=settings.loaded,
+            demotes=not chosen.cached,
         )
         self.plan = joined(made) if chosen.shared else made
         controller: Decider

@@ -18,10 +18,11 @@ AUTO = "auto"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Executors, their threads and the workspace of their pools by device, and the memory of all.
+    """Executors, their threads and the workspace of their pools by device, and the memory of all that share the host's.
 
     A device without threads gets an equal part of the cores, one without a workspace what `coe.plan` reserves or
-    what the memory score `loaded` leaves.
+    what the memory score `loaded` leaves. A GPU has `device_bytes` of its own, and `host_bytes` of the host's keep copies
+    for it; None is a default that depends on what is free.
     """
 
     memory_bytes: int
@@ -30,6 +31,8 @@ class Settings:
     workspace_bytes: Mapping[str, int] = field(default_factory=dict)
     profile: Profile | None = None
     loaded: float | None = None
+    device_bytes: int | None = None
+    host_bytes: int | None = None
 
 
 def settle(
@@ -39,6 +42,8 @@ def settle(
     executors: str | None,
     threads: int | None = None,
     loaded: float | None = None,
+    device_memory: int | str | None = None,
+    host_memory: int | str | None = None,
     single: bool,
     source: Profile | Path | str | None,
     say: Callable[[str], None],
@@ -52,7 +57,7 @@ def settle(
     """
     if threads is not None and threads < 1:
         raise ConfigError(f"threads={threads} leaves an executor none; give at least 1")
-    said_bytes = config.parse_bytes(memory) if isinstance(memory, str) else memory
+    said_bytes, device_bytes, host_bytes = _bytes(memory), _bytes(device_memory), _bytes(host_memory)
     said = config.parse_executors(executors) if executors is not None else None
     found = _find(source, say)
     known = found.boards.get(board.board) if found else None
@@ -63,7 +68,9 @@ def settle(
         numbers = said or config.parse_executors(config.EXECUTORS)
         numbers = {next(iter(numbers)): 1} if single else numbers
         default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
-        return Settings(said_bytes or default, numbers, _each(numbers, threads), {}, found, loaded)
+        return Settings(
+            said_bytes or default, numbers, _each(numbers, threads), {}, found, loaded, device_bytes, host_bytes
+        )
     chosen = known.chosen
     numbers = said or chosen.executors
     same = dict(numbers) == dict(chosen.executors) and threads is None
@@ -75,11 +82,17 @@ def settle(
         chosen.workspace_bytes if fits else {},
         found,
         loaded,
+        device_bytes,
+        host_bytes,
     )
     numbers_text = ",".join(f"{device}={number}" for device, number in settings.executors.items())
     made = found.made[:10] if found else ""
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
     return settings
+
+
+def _bytes(said: int | str | None) -> int | None:
+    return config.parse_bytes(said) if isinstance(said, str) else said
 
 
 def _each(numbers: Mapping[str, int], threads: int | None) -> dict[str, int]:

@@ -82,6 +82,14 @@ class Content:
     quantised: Quantised | None = None
     start: int = 0
 
+    @property
+    def data_bytes(self) -> int:
+        """Where the last of the data ends, in bytes from their start."""
+        ends = [entry.offset + entry.bytes for entry in self.entries]
+        if self.quantised is not None:
+            ends.append(self.quantised.scales + 2 * self.quantised.blocks)
+        return max(ends, default=0)
+
 
 class Blob:
     """Weights in memory: `tensors` by name, views of the buffer, and beside them `values` of a quantised blob."""

@@ -35,6 +35,9 @@ class CpuDevice:
     when it is first opened and again whenever it has changed.
     """
 
+    memory_bytes: int | None = None
+    host_bytes = 0
+
     def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._resident: dict[tuple[str, str], Blob | Session] = {}
@@ -49,7 +52,7 @@ class CpuDevice:
         """Bound the threads of the calling thread's operators."""
         torch.set_num_threads(self.threads)
 
-    def prepare(self, experts: Iterable[Expert]) -> None:
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
         found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
         aside(lambda: [self._slots.spare(expert, needs.structure) for expert, needs in found])
@@ -62,8 +65,8 @@ class CpuDevice:
         found = (self._needs(expert) for expert in experts)
         return executors * max((needs.converted_bytes for needs in found if needs), default=0)
 
-    def load(self, pool: str, expert: Expert) -> None:
-        """Read an expert's weights, or open its session; raises StoreError."""
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Read an expert's weights, or open its session; raises StoreError. There are no copies to keep."""
         kind = self.kinds[expert.kind]
         if isinstance(kind, FileKind):
             path = self.store.path(expert.weights)
@@ -79,12 +82,15 @@ class CpuDevice:
             raise
         self._resident[pool, expert.id] = blob
 
-    def evict(self, pool: str, expert: Expert) -> None:
-        """Drop the blob; a slot that still looks at it is pointed elsewhere first."""
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Drop the blob; a slot that still looks at it is pointed elsewhere first. There is nowhere to keep it."""
         resident = self._resident.pop((pool, expert.id))
         if isinstance(resident, Blob):
             self._slots.unbind(resident)
             resident.release()
+
+    def forget(self, expert: str) -> None:
+        """Do nothing: there are no copies."""
 
     def trim(self) -> None:
         """Give back the buffers that wait for the next load."""

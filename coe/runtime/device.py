@@ -17,6 +17,10 @@ class Device(Protocol):
 
     threads: int
     """How many threads each executor has."""
+    memory_bytes: int | None
+    """The budget of a device with memory of its own; None where it is the host's."""
+    host_bytes: int
+    """What such a device keeps copies of experts in, in host memory."""
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs here; called before anything runs."""
@@ -26,7 +30,7 @@ class Device(Protocol):
         """Give an expert to measure at length, on the calling thread, beside nothing else; raises StoreError."""
         ...
 
-    def prepare(self, experts: Iterable[Expert]) -> None:
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Do all that can be done before the pools fill; called once, after everything was measured."""
         ...
 
@@ -38,12 +42,22 @@ class Device(Protocol):
         """Set up the calling thread as an executor, before its first batch."""
         ...
 
-    def load(self, pool: str, expert: Expert) -> None:
-        """Bring an expert into a pool; raises StoreError. Called by the copy lane alone."""
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Bring an expert into a pool, and with `keep` let a copy stay in host memory, if that is another.
+
+        Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone.
+        """
         ...
 
-    def evict(self, pool: str, expert: Expert) -> None:
-        """Drop an expert and give its memory back. Called by the copy lane alone, never while a batch runs on it."""
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Drop an expert and give its memory back; with `keep` it goes down into host memory, if that is another.
+
+        Called by the copy lane alone, never while a batch runs on it.
+        """
+        ...
+
+    def forget(self, expert: str) -> None:
+        """Drop the copy of an expert in host memory, if there is one. Called by the copy lane alone."""
         ...
 
     def trim(self) -> None:
@@ -51,5 +65,8 @@ class Device(Protocol):
         ...
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch on a loaded expert and return one finding an image. Called by the executor's thread."""
+        """Run a batch on a loaded expert and return one finding an image; raises CoeError, DeviceLost.
+
+        Called by the executor's thread.
+        """
         ...

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coe.core import Expert, Request, Result
-from coe.errors import CoeError
+from coe.errors import CoeError, DeviceLost
 from coe.events import (
     Arrived,
     Command,
@@ -24,6 +24,7 @@ from coe.events import (
     Evict,
     Finished,
     Load,
+    Lost,
     Rejected,
     Reply,
     Run,
@@ -93,7 +94,9 @@ class Engine:
         # Of the inbox alone, not of this engine: no cycle keeps weights mapped until garbage is collected.
         tell, crash = self._inbox.put, _crashing(self._inbox)
         disk = disk or Disk({}, None)
-        self._lanes = {name: Lane(device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()}
+        self._lanes = {
+            name: Lane(name, device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()
+        }
         self._workers = ThreadPoolExecutor(workers, thread_name_prefix="coe-decode")
         self._failure: str | None = None
         self._filled = False
@@ -232,6 +235,8 @@ class Engine:
                 images = self._prepared(jobs, expert.id)
                 findings = device.run(name, executor.pool.id, expert, images)
             except Exception as error:
+                if isinstance(error, DeviceLost):
+                    self._inbox.put(Lost(executor.device, str(error)))
                 self._inbox.put(RunFailed(name, reason_of(error)))
             else:
                 self._inbox.put(Finished(name, tuple(findings), time.perf_counter() - began))

@@ -6,12 +6,12 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from coe.core import Expert
 from coe.costs import Tier
-from coe.errors import CoeError
-from coe.events import Event, Evict, Evicted, Load, Loaded, LoadFailed
+from coe.errors import CoeError, DeviceLost
+from coe.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
 
@@ -40,7 +40,7 @@ class Disk:
 
 
 class Lane:
-    """Carries out loads and evictions on a device and tells what became of them.
+    """Carries out loads and evictions on the device of that name and tells what became of them.
 
     `tell` gets the events; `crash` gets what must not happen. Both are called on the lane's thread, which is that of
     `work`.
@@ -48,6 +48,7 @@ class Lane:
 
     def __init__(
         self,
+        name: str,
         device: Device,
         experts: Mapping[str, Expert],
         disk: Disk,
@@ -55,7 +56,7 @@ class Lane:
         tell: Callable[[Event], None],
         crash: Callable[[Exception], None],
     ) -> None:
-        self._device, self._experts, self._disk = device, experts, disk
+        self._name, self._device, self._experts, self._disk = name, device, experts, disk
         self._tell, self._crash = tell, crash
         self._queue: queue.PriorityQueue[tuple[int, int, Load | Evict | None]] = queue.PriorityQueue()
         self._turn = itertools.count()
@@ -81,7 +82,8 @@ class Lane:
 
     def _evict(self, command: Evict) -> None:
         try:
-            self._device.evict(command.pool, self._experts[command.expert])
+            self._forget(command.drops)
+            self._device.evict(command.pool, self._experts[command.expert], keep=command.keep)
         except Exception as error:
             self._crash(error)
         else:
@@ -91,8 +93,11 @@ class Lane:
         began = time.perf_counter()
         least_s = self._disk.least_s(command.expert, began) if command.source is Tier.DISK else 0.0
         try:
-            self._device.load(command.pool, self._experts[command.expert])
+            self._forget(command.drops)
+            self._device.load(command.pool, self._experts[command.expert], keep=command.keep)
         except Exception as error:
+            if isinstance(error, DeviceLost):
+                self._tell(Lost(self._name, str(error)))
             self._tell(LoadFailed(command.pool, command.expert, reason_of(error)))
             return
         if self._queue.empty():
@@ -101,3 +106,7 @@ class Lane:
         # `close` comes when every reply is in: then nobody waits for this expert any more.
         self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
+
+    def _forget(self, experts: Iterable[str]) -> None:
+        for expert in experts:
+            self._device.forget(expert)

@@ -17,9 +17,10 @@ from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError, ConfigError, DeviceLost, StoreError
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.kinds import Kind, Prepared
 from coe.runtime.aside import aside
+from coe.runtime.blob import Content
 from coe.runtime.cpu import sane
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
@@ -40,6 +41,7 @@ class _Loaded:
     """An expert on the device, with all that a batch on it needs."""
 
     resident: Resident
+    content: Content
     template: Template
     most: int
 
@@ -79,7 +81,8 @@ class CudaDevice:
         host_bytes: int = 0,
     ) -> None:
         self.store, self.driver = store, driver
-        self.memory_bytes, self.host_bytes = memory_bytes, host_bytes
+        self.memory_bytes: int | None = memory_bytes
+        self.host_bytes, self._budget_bytes = host_bytes, memory_bytes
         self._networks = Networks(store, kinds, driver.device)
         # Of the largest batch's graphs; all kinds of all executors together have what a pool leaves to activations.
         self._graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // (executors * max(1, len(kinds)))
@@ -125,10 +128,10 @@ class CudaDevice:
         """Take the arena and the pinned memory, build networks; raises ConfigError where nothing is left."""
         experts = list(experts)
         self._sizes = self._sizes_of(experts)
-        left = self.memory_bytes - executors * self._sizes.worker - SCRATCH_BYTES
+        left = self._budget_bytes - executors * self._sizes.worker - SCRATCH_BYTES
         if left < self._sizes.file:
             raise ConfigError(
-                f"a device memory of {format_bytes(self.memory_bytes)} leaves {format_bytes(max(0, left))} for "
+                f"a device memory of {format_bytes(self._budget_bytes)} leaves {format_bytes(max(0, left))} for "
                 f"experts, of which the largest has {format_bytes(self._sizes.file)}; "
                 "give more --device-memory, or fewer executors"
             )
@@ -158,7 +161,7 @@ class CudaDevice:
             try:
                 recipe = self._networks.recipe(copy.content, expert)
                 resident = self._ground.put(expert.id, copy.data(), recipe)
-                copy.buffer.going_up = resident.written
+                copy.buffer.busy = resident.written
             except BaseException:
                 keep = False
                 raise
@@ -168,19 +171,26 @@ class CudaDevice:
                 elif known is None:
                     self._host.give(copy.buffer)
             template, most = self._networks.template(expert), self._most(expert).most
-            self._loaded[pool, expert.id] = _Loaded(resident, template, most)
+            self._loaded[pool, expert.id] = _Loaded(resident, replace(copy.content, start=0), template, most)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
         if self._host is not None:
             self._host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Give an expert's place away. Nobody waits: what comes there does, on the device, until it was read."""
         found = self._loaded.pop((pool, expert.id))
-        if self._ground is not None and self._lost is None:
-            with contextlib.suppress(DeviceLost), self._watched():
-                self._ground.drop(found.resident)
+        assert self._host is not None, "evict before prepare"
+        assert self._ground is not None, "evict before prepare"
+        if self._lost is not None:
+            return
+        with contextlib.suppress(DeviceLost), self._watched():
+            if keep and self._host.copy_of(expert.id) is None:
+                # It is only a copy: where there is no room, the next load reads the disk.
+                with contextlib.suppress(DeviceFull):
+                    self._bring_down(expert.id, found, self._host, self._ground)
+            self._ground.drop(found.resident)
 
     def trim(self) -> None:
         """Keep everything: the arena has its size for good."""
@@ -208,6 +218,15 @@ class CudaDevice:
         for finding in findings:
             sane(finding, expert)
         return findings
+
+    def _bring_down(self, expert: str, found: _Loaded, host: HostMemory, ground: Ground) -> None:
+        buffer = host.take(found.resident.size)
+        try:
+            buffer.busy = ground.bring_down(found.resident, buffer.tensor()[: found.resident.size])
+        except BaseException:
+            host.give(buffer)
+            raise
+        host.keep(expert, Copy(buffer, found.content))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

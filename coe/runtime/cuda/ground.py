@@ -28,6 +28,7 @@ class Resident:
 
     name: str
     extent: Extent
+    size: int
     recipe: Recipe
     written: Mark | None = None
     read: dict[str, Mark] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Ground:
             extent = self._extents.take(len(blob))
             if extent is None:
                 raise DeviceFull(f"{format_bytes(len(blob))} are more than is free of {self!r}")
-            resident = self._residents[extent] = Resident(name, extent, recipe)
+            resident = self._residents[extent] = Resident(name, extent, len(blob), recipe)
             target = self._memory[extent.start : extent.start + len(blob)]
             try:
                 self._lane.do(f"copy {name}", lambda: target.copy_(blob, non_blocking=True))
@@ -64,24 +65,26 @@ class Ground:
                 raise
             return resident
 
+    def bring_down(self, resident: Resident, into: torch.Tensor) -> Mark:
+        """Let the lane copy a blob into memory of the host, (n,) uint8; return from when on it is there."""
+        with self._lock:
+            start = resident.extent.start
+            blob = self._memory[start : start + resident.size]
+            self._lane.do(f"copy {resident.name} down", lambda: into.copy_(blob, non_blocking=True))
+            return self._lane.mark()
+
     def drop(self, resident: Resident) -> None:
         """Give a blob's place away; what comes there waits until it has been read for the last time."""
         with self._lock:
             self._await_readers(resident)
             self._forget(resident)
 
-    def clear(self) -> None:
-        """Forget all blobs of a device that is lost."""
-        with self._lock:
-            for resident in list(self._residents.values()):
-                self._forget(resident)
-
     def read(self, resident: Resident, reader: str, stream: Stream, work: Callable[[torch.Tensor], object]) -> None:
         """Put work on a stream that reads a blob's bytes, (n,) uint8, once they are there."""
         with self._lock:
             assert resident.written is not None, f"{resident.name} was never written"
-            extent = resident.extent
-            blob = self._memory[extent.start : extent.start + extent.size]
+            start = resident.extent.start
+            blob = self._memory[start : start + resident.size]
             stream.wait(resident.written)
             stream.do(f"activate {resident.name}", lambda: work(blob))
             resident.read[reader] = stream.mark()

@@ -22,8 +22,8 @@ class Pinned:
 
     def __init__(self, memory: torch.Tensor, extent: Extent) -> None:
         self._memory, self.extent = memory, extent
-        self.going_up: Mark | None = None
-        """Set while the device may still read it."""
+        self.busy: Mark | None = None
+        """Set while the device may still read or write it."""
 
     def __len__(self) -> int:
         return self.extent.size
@@ -37,10 +37,10 @@ class Pinned:
         return self.tensor().numpy().data
 
     def wait(self) -> None:
-        """Wait until the device has read it."""
-        if self.going_up is not None:
-            self.going_up.wait()
-            self.going_up = None
+        """Wait until the device has done with it."""
+        if self.busy is not None:
+            self.busy.wait()
+            self.busy = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Copy:
 
     def data(self) -> torch.Tensor:
         """Return the data alone, (n,) uint8."""
-        return self.buffer.tensor(self.content.start)
+        return self.buffer.tensor(self.content.start)[: self.content.data_bytes]
 
 
 class HostMemory:
@@ -88,7 +88,7 @@ class HostMemory:
         return self._lent[-1]
 
     def give(self, buffer: Pinned) -> None:
-        """Take a run back; it is lent again once the device has read it."""
+        """Take a run back; it is lent again once the device has done with it."""
         self._leaving.append(buffer)
 
     def copy_of(self, expert: str) -> Copy | None:
@@ -106,7 +106,7 @@ class HostMemory:
             self.give(copy.buffer)
 
     def _gone(self, buffer: Pinned) -> bool:
-        if buffer.going_up is not None and not buffer.going_up.is_past():
+        if buffer.busy is not None and not buffer.busy.is_past():
             return False
         self._drop(buffer)
         return True
