@@ -65,11 +65,11 @@ class Inspector:
     `board` is a name or the path of a board file, `memory` the budget for experts, activations and images under way in
     bytes or as "1.5GiB", `executors` such as "cpu=2", `threads` those of each, `loaded` how many experts of mean size
     the memory is to hold (a memory score; batches have the rest). With executors such as "cuda=2,cpu=1" a GPU takes
-    part: `device_memory` is its budget, `host_memory` what keeps copies of experts for it (docs/gpu.md). What is not given comes from this machine's `profile`
-    (see `coe.settings`), or is a default. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises
-    LineFull with `on_full="raise"`; `inbox_bytes` are a part of the memory, or beside it if given. `say` is called with
-    a sentence when something takes a moment. With `keep_trace`, `trace` holds every event and its commands; `watchers`
-    see them as they pass, on the thread that decides.
+    part: `device_memory` is its budget, `host_memory` what keeps copies of experts for it (docs/gpu.md). What is not
+    given comes from this machine's `profile` (see `coe.settings`), or is a default. When `inbox` images or
+    `inbox_bytes` are under way, `submit` waits, or raises LineFull with `on_full="raise"`; `inbox_bytes` are a part of
+    the memory, or beside it if given. `say` is called with a sentence when something takes a moment. With `keep_trace`,
+    `trace` holds every event and its commands; `watchers` see them as they pass, on the thread that decides.
 
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
@@ -134,6 +134,7 @@ class Inspector:
             say=say,
         )
         self.memory_bytes = settings.memory_bytes
+        """What is shared by all whose memory is the host's."""
         devices = assembly.devices(
             settings.executors,
             self.store,
@@ -167,6 +168,9 @@ class Inspector:
             demotes=not chosen.cached,
         )
         self.plan = joined(made) if chosen.shared else made
+        own_bytes = [device.memory_bytes for device in devices.values()]
+        self.budget_bytes = sum(self.memory_bytes if one is None else one for one in own_bytes)
+        """What all devices may take for experts and batches."""
         controller: Decider
         if prescheduled is None:
             controller = Controller(

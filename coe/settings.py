@@ -21,8 +21,8 @@ class Settings:
     """Executors, their threads and the workspace of their pools by device, and the memory of all that share the host's.
 
     A device without threads gets an equal part of the cores, one without a workspace what `coe.plan` reserves or
-    what the memory score `loaded` leaves. A GPU has `device_bytes` of its own, and `host_bytes` of the host's keep copies
-    for it; None is a default that depends on what is free.
+    what the memory score `loaded` leaves. A GPU has `device_bytes` of its own, and `host_bytes` of the host's keep
+    copies for it; None is a default that depends on what is free.
     """
 
     memory_bytes: int

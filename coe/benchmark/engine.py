@@ -55,6 +55,8 @@ def measured_run(
     memory_bytes: int,
     executors: str | None,
     strategy: str,
+    device_memory: str | None = None,
+    host_memory: str | None = None,
     precision: str = config.PRECISION,
     label_floor: float = config.LABEL_FLOOR,
     task: str,
@@ -90,6 +92,8 @@ def measured_run(
         store=store,
         memory=memory_bytes,
         executors=executors,
+        device_memory=device_memory,
+        host_memory=host_memory,
         strategy=strategy,
         precision=precision,
         label_floor=label_floor,
@@ -117,7 +121,7 @@ def measured_run(
         switch_ratio=switch_s / read_s if read_s else 0.0,
         control_share=seen.control_s / seen.wall_s if seen.wall_s else 0.0,
         peak_reserved_bytes=seen.peak_reserved_bytes,
-        budget_bytes=memory_bytes,
+        budget_bytes=line.budget_bytes,
         peak_rss_bytes=peak,
         rss_growth_bytes=max(0, peak - before),
         peak_device_bytes=_peak_device_bytes(),
@@ -182,7 +186,7 @@ def _forget_device_peak() -> None:
 def _peak_device_bytes() -> int | None:
     import torch
 
-    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else None
+    return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_available() else None
 
 
 class _PeakRss:

@@ -61,9 +61,19 @@ def run(
     label_floor: Annotated[
         float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
     ] = config.LABEL_FLOOR,
-    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2 or cuda=2,cpu=1.")] = config.EXECUTORS,
     memory: Annotated[
         str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free."
+        ),
+    ] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."),
     ] = None,
     profile_at: Annotated[
         Path | None, typer.Option("--profile", help="For coserve-profile. Default: where coe-profile puts it.")
@@ -146,6 +156,8 @@ def run(
                 pictures,
                 memory_bytes=budget,
                 executors=None if found else executors,
+                device_memory=device_memory,
+                host_memory=host_memory,
                 strategy=strategy,
                 precision=precision,
                 label_floor=label_floor,

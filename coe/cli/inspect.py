@@ -64,11 +64,24 @@ def inspect(
         float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
     ] = config.LABEL_FLOOR,
     executors: Annotated[
-        str | None, typer.Option(help=f"Workers by device, as cpu=2. Default: the profile's, else {config.EXECUTORS}.")
+        str | None,
+        typer.Option(
+            help=f"Workers by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, else {config.EXECUTORS}."
+        ),
     ] = None,
     memory: Annotated[
         str | None,
         typer.Option(help=f"For experts and activations, as 1.5GiB. Default: the profile's, else {config.MEMORY}."),
+    ] = None,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free."
+        ),
+    ] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of each worker. Default: the profile's, else an equal part.")
@@ -119,6 +132,8 @@ def inspect(
             store=store,
             memory=memory,
             executors=executors,
+            device_memory=device_memory,
+            host_memory=host_memory,
             threads=threads,
             loaded=loaded,
             label_floor=label_floor,
@@ -177,7 +192,7 @@ class _Run:
                 say=self._say,
                 **settings,
             )
-            self.figures = replace(self.figures, budget_bytes=self._line.memory_bytes)
+            self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
         for item in self._items:
             if item.error is not None:
                 self._write(Result(_request(item), None, (), 0.0, item.error))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from coe import config
+from coe.blob_format import PAGE, padded
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.costs import Cost
@@ -139,7 +140,9 @@ class CudaDevice:
             with contextlib.suppress(StoreError):
                 self._networks.template(expert)
         with self._watched():
-            self._host = HostMemory(self.driver, self.host_bytes + _STAGED * self._sizes.file)
+            # A file begins where its tensors come to lie aligned.
+            staged = _STAGED * (padded(self._sizes.file, PAGE) + PAGE)
+            self._host = HostMemory(self.driver, self.host_bytes + staged)
             self._ground = Ground(self.driver, self._lane, left)
 
     def enter(self, executor: str) -> None:

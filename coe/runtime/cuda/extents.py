@@ -20,14 +20,10 @@ class Extent:
 
 
 class Extents:
-    """Where runs lie in a memory of `capacity` bytes; `move(extent, to)` must move the bytes of one to lower ground.
+    """Where runs lie in a memory of `capacity` bytes. Not to be called from two threads at once."""
 
-    Not to be called from two threads at once.
-    """
-
-    def __init__(self, capacity: int, move: Callable[[Extent, int], None]) -> None:
+    def __init__(self, capacity: int) -> None:
         self.capacity = capacity // PAGE * PAGE
-        self._move = move
         self._taken: list[Extent] = []
         self.used = 0
 
@@ -39,14 +35,17 @@ class Extents:
         """Bytes that can be taken."""
         return self.capacity - self.used
 
-    def take(self, size: int) -> Extent | None:
-        """Hand out `size` bytes, rounded up to whole pages, at a page; None if so many are not free."""
+    def take(self, size: int, move: Callable[[Extent, int], None]) -> Extent | None:
+        """Hand out `size` bytes, rounded up to whole pages, at a page; None if so many are not free.
+
+        Where they are free in pieces, `move(extent, to)` is called to move the bytes of runs to lower ground.
+        """
         size = padded(max(1, size), PAGE)
         if size > self.free:
             return None
         place = self._gap(size)
         if place is None:
-            self._move_together()
+            self._move_together(move)
             place = len(self._taken)
         start = self._taken[place - 1].start + self._taken[place - 1].size if place else 0
         found = Extent(start, size)
@@ -68,11 +67,11 @@ class Extents:
             end = extent.start + extent.size
         return len(self._taken) if self.capacity - end >= size else None
 
-    def _move_together(self) -> None:
+    def _move_together(self, move: Callable[[Extent, int], None]) -> None:
         end = 0
         for extent in self._taken:
             if extent.start != end:
-                self._move(extent, end)
+                move(extent, end)
                 extent.start = end
             end += extent.size
 

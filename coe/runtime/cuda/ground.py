@@ -41,7 +41,7 @@ class Ground:
         self._lane = lane
         self._memory = driver.device_memory(capacity)
         self._scratch = driver.device_memory(SCRATCH_BYTES)
-        self._extents = Extents(capacity, self._move)
+        self._extents = Extents(capacity)
         self._residents: dict[Extent, Resident] = {}
         self._lock = threading.Lock()
 
@@ -52,7 +52,7 @@ class Ground:
     def put(self, name: str, blob: torch.Tensor, recipe: Recipe) -> Resident:
         """Let the lane bring a blob, (n,) uint8 of the host, and return at once; raises DeviceFull, DeviceLost."""
         with self._lock:
-            extent = self._extents.take(len(blob))
+            extent = self._extents.take(len(blob), self._move)
             if extent is None:
                 raise DeviceFull(f"{format_bytes(len(blob))} are more than is free of {self!r}")
             resident = self._residents[extent] = Resident(name, extent, len(blob), recipe)

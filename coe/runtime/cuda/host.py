@@ -60,7 +60,7 @@ class HostMemory:
 
     def __init__(self, driver: Driver, capacity: int) -> None:
         self._memory = driver.pinned_memory(capacity)
-        self._extents = Extents(capacity, self._move)
+        self._extents = Extents(capacity)
         self._lent: list[Pinned] = []
         self._leaving: list[Pinned] = []
         self._copies: OrderedDict[str, Copy] = OrderedDict()
@@ -77,7 +77,7 @@ class HostMemory:
                 "pass on their way to the device; give more --host-memory"
             )
         self._leaving = [buffer for buffer in self._leaving if not self._gone(buffer)]
-        while (extent := self._extents.take(size)) is None:
+        while (extent := self._extents.take(size, self._move)) is None:
             if self._leaving:
                 buffer = self._leaving.pop(0)
                 buffer.wait()

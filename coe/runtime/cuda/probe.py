@@ -93,7 +93,7 @@ def gpu_trial(networks: Networks, driver: Driver, store: Store, expert: Expert, 
     file, template = weights(store, expert), networks.template(expert)
     random = recipe_like(template.spec, networks.of(expert).structure)
     room = padded(file.bytes, PAGE)
-    lane, host = driver.stream("probe lane"), HostMemory(driver, 2 * room)
+    lane, host = driver.stream("probe lane"), HostMemory(driver, 2 * (room + PAGE))
     ground = Ground(driver, lane, 3 * room)
     worker = Worker("probe", driver, networks.running_bytes(expert), most * 3 * expert.input_size**2, threading.Lock())
     copies: list[Copy] = []
