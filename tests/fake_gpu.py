@@ -122,7 +122,7 @@ class FakeDriver:
                 raise error
 
     def usage(self) -> Usage:
-        return Usage(self.total, self.total - self.context - self.reserved, self.reserved)
+        return Usage(self.total, self.total - self.context - self.reserved, self.reserved, self.peak)
 
     def limit(self, size: int) -> None:
         self._limit = size

@@ -26,6 +26,7 @@ def switch(
     kind: Annotated[str, typer.Option(metavar="LIST", help="One or more, separated by commas.")] = "resnet101",
     input_size: Annotated[int, typer.Option("--input", min=32, help="Input size in pixels.")] = 224,
     variant: Annotated[str, typer.Option(metavar="LIST", help="Precisions to prepare and measure.")] = "fp32,bf16,q8",
+    device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU; that runs fp32, fp16 and q8.")] = "cpu",
     repeats: Annotated[int, typer.Option(min=1, help="Medians of so many.")] = 7,
     cycles: Annotated[
         int | None, typer.Option(min=4, help="Instead: load, run and evict so often; what is left behind?")
@@ -43,7 +44,8 @@ def switch(
 
     "x" is the time over the least that this machine could do, measured in the same turns: a plain read of the same
     file into memory that is reused; for "memory to ready", a plain copy of the weights' bytes in fp32. "cold" is from
-    the disk, "warm" from the system's cache.
+    the disk, "warm" from the system's cache. On a GPU, "another x4" is a batch of 4 on another resident expert each
+    time, and "x" that time over a batch on one that is active already.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
@@ -51,6 +53,11 @@ def switch(
 
     names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
     check_json(json_to)
+    if device not in ("cpu", "cuda"):
+        raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
+    if device == "cuda":
+        _on_gpu(work, names, input_size, wanted, repeats, cycles, experts, json_to)
+        return
     each = threads or bench.cores()
     if cycles is not None:
         left = [bench.turn_over(work, name, input_size, v, cycles, experts, each) for name in names for v in wanted]
@@ -61,6 +68,49 @@ def switch(
     for name in names:
         found += bench.measure(work, name, input_size, wanted, repeats, each, err.print)
     _show(_table(found), [asdict(one) for one in found], json_to)
+
+
+def _on_gpu(
+    work: Path,
+    names: Sequence[str],
+    input_size: int,
+    wanted: Sequence[Variant],
+    repeats: int,
+    cycles: int | None,
+    experts: int,
+    json_to: str | None,
+) -> None:
+    from coe.benchmark import gpu
+
+    if cycles is not None:
+        left = [(name, v, gpu.turn_over(work, name, input_size, v, cycles, experts)) for name in names for v in wanted]
+        table = _new("kind", "variant", "cycles", "reserved at first", "at the end", "at most", "budget")
+        for name, v, one in left:
+            counts = (one.reserved_before, one.reserved_after, one.peak_reserved, one.budget)
+            table.add_row(name, v, f"{one.cycles:,}", *(config.format_bytes(count) for count in counts))
+        _show(table, [{"kind": name, "variant": v, **asdict(one)} for name, v, one in left], json_to)
+        return
+    found = [one for name in names for one in gpu.measure(work, name, input_size, wanted, repeats, err.print)]
+    batches = [heading for images in gpu.BATCHES for heading in (f"another x{images}", "x")]
+    table = _new("kind", "variant", "bytes", "warm file to device", "host to device", "x", *batches)
+    for each in found:
+        table.add_row(
+            each.kind,
+            each.variant,
+            config.format_bytes(each.bytes),
+            f"{1e3 * each.read_s:.2f} ms",
+            f"{1e3 * each.copy_s:.2f} ms",
+            f"{each.copy_s / each.plain_copy_s:.2f}",
+            *(
+                cell
+                for images in gpu.BATCHES
+                for cell in (
+                    f"{1e3 * each.switched_s[images]:.2f} ms",
+                    f"{each.switched_s[images] / each.batch_s[images]:.2f}",
+                )
+            ),
+        )
+    _show(table, [asdict(one) for each in found], json_to)
 
 
 def _variants(text: str) -> list[Variant]:

@@ -26,6 +26,7 @@ from coe.profiler.together import together
 from coe.profiler.tune import Tuner
 from coe.profiler.usage import usage
 from coe.rules import Rules
+from coe.runtime.cuda import torch_driver
 from coe.sim.workload import synthetic
 from coe.store import Store
 
@@ -104,11 +105,13 @@ def calibrate(
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads_of = sorted({cores // number for number in counts}, reverse=True)
     others = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
+    on_gpu = list(samples.values()) if torch_driver.is_there() else []
     one_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
     steps = _Steps(
         progress.step,
         [
             *((f"{kind}, {threads} thread(s)", one_s) for threads in threads_of for kind in samples),
+            *((f"{sample.kind} on the GPU", other_s) for sample in on_gpu),
             *((f"{kind}, {backend} {precision}", other_s) for kind in samples for backend, precision in others),
             ("choosing executors and memory", _CHOOSING_S),
             ("confirming the choice on the machine", _CONFIRMING_S),
@@ -122,6 +125,15 @@ def calibrate(
                 found = _measure(sample, store, threads, effort.kind_s, paths, progress.say, steps.part)
                 known = _with_kind(known, found, place)
         known = _with_scaling(known, board, store, threads, cores, samples, place)
+    for sample in on_gpu:
+        steps.begin()
+        try:
+            if known.kind(sample.kind, "cuda", 1) is None:
+                half_s = effort.kind_s / 2
+                found = _measure(sample, store, 1, half_s, paths, progress.say, steps.part, device="cuda")
+                known = _with_kind(known, found, place)
+        except ConfigError as error:
+            progress.say(str(error))
     for sample in samples.values():
         for backend, precision in others:
             steps.begin()
@@ -237,12 +249,13 @@ def _measure(
     tick: Callable[[float], None],
     backend: str = "torch",
     precision: str = "fp32",
+    device: str = "cpu",
 ) -> KindProfile:
     return measure(
         sample,
         kinds.resolve(sample.kind),
         store,
-        "cpu",
+        device,
         threads,
         images=images,
         limit_s=limit_s,

@@ -135,6 +135,7 @@ def _measured(
         workspace_bytes=bound.workspace_bytes,
         load_s=load_s,
         load_cold=cold,
+        copy_s=trial.copy_s(),
         decode_s=ready.decode_s,
         preprocess_s=ready.preprocess_s,
         agreement=agreement,

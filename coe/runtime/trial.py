@@ -77,6 +77,10 @@ class Trial:
                 grown = peak_growth_bytes(lambda: self.run(images)) or 0
         return max(images * 12 * self.input_size**2, counted, grown)
 
+    def copy_s(self) -> float:
+        """Return the seconds of a copy from host memory to the device: 0 where these are one."""
+        return 0.0
+
     def load_s(self, *, cold: bool = False) -> float | None:
         """Time a load, in seconds; with `cold` from the disk itself, None where the system keeps the file in memory."""
         if cold and not forget(self.file):
@@ -140,6 +144,7 @@ def quick_cost(trial: Trial, most: int) -> Cost:
         activation_bytes=bound.activation_bytes,
         max_batch=min(most, max(_QUICK_BATCH, plateau(on_line))),
         workspace_bytes=bound.workspace_bytes,
+        copy_s=trial.copy_s(),
     )
 
 

@@ -108,7 +108,7 @@ class CudaDevice:
 
         def work() -> Cost:
             with self.trial(expert) as trial:
-                return replace(quick_cost(trial, self._most(expert).most), copy_s=trial.copy_s())
+                return quick_cost(trial, self._most(expert).most)
 
         return aside(work)
 
@@ -116,10 +116,17 @@ class CudaDevice:
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
         """Give an expert to measure; raises StoreError if its manifest cannot be read."""
         most = self._most(expert).most
-        with self._watched():
-            with gpu_trial(self._networks, self.driver, self.store, expert, most) as trial:
-                yield trial
-            self.driver.trim()
+        with self._watched(), contextlib.ExitStack() as stack:
+            try:
+                found = gpu_trial(self._networks, self.driver, self.store, expert, most)
+                trial = stack.enter_context(found)
+            except DeviceFull as error:
+                raise ConfigError(
+                    f"the device memory is too small to measure expert '{expert.id}' ({error}); "
+                    "give more --device-memory"
+                ) from None
+            stack.callback(self.driver.trim)
+            yield trial
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold for good: the weights that run, images, and the graphs' memory."""

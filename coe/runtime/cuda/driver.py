@@ -57,11 +57,15 @@ class Graph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes of device memory: what there is, what nobody has, what we reserved. The driver and others have the rest."""
+    """Bytes of device memory: what there is, what nobody has, what we reserved, and the most that we did.
+
+    The driver and other processes have the rest.
+    """
 
     total: int
     free: int
     reserved: int
+    peak: int
 
     @property
     def elsewhere(self) -> int:

@@ -16,9 +16,14 @@ _WARM_UPS = 2
 """How often work is done before it is captured: libraries choose their kernels and take their workspaces then."""
 
 
+def is_there() -> bool:
+    """Tell whether this machine has a GPU that torch can use."""
+    return torch.cuda.is_available()
+
+
 def driver() -> TorchDriver:
     """Return this machine's first GPU; raises ConfigError if there is none that torch can use."""
-    if not torch.cuda.is_available():
+    if not is_there():
         raise ConfigError(
             "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
         )
@@ -109,7 +114,8 @@ class TorchDriver:
         """Return how the device memory is used now."""
         with _errors():
             free, total = torch.cuda.mem_get_info(self.device)
-            return Usage(total, free, torch.cuda.memory_reserved(self.device))
+            peak = torch.cuda.max_memory_reserved(self.device)
+            return Usage(total, free, torch.cuda.memory_reserved(self.device), peak)
 
     def limit(self, size: int) -> None:
         """Let torch's allocator reserve no more than `size` bytes."""

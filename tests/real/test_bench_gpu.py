@@ -1,0 +1,44 @@
+"""`coe-bench switch --device cuda` on a fake GPU: its figures are none, but they are all there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from fake_gpu import FakeDriver
+
+from coe.runtime.cuda import torch_driver
+
+SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    found = FakeDriver()
+    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+    return found
+
+
+def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, tmp_path, call):
+    said = call(*SMALL, "--repeats", "1", "--work", tmp_path, "--json", "-")
+    assert said.status == 0
+    (row,) = json.loads(said.out)
+    assert (row["kind"], row["variant"]) == ("resnet18", "q8")
+    assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s"))
+    assert row["batch_s"].keys() == row["switched_s"].keys() == {"1", "4", "8", "16"}
+    assert "another x4" in said.err
+
+
+def test_switches_in_turn_leave_no_device_memory_behind(driver, tmp_path, call):
+    said = call(*SMALL, "--cycles", "8", "--experts", "3", "--work", tmp_path, "--json", "-")
+    assert said.status == 0
+    (row,) = json.loads(said.out)
+    assert row["reserved_after"] == row["reserved_before"] > 0
+    assert row["peak_reserved"] <= row["budget"]
+
+
+def test_without_a_gpu_it_is_said(call):
+    if torch_driver.is_there():
+        pytest.skip("there is a GPU")
+    assert "there is no GPU that torch can use" in call(*SMALL).words
+    assert "--device: there is no 'cud'; did you mean 'cuda'" in call("switch", "--device", "cud").words

@@ -1,0 +1,126 @@
+"""Whole lines with a fake GPU among their devices: verdicts, tiers, and a GPU that is lost while images come."""
+
+from __future__ import annotations
+
+import pytest
+from fake_gpu import FakeDriver
+
+from coe import rules
+from coe.core import Verdict
+from coe.errors import ConfigError, DeviceLost
+from coe.events import Evict, Load
+from coe.inspector import Inspector
+from coe.runtime.cuda import torch_driver
+from coe.store import Store
+
+GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    found = FakeDriver()
+    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def costs(tiny):
+    """Measured once, for all lines."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_driver, "driver", FakeDriver)
+        with Inspector(tiny[0], store=tiny[1], **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+            return line.costs
+
+
+@pytest.fixture(scope="module")
+def expected(tiny, costs, pictures):
+    """What a line on the CPU says."""
+    with Inspector(tiny[0], store=tiny[1], costs=costs, memory="400MB") as line:
+        return {result.request.image: result.verdict for result in line.stream(pictures[:16])}
+
+
+def verdicts(found):
+    return {name: result.verdict for name, result in found.items()}
+
+
+@pytest.mark.parametrize("strategy", ["coserve", "line", "samba"])
+def test_verdicts_are_those_of_the_cpu(driver, strategy, inspect_all, pictures, expected, costs):
+    assert verdicts(inspect_all(pictures[:16], strategy=strategy, costs=costs, **GPU)) == expected
+    assert driver.peak <= 520e6
+
+
+def test_cpu_and_gpu_work_side_by_side_on_one_backlog(driver, inspect_all, pictures, expected, costs):
+    found = inspect_all(pictures[:16], strategy="line", costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"})
+    assert verdicts(found) == expected
+
+
+def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pictures, costs):
+    board, store = tiny
+    sentences: list[str] = []
+    # Room for one of the large experts beside what runs.
+    own = GPU | {"executors": "cuda=1", "device_memory": "200MB"}
+    with Inspector(board, store=store, keep_trace=True, say=sentences.append, costs=costs, **own) as line:
+        assert {result.error for result in line.stream(pictures[:16])} == {None}
+        capacity = line.plan.pools[0].capacity_bytes
+    commands = [command for _, _, some in line.trace for command in some]
+    loads = [one for one in commands if isinstance(one, Load)]
+    assert capacity < 3 * 45e6
+    assert any(one.keep for one in commands if isinstance(one, Evict | Load))
+    assert any(one.source == "host" for one in loads)
+    reads = sum(one.source == "disk" for one in loads)
+    assert reads <= 4 + 1
+    assert sentences[0].startswith("cuda: 190.7 MiB of 4.00 GiB of device memory (its driver and others hold 100.0 MiB")
+    assert line.plan.cache is not None
+    assert line.plan.cache.demotes
+
+
+def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
+    board, store = tiny
+    with Inspector(board, store=store, costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+        driver.troubles["run x"] = [DeviceLost("it fell off the bus")]
+        found = {result.request.image: result.verdict for result in line.stream(pictures[:16])}
+    assert found == expected
+    assert driver.lost
+
+
+def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, costs):
+    board, store = tiny
+    with Inspector(board, store=store, costs=costs, **GPU) as line:
+        driver.troubles["activate"] = [DeviceLost("it fell off the bus")]
+        errors = {result.error for result in line.stream(pictures[:8])}
+    assert errors == {"cuda was lost: it fell off the bus"}
+
+
+def test_half_precision_on_a_gpu_is_fp16(driver, tiny, tmp_path, pictures):
+    import shutil
+
+    from coe.prepare.prepare import Preparer
+
+    board, store = tiny
+    own = Store(shutil.copytree(store, tmp_path / "store"))
+    preparer = Preparer(own, ("fp16",))
+    known = rules.load(board)
+    for expert in known.experts.values():
+        preparer.prepare(expert.weights)
+    with Inspector(board, store=own, precision="half", label_floor=0.0, **GPU) as line:
+        assert {expert.variant for expert in line.rules.experts.values()} >= {"fp16"}
+        results = list(line.stream(pictures[:6]))
+    assert {result.error for result in results} == {None}
+    assert {finding.variant for result in results for finding in result.findings} >= {"fp16"}
+    assert {result.verdict for result in results} <= set(Verdict)
+
+
+def test_what_cannot_be_is_said_before_anything_starts(driver, tiny):
+    board, store = tiny
+    with pytest.raises(ConfigError, match=r"a device memory of 9.00 GiB is more than is free \(3.90 GiB of 4.00 GiB\)"):
+        Inspector(board, store=store, **{**GPU, "device_memory": "9GiB"})
+    with pytest.raises(ConfigError, match="give more --device-memory"):
+        Inspector(board, store=store, **{**GPU, "device_memory": "60MB"})
+
+
+def test_without_a_gpu_the_sentence_says_what_to_do_instead(tiny):
+    board, store = tiny
+    if torch_driver.torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match=r"there is no GPU that torch can use here .* use --executors cpu=1"):
+        Inspector(board, store=store, **GPU)
