@@ -1,0 +1,53 @@
+"""Everything here needs a GPU: it is marked `gpu` and skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe import rules
+from coe.prepare.prepare import Preparer
+from coe.runtime.cuda import torch_driver
+from coe.store import Store
+
+BOARD = """
+board: gpu
+experts:
+  body-a: {kind: resnet18, labels: [ok, bad], input: 96}
+  body-b: {kind: resnet18, labels: [ok, bad], input: 96}
+  body-c: {kind: resnet18, labels: [ok, bad], input: 96}
+  joint: {kind: yolov5n, labels: [joint, bridge], input: 160, reject: [bridge]}
+components:
+  A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}
+  B: {count: 3, inspect: body-b, then: {ok: joint, bad: REVIEW}}
+  C: {count: 1, inspect: body-c, then: {ok: OK, bad: NG}}
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.gpu)
+            if not torch_driver.is_there():
+                item.add_marker(pytest.mark.skip(reason="there is no GPU that torch can use"))
+
+
+@pytest.fixture(scope="session")
+def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rules.Rules, Store]:
+    """A board of real networks with random weights, prepared in every variant that a GPU runs."""
+    import torch
+
+    from coe import kinds
+
+    folder = tmp_path_factory.mktemp("gpu")
+    path = folder / "gpu.yaml"
+    path.write_text(BOARD, encoding="utf-8")
+    found, store = rules.load(path), Store(folder / "store")
+    for seed, expert in enumerate(found.experts.values()):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+        store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
+        Preparer(store, ("fp32", "fp16", "q8")).prepare(expert.weights)
+    return path, found, store

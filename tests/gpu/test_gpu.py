@@ -1,0 +1,112 @@
+"""The real layer: what the fake GPU of the other tests stands for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coe import kinds
+from coe.errors import DeviceFull
+from coe.inspector import Inspector, Picture
+from coe.kinds import Prepared
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.device import CudaDevice
+
+MEMORY = 1 << 30
+
+
+def known(found):
+    return {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
+
+
+def gpu(board, memory=MEMORY, experts=None):
+    _, found, store = board
+    device = CudaDevice(
+        store, known(found), torch_driver.driver(), executors=2, memory_bytes=memory, host_bytes=200 << 20
+    )
+    device.prepare(experts or found.experts.values(), 2)
+    return device
+
+
+def images(expert, many, seed=5):
+    chance = np.random.default_rng(seed)
+    size = expert.input_size
+    return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+
+
+@pytest.mark.parametrize(("variant", "tolerance"), [("fp32", 1e-3), ("fp16", 0.02), ("q8", 0.05)])
+def test_it_says_what_the_cpu_says(board, variant, tolerance):
+    _, found, store = board
+    experts = [replace(expert, variant=variant) for expert in found.experts.values()]
+    device, cpu = gpu(board, experts=experts), CpuDevice(store, known(found), 2)
+    for expert in experts:
+        device.load("pool", expert)
+        cpu.load("pool", expert)
+    for executor in ("one", "two", "one"):
+        for expert in experts:
+            # 5 is filled up, 40 is run in parts.
+            for many in (1, 5, 40):
+                expected = cpu.run("cpu", "pool", expert, images(expert, many))
+                said = device.run(executor, "pool", expert, images(expert, many))
+                for one, other in zip(expected, said, strict=True):
+                    assert other.score == pytest.approx(one.score, abs=tolerance)
+                    assert variant != "fp32" or other.label == one.label
+
+
+def test_ten_thousand_switches_leave_the_memory_flat(board):
+    _, found, _ = board
+    experts = [replace(e, variant=v) for e in found.experts.values() for v in ("fp32", "fp16", "q8")]
+    device = gpu(board, experts=experts)
+    driver, chance = device.driver, np.random.default_rng(1)
+    shots = {expert.id: images(expert, 1) for expert in experts}
+    resident, before = [], 0
+    for number in range(10_000):
+        at = int(chance.integers(len(experts)))
+        if (at in resident) or len(resident) > 5:
+            gone = resident.pop(resident.index(at) if at in resident else 0)
+            device.evict(f"pool{gone}", experts[gone], keep=bool(chance.integers(2)))
+        device.load(f"pool{at}", experts[at], keep=bool(chance.integers(2)))
+        resident.append(at)
+        device.run("one", f"pool{at}", experts[at], shots[experts[at].id])
+        if number == 1000:
+            before = driver.usage().reserved
+    assert driver.usage().reserved == before
+    assert driver.usage().peak <= MEMORY
+    device._ground.check()
+
+
+def test_what_is_reserved_stays_within_the_budget(board):
+    path, _, store = board
+    budget = 600 << 20
+    chance = np.random.default_rng(3)
+    pictures = [
+        Picture(chance.integers(0, 255, (100, 100, 3), dtype=np.uint8), "ABC"[index % 3], name=f"{index}")
+        for index in range(200)
+    ]
+    torch_driver.torch.cuda.reset_peak_memory_stats()
+    with Inspector(path, store=store, executors="cuda=2", device_memory=budget, host_memory="200MB") as line:
+        assert {result.error for result in line.stream(pictures)} == {None}
+    assert torch_driver.torch.cuda.max_memory_reserved() <= budget
+
+
+def test_memory_that_is_not_there_is_an_error_and_no_crash(board):
+    driver = torch_driver.driver()
+    driver.limit(100 << 20)
+    with pytest.raises(DeviceFull):
+        driver.device_memory(200 << 20)
+    # And others go on.
+    assert len(driver.device_memory(1 << 20)) == 1 << 20
+
+
+def test_a_copy_on_its_way_does_not_hold_up_the_lane(board):
+    _, found, _ = board
+    device = gpu(board)
+    expert = found.experts["body-a"]
+    device.load("pool", expert)
+    resident = device._loaded["pool", expert.id].resident
+    resident.written.wait()
+    assert resident.written.is_past()
+    assert len(device.run("one", "pool", expert, images(expert, 3))) == 3
