@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import psutil
 
 from coe import config, precision
+from coe.budgets import experts_bytes, fixed_bytes
 from coe.config import format_bytes
 from coe.core import FULL, Expert, asked_id
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
-from coe.plan import CacheSpec, Plan, inbox_bytes, plan
 from coe.precision import Choice
 from coe.profile import KindProfile, Profile
 from coe.rules import Rules
@@ -175,7 +175,7 @@ def line_up(
         offers,
         board.graph,
         by_variant,
-        _experts_bytes(settings, devices),
+        experts_bytes(settings, devices),
         floor,
         pools=sum(settings.executors.values()),
         fixed_bytes=lambda pairs: fixed_bytes(devices, [by_pair[pair] for pair in pairs], settings.executors),
@@ -186,62 +186,6 @@ def line_up(
         if choice.variants[expert] == variant:
             found[device, expert] = cost
     return Lineup(precision.applied(board, choice), costs or CostTable(found), choice)
-
-
-def fixed_bytes(devices: Mapping[str, Device], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
-    """Return what the executors of all devices hold beside such experts and their activations."""
-    return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
-
-
-def _experts_bytes(settings: Settings, devices: Mapping[str, Device]) -> int:
-    """Return how much of the memory holds experts, all pools together: what is not set aside for activations."""
-    own_bytes = sum(device.memory_bytes or 0 for device in devices.values())
-    sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
-    if not sharers:
-        return own_bytes
-    pools_bytes = settings.memory_bytes - inbox_bytes(settings.memory_bytes)
-    usual = int(pools_bytes // sum(sharers.values()) * config.WORKSPACE_SHARE)
-    set_aside = sum(count * settings.workspace_bytes.get(device, usual) for device, count in sharers.items())
-    return own_bytes + pools_bytes - set_aside
-
-
-def planned(
-    settings: Settings,
-    devices: Mapping[str, Device],
-    experts: Mapping[str, Expert],
-    costs: CostTable,
-    *,
-    with_images: bool,
-    demotes: bool,
-) -> Plan:
-    """Split the memories over executors: each device's own, and the host's over those that share it.
-
-    Copies for the former are kept in host memory; with `demotes`, above all of what leaves them. Raises ConfigError,
-    naming the least budget, if an expert with one image does not fit.
-    """
-    own = {id: device.memory_bytes for id, device in devices.items() if device.memory_bytes is not None}
-    groups = [({id: settings.executors[id]}, memory, False) for id, memory in own.items()]
-    if sharers := {id: count for id, count in settings.executors.items() if id not in own}:
-        groups.append((sharers, settings.memory_bytes, with_images))
-    parts = [
-        plan(
-            executors,
-            memory,
-            experts,
-            costs,
-            settings.workspace_bytes,
-            with_images=images,
-            fixed_bytes=fixed_bytes({id: devices[id] for id in executors}, experts.values(), executors),
-            loaded=settings.loaded,
-        )
-        for executors, memory, images in groups
-    ]
-    copies = sum(devices[id].host_bytes for id in own)
-    return Plan(
-        tuple(pool for part in parts for pool in part.pools),
-        tuple(executor for part in parts for executor in part.executors),
-        CacheSpec(copies, frozenset(own), demotes) if copies else None,
-    )
 
 
 def stored_bytes(manifest: Manifest, variant: str) -> int:

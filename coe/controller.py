@@ -7,10 +7,11 @@ feeds back what happened. The same events at the same times give the same comman
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from coe import config, policies
 from coe.backlog import Backlog, Group
+from coe.broken import Broken
 from coe.cases import Advance, Cases
 from coe.core import Batch, Stage
 from coe.costs import Cost, CostTable
@@ -40,15 +41,6 @@ from coe.policies.strategies import Strategy
 from coe.pool import State
 from coe.residency import Residency
 from coe.router import Router, follows
-
-
-@dataclass(slots=True)
-class _Broken:
-    """An expert that could not be loaded: how often, why, and until when it is not tried again."""
-
-    attempts: int
-    reason: str
-    until_s: float
 
 
 class Controller:
@@ -90,7 +82,7 @@ class Controller:
         self._split: Split = policies.make("split", strategy.split)
         self._look_around()
         self._cases = Cases(router)
-        self._broken: dict[str, _Broken] = {}
+        self._broken = Broken()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, str] = {}
         self._stopped = False
@@ -160,12 +152,12 @@ class Controller:
         if self._stopped or not self.executors:
             self._fail(stage, config.STOPPED if self._stopped else next(reversed(self._lost.values())), now)
             return
-        world, broken = self.world, self._broken.get(stage.expert)
-        if broken and broken.attempts >= config.LOAD_ATTEMPTS and now < broken.until_s:
+        world, reason = self.world, self._broken.reason(stage.expert, now)
+        if reason is not None:
             # What cannot be loaded can still run where it is.
             able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
             if not able:
-                self._fail(stage, broken.reason, now)
+                self._fail(stage, reason, now)
                 return
             world = replace(world, executors=able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
@@ -205,7 +197,7 @@ class Controller:
 
     def _loaded(self, event: Loaded) -> None:
         self.pools[event.pool].commit(event.expert)
-        self._broken.pop(event.expert, None)
+        self._broken.loaded(event.expert)
         if self.pools[event.pool].device in self._lost:
             self._residency.lose(event.pool)
 
@@ -213,11 +205,7 @@ class Controller:
         self._residency.failed(event.pool, event.expert)
         if self.pools[event.pool].device in self._lost:
             return
-        known = self._broken.get(event.expert)
-        attempts = known.attempts + 1 if known and known.attempts < config.LOAD_ATTEMPTS else 1
-        reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
-        self._broken[event.expert] = _Broken(attempts, reason, now + config.RETRY_BROKEN_S)
-        if attempts >= config.LOAD_ATTEMPTS:
+        if self._broken.failed(event.expert, event.reason, now):
             for executor in self.executors.values():
                 if executor.pool.state(event.expert) is not State.READY:
                     for stage in executor.backlog.drop(event.expert):

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coe import assembly, config, kinds, rules
+from coe.budgets import planned
 from coe.controller import Controller
 from coe.core import Request, Result
 from coe.costs import CostTable
@@ -159,7 +160,7 @@ class Inspector:
         self.rules, self.costs = lineup.board, lineup.costs
         for id, device in devices.items():
             device.prepare(self.rules.experts.values(), settings.executors[id])
-        made = assembly.planned(
+        made = planned(
             settings,
             devices,
             self.rules.experts,

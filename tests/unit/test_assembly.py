@@ -46,6 +46,7 @@ class Bench:
     """A device that notes what it measures: twice the area takes twice the time, a byte of a file one second."""
 
     threads = 1
+    memory_bytes = None
 
     def __init__(self, manifests: dict[str, Manifest]) -> None:
         self.manifests, self.measured = manifests, []

@@ -15,13 +15,14 @@ profiler
 benchmark
 inspector
 assembly
+budgets
 prepare
 testing
 sim runtime
 report prescheduled
 controller chrome_trace results
 metrics residency
-summary cases executor
+summary cases executor broken
 pool host_cache backlog demand policies
 settings precision
 rules images kinds variants
