@@ -33,6 +33,8 @@ from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
 from coe.store import Store
 
+_PIECES_BYTES = 40 << 20
+"""What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
 _STAGED = 2
 """Blobs that are on their way at a time: one is read from disk while another goes up."""
 
@@ -59,7 +61,7 @@ class _Sizes:
     @property
     def worker(self) -> int:
         """Bytes of one executor."""
-        return self.weights + self.images + self.graphs
+        return self.weights + self.images + self.graphs + _PIECES_BYTES
 
 
 class CudaDevice:
@@ -130,13 +132,13 @@ class CudaDevice:
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold for good: the weights that run, images, and the graphs' memory."""
-        return executors * self._sizes_of(experts).worker + SCRATCH_BYTES
+        return executors * self._sizes_of(experts).worker + SCRATCH_BYTES + _PIECES_BYTES
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Take the arena and the pinned memory, build networks; raises ConfigError where nothing is left."""
         experts = list(experts)
         self._sizes = self._sizes_of(experts)
-        left = self._budget_bytes - executors * self._sizes.worker - SCRATCH_BYTES
+        left = self._budget_bytes - self.fixed_bytes(experts, executors)
         if left < self._sizes.file:
             raise ConfigError(
                 f"a device memory of {format_bytes(self._budget_bytes)} leaves {format_bytes(max(0, left))} for "

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from coe.config import format_bytes
@@ -38,6 +41,9 @@ def _errors() -> Iterator[None]:
     except torch.cuda.OutOfMemoryError as error:
         raise DeviceFull(str(error).split("\n", 1)[0]) from error
     except RuntimeError as error:
+        if isinstance(error.__context__, torch.cuda.OutOfMemoryError):
+            # A capture that ends early complains about that too.
+            raise DeviceFull(str(error.__context__).split("\n", 1)[0]) from error
         # After an error of the device every further call gives one: nothing on it can be used again.
         if isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error):
             raise DeviceLost(str(error).split("\n", 1)[0]) from error
@@ -108,6 +114,8 @@ class TorchDriver:
             # Full precision is what doubtful findings are believed in: 10 bits of mantissa are not.
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cuda.matmul.allow_tf32 = False
+            # Sizes are few and fixed: the quickest kernels are looked for once, before a graph is captured.
+            torch.backends.cudnn.benchmark = True
             torch.cuda.synchronize()
 
     def usage(self) -> Usage:
@@ -129,12 +137,18 @@ class TorchDriver:
             return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def pinned_memory(self, size: int) -> torch.Tensor:
-        """Return `size` pinned bytes of the host."""
-        try:
-            return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        except RuntimeError as error:
-            said = str(error).split("\n", 1)[0]
-            raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory ({said})") from error
+        """Return `size` pinned bytes of the host.
+
+        Not torch's pinned memory, which it rounds up to a power of two: 17 GiB would take 32.
+        """
+        cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+        mapping = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = np.frombuffer(mapping, np.uint8)
+        if (status := int(cudart.cudaHostRegister(memory.ctypes.data, len(memory), 0))) != 0:
+            raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})")
+        # With the mapping among what is kept for it, so that the memory is let go before it is gone.
+        weakref.finalize(memory, lambda address, _: cudart.cudaHostUnregister(address), memory.ctypes.data, mapping)
+        return torch.from_numpy(memory)[:size]
 
     def stream(self, name: str) -> TorchStream:
         """Make a stream."""
@@ -145,6 +159,8 @@ class TorchDriver:
         """Warm work up and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
         with _errors():
+            # What the work reads may have been made on the stream that is everybody's.
+            stream.raw.wait_stream(torch.cuda.current_stream())
             for _ in range(_WARM_UPS):
                 stream.do(what, work)
             stream.mark().wait()

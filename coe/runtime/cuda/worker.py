@@ -102,14 +102,17 @@ class Worker:
             part = images[done : done + self._most.get(key, most)]
             try:
                 outputs = self._part(template, recipe, part)
-            except DeviceFull:
-                if not self.trim():
-                    if len(part) == 1:
-                        raise
-                    self._most[key] = max(one for one in SIZES if one < len(part))
+            except DeviceFull as error:
+                problem = DeviceFull(str(error))
+            else:
+                yield len(part), outputs
+                done += len(part)
                 continue
-            yield len(part), outputs
-            done += len(part)
+            # Not while the error is handled: it holds all that was being made.
+            if not self.trim():
+                if len(part) == 1:
+                    raise problem
+                self._most[key] = max(one for one in SIZES if one < len(part))
 
     def trim(self) -> bool:
         """Drop all graphs, whose memory is one; return whether there were any."""
