@@ -133,7 +133,7 @@ def run(
         path, shelf, pictures = _given(board, images_at, store, requests)
         task, order = rules.load(path).board, "given"
     else:
-        path, shelf = _synthetic(work, kind, experts, input_size, seed, files, prepared=set(precisions) != {FULL})
+        path, shelf = _synthetic(work, kind, experts, input_size, seed, files, _variants(executors, precisions))
         pictures = synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
@@ -262,15 +262,23 @@ def scheduling_cost(one: Measured, again: Measured) -> str:
     )
 
 
+def _variants(executors: str, precisions: Sequence[str]) -> list[str]:
+    """Return what experts are prepared in for such executors; nothing where all run in fp32 anyway."""
+    if set(precisions) == {FULL}:
+        return []
+    halves = {"cpu": "bf16", "cuda": "fp16"}
+    return ["fp32", *(halves[device] for device in config.parse_executors(executors) if device in halves), "q8"]
+
+
 def _synthetic(
-    work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, *, prepared: bool
+    work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, variants: Sequence[str]
 ) -> tuple[Path, Store]:
     from coe.benchmark.synthetic import prepare, synthetic_board
 
     err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
     path, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
-    if prepared:
-        prepare(path, store, ("fp32", "bf16", "q8"), lambda sentence: err.print(sentence, soft_wrap=True))
+    if variants:
+        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True))  # type: ignore[arg-type]
     return path, store
 
 

@@ -7,7 +7,10 @@ import json
 import pytest
 from fake_gpu import FakeDriver
 
+from coe import kinds, rules
+from coe.profiler.measure import measure
 from coe.runtime.cuda import torch_driver
+from coe.store import Store
 
 SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
 
@@ -35,6 +38,18 @@ def test_switches_in_turn_leave_no_device_memory_behind(driver, tmp_path, call):
     (row,) = json.loads(said.out)
     assert row["reserved_after"] == row["reserved_before"] > 0
     assert row["peak_reserved"] <= row["budget"]
+
+
+def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
+    board, store = tiny
+    expert = rules.load(board).experts["body-a"]
+    found = measure(expert, kinds.resolve("resnet18"), Store(store), "cuda", 1, sizes=(1, 2, 4), limit_s=2.0)
+    assert (found.device, found.kind, found.precision) == ("cuda", "resnet18", "fp32")
+    assert found.copy_s > 0
+    assert found.load_s > 0
+    # What batches hold is held for good, and counted there.
+    assert (found.activation_bytes, found.workspace_bytes) == (0, 0)
+    assert driver.reserved == 0
 
 
 def test_without_a_gpu_it_is_said(call):
