@@ -32,12 +32,12 @@ def detected(
     candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label.
     Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
     best stays, and at most `most` in all. The finding's label is that of the best box whose label is in
-    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. Its margin is the least
-    distance of any candidate's score from the threshold: how far all of them were from coming in or dropping out.
+    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. Its margin is how far
+    the scores were from another label; a box more or less of the same label does not matter to it.
     """
     candidates = candidates.float().cpu()
     scores, labels = candidates[:, 4:].max(dim=1)
-    margin = min(1.0, float((scores - threshold).abs().min())) if len(scores) else 1.0
+    margin = _lead(scores, labels, expert, threshold)
     clear = scores >= threshold
     if not bool(clear.any()):
         best = float(scores.max()) if len(scores) else 0.0
@@ -52,6 +52,30 @@ def detected(
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
     return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
+
+
+def _lead(scores: torch.Tensor, labels: torch.Tensor, expert: Expert, threshold: float) -> float:
+    """Return by how much scores, (N) in 0..1 with their (N) labels, would have to change for `detected`'s label to.
+
+    Labels to reject come before all others, and within both the best score tells; what is under the threshold tells
+    nothing.
+    """
+    if not len(scores):
+        return 1.0
+    best = {
+        label: float(scores[labels == place].max())
+        for place, label in enumerate(expert.labels)
+        if bool((labels == place).any())
+    }
+    rejected, others = (
+        sorted((score for label, score in best.items() if (label in expert.reject) is wanted), reverse=True)
+        for wanted in (True, False)
+    )
+    above, below = (rejected, []) if rejected and rejected[0] >= threshold else (others, rejected)
+    if not above or above[0] < threshold:
+        return threshold - max(best.values())
+    rivals = [threshold, *above[1:2]]
+    return min(above[0] - max(rivals), *(threshold - score for score in below[:1]), 1.0)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:

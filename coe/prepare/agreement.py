@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -86,7 +85,7 @@ def escalate_below(expected: Sequence[Finding], found: Sequence[Finding]) -> flo
     pushes = [0.0]
     for one, other in zip(expected, found, strict=True):
         before, after = log_odds(one.margin), log_odds(other.margin)
-        pushes.append(abs(before - after) if _same(one, other) else before + after)
+        pushes.append(abs(before - after) if one.label == other.label else before + after)
         pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(one.boxes, other.boxes)]
     margin = math.tanh(SAFETY * max(pushes) / 2)
     # Upwards, so that what is rounded still catches all.
@@ -96,9 +95,3 @@ def escalate_below(expected: Sequence[Finding], found: Sequence[Finding]) -> flo
 def log_odds(margin: float) -> float:
     """Return log(p / q) of two likelihoods p + q = 1 with p - q = margin; of fp32 no more can be told than to 1e-6."""
     return 2 * math.atanh(min(margin, _SURE))
-
-
-def _same(one: Finding, other: Finding) -> bool:
-    """Tell whether two findings say the same: the label, and how many boxes of each label."""
-    counts = (Counter(box.label for box in finding.boxes) for finding in (one, other))
-    return one.label == other.label and next(counts) == next(counts)

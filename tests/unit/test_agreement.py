@@ -61,11 +61,13 @@ def test_it_is_zero_only_where_nothing_moved():
     assert escalate_below([said("ok", 0.7, 0.4)], [said("ok", 0.7, 0.4 + 1e-9)]) == 1e-4
 
 
-def test_a_box_that_one_does_not_see_is_a_disagreement_and_a_box_that_moved_is_none():
+def test_a_box_that_one_does_not_see_or_sees_elsewhere_is_no_disagreement_while_the_label_is_the_same():
     seen = said("a", 0.9, 0.03, box("a", 0.9), box("a", 0.28, 20, 0, 30, 10))
-    lost = said("a", 0.9, 0.02, box("a", 0.9))
+    lost = said("a", 0.9, 0.03, box("a", 0.9))
+    other = said("b", 0.9, 0.02, box("b", 0.9))
     moved = said("a", 0.9, 0.03, box("a", 0.9), box("a", 0.28, 20, 0, 30, 15))
-    assert escalate_below([seen], [lost]) > 0.05
+    assert escalate_below([seen], [lost]) == 0
+    assert escalate_below([seen], [other]) > 0.05
     assert escalate_below([seen], [moved]) == 0
 
 
