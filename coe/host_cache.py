@@ -67,14 +67,17 @@ class HostCache:
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
 
-    def leave(self, expert: str, size: int) -> Passage:
-        """Return how an expert goes down from a device: if it is kept, from there into host memory."""
+    def leave(self, expert: str, size: int, wanted: str | None = None) -> Passage:
+        """Return how an expert goes down from a device: if it is kept, from there into host memory.
+
+        It does not drive out the copy of the one that is `wanted` in its place.
+        """
         if not self.spec.demotes:
             return Passage(Tier.DISK)
         if expert in self._bytes:
             self._bytes.move_to_end(expert)
             return Passage(Tier.HOST)
-        return self._kept(Tier.HOST, expert, size)
+        return self._kept(Tier.HOST, expert, size, wanted)
 
     def forget(self, expert: str) -> None:
         """Drop a copy, if there is one."""
@@ -84,12 +87,12 @@ class HostCache:
         """Prove the books; raises AssertionError."""
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
 
-    def _kept(self, source: Tier, expert: str, size: int) -> Passage:
-        """Keep a copy, if need be in the place of others; what is larger than the cache passes by."""
-        if size > self.spec.capacity_bytes:
+    def _kept(self, source: Tier, expert: str, size: int, stays: str | None = None) -> Passage:
+        """Keep a copy, if need be in the place of others but the one that stays; what is too large passes by."""
+        if size > self.spec.capacity_bytes - (self._bytes.get(stays, 0) if stays else 0):
             return Passage(source)
         drops: list[str] = []
         while not self.fill(expert, size):
-            drops.append(next(iter(self._bytes)))
+            drops.append(next(one for one in self._bytes if one != stays))
             self.forget(drops[-1])
         return Passage(source, True, tuple(drops))

@@ -107,7 +107,7 @@ class Residency:
             return False
         for victim in victims:
             cache = self._cache_of(pool)
-            way = cache.leave(victim, pool.size(victim)) if cache is not None else Passage(Tier.DISK)
+            way = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
             pool.leave(victim)
             self._emit(Evict(pool.id, victim, way.keep, way.drops))
         pool.plan(expert, size, why)

@@ -148,11 +148,14 @@ class CudaDevice:
         for expert in experts:
             with contextlib.suppress(StoreError):
                 self._networks.template(expert)
+        # A file begins where its tensors come to lie aligned.
+        staged = _STAGED * (padded(self._sizes.file, PAGE) + PAGE)
         with self._watched():
-            # A file begins where its tensors come to lie aligned.
-            staged = _STAGED * (padded(self._sizes.file, PAGE) + PAGE)
-            self._host = HostMemory(self.driver, self.host_bytes + staged)
-            self._ground = Ground(self.driver, self._lane, left)
+            try:
+                self._host = HostMemory(self.driver, self.host_bytes + staged)
+                self._ground = Ground(self.driver, self._lane, left)
+            except DeviceFull as error:
+                raise ConfigError(f"{error}; give less --host-memory or --device-memory") from None
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread: what is done on the host takes no more than it."""

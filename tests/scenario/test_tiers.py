@@ -1,0 +1,85 @@
+"""Host memory as a tier between the disk and a device with memory of its own: what leaves comes back at once."""
+
+from __future__ import annotations
+
+import pytest
+from lines import arrive, board, cost, log_of
+
+from coe.costs import Tier
+from coe.events import Evict
+from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, joined
+from coe.policies.strategies import STRATEGIES
+from coe.policies.strategies import strategy as named_strategy
+from coe.testing import VirtualLine
+
+BOARD = board({"A": 3, "B": 2, "C": 1})
+
+
+def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True):
+    """A line whose pools hold one expert each; a copy from host memory takes 0.1 s instead of a load's 1 s."""
+    made = Plan(
+        tuple(PoolSpec(f"{device}0", device, 14, 4) for device in devices),
+        tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
+        CacheSpec(copies, frozenset({"cuda"}), demotes),
+    )
+    made = joined(made) if named_strategy(strategy).shared else made
+    return VirtualLine(BOARD, {expert: cost(copy_s=0.1) for expert in "abc"}, made, strategy=strategy)
+
+
+def test_who_left_the_device_comes_back_from_host_memory():
+    line = line_of(copies=20)
+    for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A"), (40.0, "A"), (50.0, "B")):
+        arrive(line, at_s, component)
+    line.run()
+    assert log_of(line, after=20.0) == [
+        (20.0, "cuda0 evict a"),
+        (20.0, "cuda0 load b"),  # from disk
+        (20.9, "cuda0 load b"),  # up to the device
+        (21.0, "cuda0 run b x1"),
+        (30.0, "cuda0 evict b"),
+        (30.0, "cuda0 load a"),
+        (30.1, "cuda0 run a x1"),
+        (40.0, "cuda0 run a x1"),
+        (50.0, "cuda0 evict a"),
+        (50.0, "cuda0 load b"),
+        (50.1, "cuda0 run b x1"),
+    ]
+
+
+def test_who_is_wanted_is_not_driven_out_by_who_makes_room_for_it():
+    line = line_of(copies=10)
+    for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A")):
+        arrive(line, at_s, component)
+    line.run()
+    assert log_of(line, after=30.0) == [
+        (30.0, "cuda0 evict b"),
+        (30.0, "cuda0 load a"),
+        (30.1, "cuda0 run a x1"),
+    ]
+
+
+def test_with_room_for_all_nothing_is_read_twice():
+    line = line_of(copies=30)
+    for turn in range(4):
+        for at, component in enumerate("ABC"):
+            arrive(line, 10.0 + 10 * (3 * turn + at), component)
+    line.run()
+    disk = [load.expert for load in line.loads if load.source is Tier.DISK]
+    assert sorted(disk) == ["a", "b", "c"]
+    assert (40.1, "cuda0 run a x1") in line.log
+    kept = [one.expert for _, _, some in line.history for one in some if isinstance(one, Evict) and one.keep]
+    # Who came up from disk while there was room left a copy on the way, which is not made again.
+    assert kept == ["a"]
+
+
+@pytest.mark.parametrize("copies", [0, 10, 20, 30])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_copies_are_for_the_device_behind_them_alone(strategy, copies):
+    line = line_of(copies, strategy, devices=("cuda", "cpu"))
+    for at in range(12):
+        arrive(line, 10.0 + at, "ABCCBACAB"[at % 9])
+    line.run()
+    assert len(line.results) == 12
+    assert {result.error for result in line.results.values()} == {None}
+    assert all(load.source is Tier.DISK and not load.keep for load in line.loads if load.pool.startswith("cpu"))
+    line.controller.cache.check()
