@@ -120,7 +120,11 @@ class ModuleKind(Kind):
 
     @abstractmethod
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
-        """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode."""
+        """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode.
+
+        Return tensors, bare or in tuples, lists or dicts, whose first axis is the image. On a GPU this is captured once
+        as a graph: what it does must not depend on the numbers in its tensors.
+        """
 
     def read(self, path: Path) -> Foreign:
         """Open a foreign weights file for import: safetensors, or a state dict that torch saved.

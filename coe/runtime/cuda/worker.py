@@ -117,8 +117,9 @@ class Worker:
     def trim(self) -> bool:
         """Drop all graphs, whose memory is one; return whether there were any."""
         had = bool(self._graphs)
-        self._graphs.clear()
-        self._driver.trim()
+        with self._capturing:
+            self._graphs.clear()
+            self._driver.trim()
         return had
 
     def capture(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
