@@ -88,7 +88,7 @@ class Residency:
         if missing:
             eviction = self.evictions[pool.id]
             for victim in eviction.rank(pool, self._world, now):
-                if eviction.spares(victim, expert, now):
+                if eviction.spares(victim, expert):
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from coe import config
 from coe.costs import Cost, CostTable
 from coe.graph import ExpertGraph
 
@@ -21,6 +20,8 @@ class GroupView(Protocol):
     def started_s(self) -> float | None: ...  # noqa: D102
     @property
     def since_s(self) -> float: ...  # noqa: D102
+    @property
+    def due_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
 
 
@@ -89,11 +90,6 @@ class World:
     demand: DemandView
     evictions: Mapping[str, Eviction]
     """By pool."""
-    max_wait_s: float = config.MAX_WAIT_S
-
-    def urgent_s(self, now: float) -> float:
-        """Return the time since which a stage must have waited to go first: half of what it may wait is over then."""
-        return now - self.max_wait_s / 2
 
 
 class Assign(ABC):
@@ -150,7 +146,7 @@ class Eviction(ABC):
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
         """
 
-    def spares(self, expert: str, newcomer: str, now: float) -> bool:
+    def spares(self, expert: str, newcomer: str) -> bool:
         """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
         return False
 

@@ -5,7 +5,6 @@ from lines import arrive, board, cost, line_of, log_of
 
 from coe.controller import Controller
 from coe.errors import ConfigError
-from coe.testing import VirtualLine, pools_of
 
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
@@ -86,9 +85,13 @@ def test_the_oldest_goes_first_once_all_are_urgent() -> None:
 
 @pytest.mark.parametrize("bound_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_bound_that_is_no_time_is_refused(bound_s: float) -> None:
-    rules = board({"A": 1})
-    with pytest.raises(ConfigError, match=r"no stage can wait at most .* s; give a number of seconds above 0"):
-        VirtualLine(rules, {"a": cost()}, pools_of(1, 24, 4), max_wait_s=bound_s)
+    with pytest.raises(ConfigError, match=r"an image can wait at most a number of seconds above 0, not "):
+        line_of(board({"A": 1}), 24, strategy="line", max_wait_s=bound_s)
+
+
+def test_a_bound_that_nobody_would_look_at_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"strategy 'coserve' looks at neither ages nor due times, .* use line"):
+        line_of(board({"A": 1}), 24, strategy="coserve", max_wait_s=5.0)
 
 
 def test_usage_that_drifts_is_noticed() -> None:
