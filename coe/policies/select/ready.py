@@ -56,6 +56,9 @@ class Ready(Select):
         for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
             if missing <= 0:
                 return None
+            if not pool.is_ready(expert):
+                # The load after the one under way needs room, too.
+                continue
             if executor.backlog.waiting(expert):
                 return _group(executor, expert)
             missing -= pool.size(expert)
