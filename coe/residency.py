@@ -6,6 +6,7 @@ overcommit.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection
 
 from coe import policies
@@ -29,6 +30,7 @@ class Residency:
     def watch(self, world: World) -> None:
         """Get to know the world; called once, before anything is loaded."""
         self._world = world
+        self._executors = Counter(executor.pool.id for executor in world.executors.values())
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
             pool.tell(self.evictions[id])
@@ -88,11 +90,13 @@ class Residency:
         if missing:
             eviction = self.evictions[pool.id]
             for victim in eviction.rank(pool, self._world, now):
-                if eviction.spares(victim, expert):
+                fresh = pool.unused(victim) and self._is_wanted(pool, victim)
+                # As many as there are executors may have come and not have had their turn: the next one is on its way then.
+                if eviction.spares(victim, expert) and not (fresh and len(spared) < self._executors[pool.id]):
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue
-                if pool.unused(victim) and self._is_wanted(pool, victim):
+                if fresh:
                     spared.append(victim)
                     continue
                 victims.append(victim)

@@ -49,6 +49,7 @@ class PoolView(Protocol):
     def size(self, expert: str) -> int: ...  # noqa: D102
     def missing_bytes(self, more: int) -> int: ...  # noqa: D102
     def unused(self, expert: str) -> bool: ...  # noqa: D102
+    def is_moving(self) -> bool: ...  # noqa: D102
     def is_ready(self, expert: str) -> bool: ...  # noqa: D102
     def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
     def by_recency(self) -> Iterator[str]: ...  # noqa: D102

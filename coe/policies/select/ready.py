@@ -50,14 +50,17 @@ class Ready(Select):
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
     def _blocking(self, executor: ExecutorView, now: float) -> GroupView | None:
-        """Return what waits for an expert that is to make room for the next load, if such a one is in the way."""
+        """Return what waits for an expert that is to make room, if such a one is in the way.
+
+        Room is made for the load after the one that is under way, or begins as soon as this executor is busy.
+        """
         pool = executor.pool
-        missing = pool.missing_bytes(self._largest_bytes[executor.device])
+        loads = min(len(self._absent), 1 if pool.is_moving() else 2)
+        missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
         for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
             if missing <= 0:
                 return None
             if not pool.is_ready(expert):
-                # The load after the one under way needs room, too.
                 continue
             if executor.backlog.waiting(expert):
                 return _group(executor, expert)
