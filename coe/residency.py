@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 
-from coe import policies
+from coe import config, policies
 from coe.costs import Tier
 from coe.events import Command, Evict, Load, Why
 from coe.host_cache import HostCache
@@ -84,15 +84,18 @@ class Residency:
         What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
         """
         size = self._size(pool, expert)
-        missing, victims, spared = pool.missing_bytes(size), [], []
+        missing = pool.missing_bytes(size)
+        victims: list[str] = []
+        spared: list[str] = []
         if missing > pool.evictable_bytes:
             return False
         if missing:
             eviction = self.evictions[pool.id]
             for victim in eviction.rank(pool, self._world, now):
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
-                # As many as there are executors may have come and not have had their turn: the next one is on its way then.
-                if eviction.spares(victim, expert) and not (fresh and len(spared) < self._executors[pool.id]):
+                # Some may have come and wait for their turn; others than these make room for the next one.
+                early = fresh and len(spared) < self._executors[pool.id] + config.LOADS_AHEAD - 1
+                if eviction.spares(victim, expert) and not early:
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue

@@ -16,6 +16,7 @@ from coe.cli import bench_out
 from coe.cli.common import err, out
 from coe.core import FULL
 from coe.errors import ConfigError
+from coe.policies.strategies import ANY_TIME
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.sim import trace_file
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CASUAL, PROFILED = "coserve-casual", "coserve-profile"
 CONFIGURED = (CASUAL, PROFILED)
+CONFIGURED_STRATEGY = "coserve"
 
 
 def run(
@@ -72,6 +74,14 @@ def run(
         float | None, typer.Option(help="Images a second, each on time whatever the line does.", metavar="RATE")
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(help="When each result is due, as 5s: late ones are counted, and line sees to what is due first."),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(help="With line: how long an image may be under way, as 60s; halfway there it goes first."),
+    ] = None,
     prescheduled: Annotated[
         bool,
         typer.Option(
@@ -107,12 +117,12 @@ def run(
     from coe.benchmark.synthetic import synthetic_pictures
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
+    allowed = bench_out.times(within, max_wait, [CONFIGURED_STRATEGY if name in CONFIGURED else name for name in names])
+    if prescheduled and allowed != ANY_TIME:
+        raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
     check_precision(precision, label_floor)
-    if rate is not None and backlog:
-        raise ConfigError("--rate and --backlog exclude each other; give one of them")
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
+    _check_rate(rate, backlog)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
         path, shelf, pictures = _given(board, images_at, store, requests)
@@ -132,7 +142,7 @@ def run(
         def measure(name: str, again: Measured | None = None) -> Measured:
             shown = bar.add_task(f"{name} (prescheduled)" if again else name, total=len(pictures))
             found = settled.get(name)
-            strategy = config.STRATEGY if found else name
+            strategy = CONFIGURED_STRATEGY if found else name
             busy = 1 if named_strategy(strategy).single else workers
             measured = measured_run(
                 path,
@@ -151,6 +161,7 @@ def run(
                 again=again,
                 profile=found,
                 as_a_line=bool(settled),
+                times=allowed,
                 tick=lambda: bar.advance(shown),
             )
             if not found:
@@ -163,7 +174,7 @@ def run(
             done = max(runs, key=lambda one: one.row.images_per_s)
             rows.append(done.row)
             if with_prediction:
-                rows.append(predict(done))
+                rows.append(predict(done, allowed))
             if prescheduled:
                 again = measure(name, done)
                 rows.append(again.row)
@@ -175,6 +186,13 @@ def run(
         trace_file.write(save_task, workload_of(done))
     for sentence in sentences:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def _check_rate(rate: float | None, backlog: bool) -> None:
+    if rate is not None and backlog:
+        raise ConfigError("--rate and --backlog exclude each other; give one of them")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
 
 
 def _profile(at: Path | None) -> Profile:

@@ -78,3 +78,18 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
                 f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
                 f"leave it out, or use {names}"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long an image may be under way before it goes first, and within what its result is due; None is no bound."""
+
+    max_wait_s: float | None = None
+    within_s: float | None = None
+
+    def heeded_by(self, chosen: Strategy) -> Times:
+        """Return what of this a strategy looks at: all or nothing."""
+        return self if chosen.hurries else Times()
+
+
+ANY_TIME = Times()

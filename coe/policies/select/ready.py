@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from coe import config
 from coe.policies.base import ExecutorView, GroupView, PoolView, Select, World
 from coe.policies.ranking import Ranking
 
@@ -52,10 +53,11 @@ class Ready(Select):
     def _blocking(self, executor: ExecutorView, now: float) -> GroupView | None:
         """Return what waits for an expert that is to make room, if such a one is in the way.
 
-        Room is made for the load after the one that is under way, or begins as soon as this executor is busy.
+        Room is made for loads after the one that is under way, or begins as soon as this executor is busy: no batch is
+        so long then that the disk waits for its end.
         """
         pool = executor.pool
-        loads = min(len(self._absent), 1 if pool.is_moving() else 2)
+        loads = min(len(self._absent), config.LOADS_AHEAD + (0 if pool.is_moving() else 1))
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
         for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
             if missing <= 0:
