@@ -61,8 +61,8 @@ DRIFT = 0.01
 """By how much it must differ to be shown on the terminal: 0.01 is one image in a hundred."""
 OUTLOOK_IMAGES = 100
 """Over how many images to come an expert's expected use is counted when it is asked what leaves a pool (line)."""
-LOADS_AHEAD = 2
-"""For how many loads beyond the one under way executors make room, so that the disk need not wait for them (line)."""
+LOADS_AHEAD = 3
+"""For how many loads beyond the one under way executors make room at most, however long their batches take (line)."""
 LOAD_CANDIDATES = 4
 """How many experts are looked at for one that a device should load rather than another device (line)."""
 MAX_WAIT_S = 600.0

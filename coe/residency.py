@@ -6,10 +6,9 @@ overcommit.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection
 
-from coe import config, policies
+from coe import policies
 from coe.costs import Tier
 from coe.events import Command, Evict, Load, Why
 from coe.host_cache import HostCache
@@ -30,7 +29,7 @@ class Residency:
     def watch(self, world: World) -> None:
         """Get to know the world; called once, before anything is loaded."""
         self._world = world
-        self._executors = Counter(executor.pool.id for executor in world.executors.values())
+        self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
             pool.tell(self.evictions[id])
@@ -94,7 +93,7 @@ class Residency:
             for victim in eviction.rank(pool, self._world, now):
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
                 # Some may have come and wait for their turn; others than these make room for the next one.
-                early = fresh and len(spared) < self._executors[pool.id] + config.LOADS_AHEAD - 1
+                early = fresh and len(spared) < self._early[pool.id]
                 if eviction.spares(victim, expert) and not early:
                     break
                 if victim in keep or not pool.evictable(victim):

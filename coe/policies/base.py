@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from coe import config
 from coe.costs import Cost, CostTable
 from coe.graph import ExpertGraph
 
@@ -92,6 +94,15 @@ class World:
     demand: DemandView
     evictions: Mapping[str, Eviction]
     """By pool."""
+
+    def loads_ahead(self, device: str) -> int:
+        """Return for how many loads beyond the one under way room is made: as many as begin during the longest batch.
+
+        It looks at all experts; ask once.
+        """
+        costs = [self.costs(device, expert) for expert in self.graph.experts]
+        longest = max(cost.batch_s(cost.max_batch) / max(cost.load_s, 1e-9) for cost in costs)
+        return math.ceil(min(max(longest, 1), config.LOADS_AHEAD))
 
 
 class Assign(ABC):

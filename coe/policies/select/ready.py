@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from coe import config
 from coe.policies.base import ExecutorView, GroupView, PoolView, Select, World
 from coe.policies.ranking import Ranking
 
@@ -25,6 +24,7 @@ class Ready(Select):
         self._hurried = {id: Ranking() for id in self._holders}
         self._absent: dict[str, GroupView] = {}
         self._absent_hurried = Ranking()
+        self._ahead = {one.device: world.loads_ahead(one.device) for one in self._holders.values()}
         self._largest_bytes = {
             executor.device: max(world.costs(executor.device, expert).weights_bytes for expert in world.graph.experts)
             for executor in world.executors.values()
@@ -57,7 +57,7 @@ class Ready(Select):
         so long then that the disk waits for its end.
         """
         pool = executor.pool
-        loads = min(len(self._absent), config.LOADS_AHEAD + (0 if pool.is_moving() else 1))
+        loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
         for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
             if missing <= 0:
