@@ -2,52 +2,94 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sortedcontainers import SortedDict
 
 from coe.core import Stage
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A stage, its predicted share of time, and when it came."""
+
+    stage: Stage
+    charge_s: float
+    since_s: float
+
+
 class Group:
-    """Stages of one expert that stand together.
+    """Stages of one expert that stand together: those in a hurry by when they are due, then the others as they came.
 
     `started_s` is when its first batch was taken, None before; one that is not `open` takes no more stages.
     """
 
-    __slots__ = ("_charges", "_since_s", "expert", "key", "open", "stages", "started_s")
+    __slots__ = ("_hurried", "_others", "expert", "key", "open", "started_s")
 
     def __init__(self, key: int, expert: str) -> None:
         self.key = key
         self.expert = expert
         self.open = True
-        self.stages: deque[Stage] = deque()
-        self._charges: deque[float] = deque()
-        self._since_s: deque[float] = deque()
         self.started_s: float | None = None
+        # By request: one has at most one stage of an expert.
+        self._others: OrderedDict[int, _Place] = OrderedDict()
+        self._hurried: SortedDict[tuple[float, int], _Place] | None = None
 
     def __len__(self) -> int:
-        return len(self.stages)
+        return len(self._others) + len(self._hurried or ())
 
     def __repr__(self) -> str:
         return f"<Group {self.expert} x{len(self)}>"
 
     @property
-    def since_s(self) -> float:
-        """When the first stage came."""
-        return self._since_s[0]
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages in the order in which they run."""
+        return tuple(place.stage for place in (*(self._hurried or {}).values(), *self._others.values()))
 
-    def add(self, stage: Stage, charge_s: float, now: float) -> None:
-        """Put a stage at the end; `charge_s` is its predicted share of time."""
-        self.stages.append(stage)
-        self._charges.append(charge_s)
-        self._since_s.append(now)
+    @property
+    def since_s(self) -> float:
+        """When the first of those that are in no hurry came; of all, if all are in a hurry."""
+        return next(iter((self._others or self._hurried or {}).values())).since_s
+
+    @property
+    def due_s(self) -> float:
+        """When the first of those in a hurry is due; infinity if there is none."""
+        return float(self._hurried.keys()[0][0]) if self._hurried else math.inf
+
+    def add(self, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
+        """Put a stage at the end, or, in a hurry, where it belongs; `charge_s` is its predicted share of time."""
+        self._put(_Place(stage, charge_s, now), due_s)
+
+    def hurry(self, request_id: int, due_s: float, was_s: float) -> bool:
+        """Let a stage that was due at `was_s` be due at another time; return whether it waits here."""
+        found = self._others if was_s == math.inf else self._hurried
+        key: Any = request_id if was_s == math.inf else (was_s, request_id)
+        if not found or key not in found:
+            return False
+        self._put(found.pop(key), due_s)
+        if due_s == math.inf:
+            # It has waited longer than most.
+            self._others.move_to_end(request_id, last=False)
+        return True
 
     def take(self, count: int) -> tuple[tuple[Stage, ...], float]:
         """Take stages from the front, with the seconds that were charged for them."""
-        taken = tuple(self.stages.popleft() for _ in range(count))
-        for _ in range(count):
-            self._since_s.popleft()
-        return taken, sum(self._charges.popleft() for _ in range(count))
+        taken = [
+            self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
+        ]
+        return tuple(place.stage for place in taken), sum(place.charge_s for place in taken)
+
+    def _put(self, place: _Place, due_s: float) -> None:
+        if due_s == math.inf:
+            self._others[place.stage.request_id] = place
+        else:
+            # Most groups never have one.
+            self._hurried = SortedDict() if self._hurried is None else self._hurried
+            self._hurried[due_s, place.stage.request_id] = place
 
 
 class Backlog:
@@ -91,8 +133,8 @@ class Backlog:
         """Return the last open group of an expert."""
         return self._latest.get(expert)
 
-    def add(self, stage: Stage, charge_s: float, *, join: bool, now: float = 0.0) -> None:
-        """Put a stage behind the last one of its expert with `join`, else at the end.
+    def add(self, stage: Stage, charge_s: float, *, join: bool, now: float = 0.0, due_s: float = math.inf) -> None:
+        """Put a stage behind the last one of its expert with `join`, else at the end; in a hurry by `due_s`.
 
         A stage at the end still joins the last group if that is of the same expert: nobody is overtaken.
         """
@@ -100,7 +142,15 @@ class Backlog:
         group = self._latest.get(stage.expert) if join else last
         if group is None or group.expert != stage.expert or not group.open:
             group = self._latest[stage.expert] = self._new(stage.expert)
-        self._put(group, stage, charge_s, now)
+        self._put(group, stage, charge_s, now, due_s)
+
+    def hurry(self, request_id: int, expert: str, due_s: float, was_s: float) -> None:
+        """Let a request's stage that was due at `was_s` be due at another time; infinity is no hurry.
+
+        A request that does not wait for the expert is passed over.
+        """
+        if any(group.hurry(request_id, due_s, was_s) for group in self._own.get(expert, ())):
+            self._changed(expert)
 
     def put_back(self, stages: tuple[Stage, ...], charge_s: float, now: float = 0.0) -> None:
         """Put stages in front of all others, each a group of its own, so that each runs alone."""
@@ -158,8 +208,8 @@ class Backlog:
         self._own.setdefault(expert, deque()).append(group)
         return group
 
-    def _put(self, group: Group, stage: Stage, charge_s: float, now: float) -> None:
-        group.add(stage, charge_s, now)
+    def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
+        group.add(stage, charge_s, now, due_s)
         self._size += 1
         self._pending_s += charge_s
         self._waiting[stage.expert] += 1

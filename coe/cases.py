@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coe.core import Finding, Request, Result, Stage, Verdict, worst
@@ -43,6 +44,11 @@ class Cases:
 
     def __len__(self) -> int:
         return len(self._cases)
+
+    def awaits(self, request_id: int) -> Iterable[str]:
+        """Return the experts that a request waits for or runs on; none if it is not under way."""
+        case = self._cases.get(request_id)
+        return case.awaiting if case else ()
 
     def open(self, request: Request, now: float) -> Advance:
         """Take in a request; one whose component the board does not have ends at once, with an error."""
@@ -100,4 +106,5 @@ class Cases:
         # The order of the rules, not that of the clock: results do not depend on scheduling.
         order = self._router.order(case.request.component)
         findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
-        return Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error)
+        late = now > case.request.due_s
+        return Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error, late)

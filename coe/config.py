@@ -59,12 +59,18 @@ PREFETCH_GROUPS = 32
 """How many groups of a backlog are looked at for what to load next, so that a long backlog costs no more to watch."""
 USAGE_IMAGES = 2000
 """As many images the rules' usage probability is worth; an estimate from arrivals forgets over as many (line)."""
+DRIFTED_EXPERTS = 5
+"""How many experts are listed whose estimated usage differs most from the rules'."""
+DRIFT = 0.01
+"""By how much it must differ to be shown on the terminal: 0.01 is one image in a hundred."""
 OUTLOOK_IMAGES = 100
 """Over how many images to come an expert's expected use is counted when it is asked what leaves a pool (line)."""
+LOADS_AHEAD = 3
+"""For how many loads beyond the one under way executors make room at most, however long their batches take (line)."""
 LOAD_CANDIDATES = 4
 """How many experts are looked at for one that a device should load rather than another device (line)."""
 MAX_WAIT_S = 600.0
-"""How long a stage may wait before it goes ahead of all that is younger (line); it becomes urgent halfway there."""
+"""How long an image may be under way before it is due (line); halfway there it goes ahead of what is in no hurry."""
 LOAD_ATTEMPTS = 2
 """How often a load is tried before its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
@@ -92,6 +98,14 @@ def parse_bytes(text: str) -> int:
     if amount <= 0:
         raise ConfigError(f"'{text}' is no memory at all; write it like 1.5GiB")
     return amount
+
+
+def parse_seconds(text: str) -> float:
+    """Read a time such as "5s", "250ms", "2min" or "5" (seconds); raises ConfigError."""
+    match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|min|)\s*", text)
+    if not match:
+        raise ConfigError(f"'{text[:40]}' is not a time; write it like 5s, 250ms or 2min")
+    return float(match[1]) * {"ms": 1e-3, "s": 1.0, "": 1.0, "min": 60.0}[match[2]]
 
 
 def parse_bandwidth(text: str) -> int:

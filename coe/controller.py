@@ -15,14 +15,15 @@ from coe.broken import Broken
 from coe.cases import Advance, Cases
 from coe.core import Batch, Stage
 from coe.costs import Cost, CostTable
+from coe.deadlines import Deadlines
 from coe.demand import Demand
-from coe.errors import ConfigError
 from coe.events import (
     Arrived,
     Command,
     Event,
     Evicted,
     Finished,
+    Late,
     Loaded,
     LoadFailed,
     Lost,
@@ -35,9 +36,10 @@ from coe.events import (
 )
 from coe.executor import Executor
 from coe.graph import ExpertGraph
+from coe.least import Least
 from coe.plan import Plan
 from coe.policies.base import Arrange, Assign, Prefetch, Select, Split, World
-from coe.policies.strategies import Strategy
+from coe.policies.strategies import Strategy, check_hurry
 from coe.pool import State
 from coe.residency import Residency
 from coe.router import Router, follows
@@ -46,8 +48,9 @@ from coe.router import Router, follows
 class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
-    `max_wait_s` bounds the age of a stage before it goes first, where the strategy looks at ages (line). Raises
-    ConfigError for a bound that is no time.
+    Where the strategy looks at ages (line), an image that has been under way for half of `max_wait_s`
+    (`config.MAX_WAIT_S` if None) goes first, and so does one whose time until it is due is half over. Raises
+    ConfigError for a bound that is no time, or that the strategy would not look at.
     """
 
     def __init__(
@@ -58,10 +61,9 @@ class Controller:
         costs: CostTable,
         plan: Plan,
         strategy: Strategy,
-        max_wait_s: float = config.MAX_WAIT_S,
+        max_wait_s: float | None = None,
     ) -> None:
-        if not (math.isfinite(max_wait_s) and max_wait_s > 0):
-            raise ConfigError(f"no stage can wait at most {max_wait_s} s; give a number of seconds above 0")
+        check_hurry(strategy, max_wait_s=max_wait_s)
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self._commands: list[Command] = []
         self._residency = Residency(plan, strategy.eviction, self._emit)
@@ -70,18 +72,22 @@ class Controller:
             {expert: graph.probability(expert) for expert in graph.experts},
             follows(router.components.values(), router.escalations),
         )
-        shared = Backlog(self.demand.changed)
+        self._shared = Backlog(self.demand.changed)
         self.executors = {
-            spec.id: Executor(spec, self.pools[spec.pool], shared if strategy.shared else Backlog())
+            spec.id: Executor(spec, self.pools[spec.pool], self._shared if strategy.shared else Backlog())
             for spec in plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, max_wait_s)
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
         self._split: Split = policies.make("split", strategy.split)
         self._look_around()
         self._cases = Cases(router)
+        self._deadlines: Deadlines | None = None
+        if strategy.hurries:
+            least = Least(costs, self.executors, self._cases)
+            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.doomed_s)
         self._broken = Broken()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, str] = {}
@@ -100,7 +106,10 @@ class Controller:
         match event:
             case Arrived():
                 self.demand.arrived()
-                self._go_on(self._cases.open(event.request, now), now)
+                advance = self._cases.open(event.request, now)
+                if self._deadlines is not None and advance.result is None:
+                    self._deadlines.arrived(event.request, now)
+                self._go_on(advance, now)
             case Rejected():
                 self._go_on(self._cases.refuse(event.request, event.reason), now)
             case Finished():
@@ -117,6 +126,7 @@ class Controller:
                 self._lose(event, now)
             case Stopped():
                 self._stop(now)
+        self._hurry(now)
         if not self._stopped:
             self._residency.issue()
             self._dispatch(now)
@@ -131,6 +141,8 @@ class Controller:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
         self._residency.check(idle=idle)
         self.demand.check(idle=idle)
+        if self._deadlines is not None:
+            self._deadlines.check(idle=idle)
         for executor in self.executors.values():
             executor.backlog.check()
             if idle:
@@ -147,6 +159,8 @@ class Controller:
             self._queue(stage, now)
         if advance.result is not None:
             self._commands.append(Reply(advance.result))
+            if self._deadlines is not None:
+                self._deadlines.replied(advance.result.request, now)
 
     def _queue(self, stage: Stage, now: float) -> None:
         if self._stopped or not self.executors:
@@ -166,7 +180,19 @@ class Controller:
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
         charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
         join = self._arrange.joins(stage.expert, executor.backlog, now)
-        executor.backlog.add(stage, charge_s, join=join, now=now)
+        executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
+
+    def _due_s(self, stage: Stage) -> float:
+        return self._deadlines.due_s(stage.request_id) if self._deadlines is not None else math.inf
+
+    def _hurry(self, now: float) -> None:
+        """Let waiting stages go by when they are due by now, and say which boards miss."""
+        if self._deadlines is None or not self.executors:
+            return
+        for change in self._deadlines.changes(now):
+            for expert in self._cases.awaits(change.request_id):
+                self._shared.hurry(change.request_id, expert, change.due_s, change.was_s)
+        self._commands += [Late(board.name, board.due_s) for board in self._deadlines.missed()]
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
@@ -194,6 +220,8 @@ class Controller:
         else:
             cost = self._cost(executor.device, batch.expert)
             executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
+            for stage in batch.stages:
+                executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
 
     def _loaded(self, event: Loaded) -> None:
         self.pools[event.pool].commit(event.expert)

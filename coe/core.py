@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -120,13 +121,17 @@ def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One image to be judged. The pixels stay with the engine; decisions never need them."""
+    """One image to be judged. The pixels stay with the engine; decisions never need them.
+
+    `due_s` is when its result is due, on the clock of the line that it is for; infinity: whenever.
+    """
 
     id: int
     component: str
     image: str = ""
     serial: str = ""
     refdes: str = ""
+    due_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +155,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The one reply that every request gets. `verdict` is None exactly when `error` says why."""
+    """The one reply that every request gets. `verdict` is None exactly when `error` says why.
+
+    `late` says that it came after the request was due.
+    """
 
     request: Request
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     latency_s: float
     error: str | None = None
+    late: bool = False

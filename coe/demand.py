@@ -6,8 +6,10 @@ and is told which experts' numbers changed, so that nothing is ranked anew that 
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from coe import config
 
@@ -15,6 +17,20 @@ _PARTS = 1 << 20
 """Shares are counted in whole parts of this, so that what is added and taken away again leaves nothing behind."""
 _REBASE = 2.0**64
 """How heavy the newest image may become before all weights are divided by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """How often an image needs an expert: by the rules, and as estimated from the images that came."""
+
+    expert: str
+    rules: float
+    estimated: float
+
+    @property
+    def by(self) -> float:
+        """The estimate less what the rules say."""
+        return self.estimated - self.rules
 
 
 class Demand:
@@ -32,6 +48,7 @@ class Demand:
         }
         self._open: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
+        self._rules = dict(usage)
         self._used = {expert: share * config.USAGE_IMAGES for expert, share in usage.items()}
         self._images = float(config.USAGE_IMAGES)
         self._weight = 1.0
@@ -98,6 +115,11 @@ class Demand:
     def usage(self, expert: str) -> float:
         """Return the estimated probability that the next image needs an expert."""
         return self._used[expert] / self._images
+
+    def drift(self, most: int = config.DRIFTED_EXPERTS) -> list[Drift]:
+        """Return the experts whose estimated usage differs most from the rules', the one furthest off first."""
+        all_of_them = [Drift(expert, rules, self.usage(expert)) for expert, rules in self._rules.items()]
+        return heapq.nlargest(most, all_of_them, key=lambda one: abs(one.by))
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books; raises AssertionError."""

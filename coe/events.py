@@ -72,7 +72,18 @@ class Reply:
     result: Result
 
 
-Command = Load | Evict | Run | Reply
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Say that a board will not be done when it is due: certain by the cost table, or so by now.
+
+    `board` is its serial, or the name of an image without one.
+    """
+
+    board: str
+    due_s: float
+
+
+Command = Load | Evict | Run | Reply | Late
 
 # Events
 

@@ -11,6 +11,7 @@ From asyncio: `result = await line.inspect(image, component="R0402")`.
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,10 +30,12 @@ from coe.controller import Controller
 from coe.core import Request, Result
 from coe.costs import CostTable
 from coe.decoding import decode
+from coe.demand import Demand, Drift
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
 from coe.plan import inbox_bytes as share_of_images
 from coe.plan import joined
+from coe.policies.strategies import check_hurry
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.prescheduled import Prescheduled
@@ -50,7 +53,10 @@ Image = NDArray[np.uint8] | str | Path | bytes
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path."""
+    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
+
+    `within_s` as for `Inspector.submit`.
+    """
 
     image: Image
     component: str
@@ -58,6 +64,7 @@ class Picture:
     refdes: str = ""
     name: str = ""
     order: Order = "BGR"
+    within_s: float | None = None
 
 
 class Inspector:
@@ -75,7 +82,8 @@ class Inspector:
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
 
-    With the strategy `line` a stage that has waited for half of `max_wait_s` goes before all that is younger.
+    With the strategy `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None)
+    goes before all that is in no hurry, and so do boards that are due (`within_s` of `submit`).
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
     of an earlier line of the same board, store, devices and precision; nothing is measured then. With `prescheduled`,
@@ -102,7 +110,7 @@ class Inspector:
         inbox: int = config.INBOX_IMAGES,
         inbox_bytes: int | None = None,
         disk_bandwidth: int | str | None = None,
-        max_wait_s: float = config.MAX_WAIT_S,
+        max_wait_s: float | None = None,
         costs: CostTable | None = None,
         profile: Profile | Path | str | None = AUTO,
         prescheduled: Trace | None = None,
@@ -116,6 +124,7 @@ class Inspector:
             raise ConfigError(f"inbox={inbox} leaves no room for an image")
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
+        check_hurry(chosen, max_wait_s=max_wait_s)
         speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
         throttle = None if speed is None else Throttle(speed)
         named = rules.load(board)
@@ -173,6 +182,8 @@ class Inspector:
         self.budget_bytes = sum(self.memory_bytes if one is None else one for one in own_bytes)
         """What all devices may take for experts and batches."""
         controller: Decider
+        self._strategy = chosen
+        self._demand: Demand | None = None
         if prescheduled is None:
             controller = Controller(
                 router=self.rules.router,
@@ -182,6 +193,7 @@ class Inspector:
                 strategy=chosen,
                 max_wait_s=max_wait_s,
             )
+            self._demand = controller.demand
         else:
             controller = Prescheduled(prescheduled, self.rules.router, self.plan, self.costs)
         self._engine = Engine(
@@ -213,8 +225,14 @@ class Inspector:
         refdes: str = "",
         name: str = "",
         order: Order = "BGR",
+        within_s: float | None = None,
     ) -> Future[Result]:
         """Take in one image and return at once; the future gives its `Result`.
+
+        With `within_s` the result is due so many seconds from now (waiting for room counts), and with it all of the
+        board, the images of one `serial`: with the strategy `line` the board that is due first goes first, as long as
+        it can be done in time; `Result.late` says what came too late. Raises ConfigError for what is no time, or where
+        another strategy would pass it over.
 
         An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
         a path must stay until its result is there. What is wrong with the image itself (or its component) is said in
@@ -222,6 +240,8 @@ class Inspector:
         """
         if order not in ("BGR", "RGB"):
             raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
+        check_hurry(self._strategy, within_s=within_s)
+        due_s = math.inf if within_s is None else self._engine.now() + within_s
         if isinstance(image, np.ndarray):
             source: NDArray[Any] | bytes | Path = image.copy()
             size = image.nbytes
@@ -236,7 +256,7 @@ class Inspector:
             raise LineClosed("this line is closed; open a new Inspector")
         size += self._prepared_bytes(component)
         self._inbox.enter(size)
-        request = Request(self._engine.next_id(), component, name, serial, refdes)
+        request = Request(self._engine.next_id(), component, name, serial, refdes, due_s)
         future = self._engine.submit(request, lambda: decode(source, order=order))
         future.add_done_callback(lambda _: self._inbox.leave(size))
         return future
@@ -264,6 +284,7 @@ class Inspector:
                 refdes=picture.refdes,
                 name=picture.name,
                 order=picture.order,
+                within_s=picture.within_s,
             )
             future.add_done_callback(done.put)
             under_way += 1
@@ -281,6 +302,14 @@ class Inspector:
     def metrics(self) -> Metrics:
         """Return what was counted so far."""
         return self._engine.metrics()
+
+    def drift(self) -> list[Drift]:
+        """Return the experts that images need most otherwise than the rules say, the one furthest off first.
+
+        The estimate is from the images that came, the newer the heavier; `line` decides by it. A prescheduled line
+        estimates nothing.
+        """
+        return self._demand.drift() if self._demand is not None else []
 
     @property
     def trace(self) -> Trace:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from coe.core import Verdict, asked_id, second_looks
 from coe.costs import Tier
-from coe.events import Arrived, Command, Event, Evict, Finished, Load, Loaded, Rejected, Reply, Run, Why
+from coe.events import Arrived, Command, Event, Evict, Finished, Late, Load, Loaded, Rejected, Reply, Run, Why
 from coe.pool import ModelPool
 
 
@@ -27,7 +27,9 @@ class Metrics:
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
     that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
     spent deciding, `wall_s` runs from the first arrival to the last event. `escalated` findings were run again in
-    full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else.
+    full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late` results came
+    after they were due; `late_boards` were said to miss (one that comes back after all its images had results counts
+    anew).
     """
 
     images: int
@@ -50,6 +52,8 @@ class Metrics:
     escalated: int
     changed: int
     escalated_s: float
+    late: int
+    late_boards: int
 
     @property
     def images_per_s(self) -> float:
@@ -73,6 +77,7 @@ class Recorder:
         self._switches_under_way: set[tuple[str, str]] = set()
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
         self._switch_bytes = self._escalated = self._changed = 0
+        self._late = self._late_boards = 0
         self._running: dict[str, str] = {}
         self._began_s: float | None = None
         self._now_s = 0.0
@@ -104,7 +109,10 @@ class Recorder:
                         self._switches_under_way.add((command.pool, command.expert))
                 case Evict():
                     self._evictions += 1
+                case Late():
+                    self._late_boards += 1
                 case Reply():
+                    self._late += command.result.late
                     self._verdicts[command.result.verdict] += 1
                     looks = second_looks(command.result.findings)
                     self._escalated += len(looks)
@@ -133,4 +141,6 @@ class Recorder:
             escalated=self._escalated,
             changed=self._changed,
             escalated_s=self._escalated_s,
+            late=self._late,
+            late_boards=self._late_boards,
         )

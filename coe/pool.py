@@ -105,6 +105,10 @@ class ModelPool:
         entry = self._entries[expert]
         return entry.state is State.READY and entry.pins == 0
 
+    def is_ready(self, expert: str) -> bool:
+        """Return whether an expert is here, not only on its way."""
+        return self._entries[expert].state is State.READY
+
     def unused(self, expert: str) -> bool:
         """Return whether an expert was loaded for stages that have not run on it yet."""
         entry = self._entries[expert]

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from coe.store import PreparedVariant
 
 MODES = ("fp32", "half", "mixed")
+_WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))
+"""Of running against loading; where several fill the memory equally well, the even one is taken."""
 _FINEST_FIRST = ("fp32", "bf16", "fp16", "q8")
 
 Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
@@ -89,10 +91,12 @@ def choose(
     Those bytes are in `pools` equal parts, and `fixed_bytes` of them are taken where such experts in such variants run.
 
     "fp32" and "half" take one variant where they can. "mixed" takes for each expert the variant, and for the memory
-    the experts, that make the expected time of an image least: of each expert that it needs with probability p, p
-    times a batch of one, plus a load where the expert is not resident, plus what is run again in fp32, in the share
-    `config.ESCALATED_SHARE` of its findings. That is a multiple-choice knapsack (one choice an expert: absent, or
-    resident in a variant); `_fill` solves it greedily.
+    the experts, that make the expected time of an image least. Of each expert that an image needs with probability p,
+    it takes p times a batch of one from the executors, p times a load from the disk where the expert is not resident,
+    and both again in fp32 in the share `config.ESCALATED_SHARE` of its findings where it may look again. Executors run
+    while the disk reads, so the longer of the two sums counts (`_expected_s`). For a given weight of the one against
+    the other this is a multiple-choice knapsack (one choice an expert: absent, or resident in a variant), which `_fill`
+    solves greedily; the best of several weights is taken.
 
     The same arguments give the same choice.
     """
@@ -100,25 +104,29 @@ def choose(
     experts = sorted(graph.experts)
     prices = _Prices(offers, graph, costs, devices)
 
+    def expected_s(taken: Mapping[str, _Way]) -> float:
+        return _expected_s(taken, pools)
+
     def best(mode: str) -> tuple[bool, dict[str, _Way]]:
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         ways = {expert: prices.ways(expert, own) for expert, own in variants.items()}
         fixed = fixed_bytes([(expert, variant) for expert, own in variants.items() for variant in own])
         largest = max(way.bytes for own in ways.values() for way in own)
-        return not fixed or fixed + pools * largest <= budget_bytes, _fill(ways, budget_bytes - fixed)
+        fillings = [_fill(ways, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
+        return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
     # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
     # for itself that the largest expert does not fit beside it, if there is another.
     tried = {name: best(name) for name in (MODES if mode == "mixed" else (mode, FULL))}
     fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
-    taken = min(fitting or [tried[mode][1]], key=_total_s)
+    taken = min(fitting or [tried[mode][1]], key=expected_s)
     variants = {expert: way.variant for expert, way in taken.items()}
     return Choice(
         variants,
         {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
         frozenset(expert for expert, way in taken.items() if way.bytes),
-        _total_s(taken),
-        _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes),
+        expected_s(taken),
+        _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes, pools),
     )
 
 
@@ -141,11 +149,15 @@ def applied(board: Rules, choice: Choice) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed."""
+    """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
+
+    An image is expected to take `run_s` of an executor for it, and `load_s` of the disk.
+    """
 
     variant: str
     bytes: int
-    seconds: float
+    run_s: float
+    load_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,24 +172,21 @@ class _Prices:
     def ways(self, expert: str, variants: Iterable[str]) -> list[_Way]:
         """Return all choices for an expert; absent ones first, finer variants before others."""
         absent, resident = [], []
-        again_s = config.ESCALATED_SHARE * self._mean_s(expert, FULL, load=True)
+        needed = self.graph.probability(expert)
         for variant in variants:
-            more_s = again_s if _below(self.offers, expert, variant) > 0 else 0.0
-            weights = max(self.costs[device, expert, variant].weights_bytes for device in self.devices)
-            absent.append(self._way(expert, variant, 0, self._mean_s(expert, variant, load=True) + more_s))
-            resident.append(self._way(expert, variant, weights, self._mean_s(expert, variant, load=False) + more_s))
+            own = [self.costs[device, expert, variant] for device in self.devices]
+            full = [self.costs[device, expert, FULL] for device in self.devices]
+            again = config.ESCALATED_SHARE if _below(self.offers, expert, variant) > 0 else 0.0
+            run_s = fmean(cost.batch_s(1) for cost in own) + again * fmean(cost.batch_s(1) for cost in full)
+            again_s = again * fmean(cost.load_s for cost in full)
+            load_s = fmean(cost.load_s for cost in own) + again_s
+            absent.append(_Way(variant, 0, needed * run_s, needed * load_s))
+            resident.append(_Way(variant, max(cost.weights_bytes for cost in own), needed * run_s, needed * again_s))
         return absent + resident
 
-    def _way(self, expert: str, variant: str, size: int, each_s: float) -> _Way:
-        return _Way(variant, size, self.graph.probability(expert) * each_s)
 
-    def _mean_s(self, expert: str, variant: str, *, load: bool) -> float:
-        found = [self.costs[device, expert, variant] for device in self.devices]
-        return fmean(cost.batch_s(1) + (cost.load_s if load else 0.0) for cost in found)
-
-
-def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int) -> dict[str, _Way]:
-    """Choose one way for each expert so that their bytes fit and their seconds are few.
+def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: float) -> dict[str, _Way]:
+    """Choose one way for each expert so that their bytes fit and `run` times `run_s` plus `load` times `load_s` is low.
 
     The greedy by incremental efficiency: every expert begins with the way that takes no bytes; then the steps to the
     next larger way on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
@@ -185,10 +194,17 @@ def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int) -> dict[str, _Way]:
     Multiple-Choice Knapsack Problem", Operations Research 27, 1979), so that no more is lost than
     the first step saves that does not fit.
     """
-    hulls = {expert: _hull(choices) for expert, choices in ways.items()}
+
+    def seconds(way: _Way) -> float:
+        return run * way.run_s + load * way.load_s
+
+    def efficiency(before: _Way, after: _Way) -> float:
+        return (seconds(before) - seconds(after)) / (after.bytes - before.bytes)
+
+    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in ways.items()}
     taken = {expert: hull[0] for expert, hull in hulls.items()}
     steps = [
-        (-_efficiency(before, after), expert, place, after)
+        (-efficiency(before, after), expert, place, after)
         for expert, hull in hulls.items()
         for place, (before, after) in enumerate(pairwise(hull))
     ]
@@ -201,24 +217,23 @@ def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int) -> dict[str, _Way]:
     return taken
 
 
-def _hull(choices: Iterable[_Way]) -> list[_Way]:
+def _hull(
+    choices: Iterable[_Way], seconds: Callable[[_Way], float], efficiency: Callable[[_Way, _Way], float]
+) -> list[_Way]:
     """Return the choices on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
     hull: list[_Way] = []
-    for way in sorted(choices, key=lambda way: (way.bytes, way.seconds)):
-        if hull and way.seconds >= hull[-1].seconds:
+    for way in sorted(choices, key=lambda way: (way.bytes, seconds(way))):
+        if hull and seconds(way) >= seconds(hull[-1]):
             continue
-        while len(hull) > 1 and _efficiency(hull[-1], way) > _efficiency(hull[-2], hull[-1]):
+        while len(hull) > 1 and efficiency(hull[-1], way) > efficiency(hull[-2], hull[-1]):
             hull.pop()
         hull.append(way)
     return hull
 
 
-def _efficiency(before: _Way, after: _Way) -> float:
-    return (before.seconds - after.seconds) / (after.bytes - before.bytes)
-
-
-def _total_s(taken: Mapping[str, _Way]) -> float:
-    return sum(way.seconds for way in taken.values())
+def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
+    """Return how long an image keeps the busier of the two, the executors together or the disk."""
+    return max(sum(way.run_s for way in taken.values()) / executors, sum(way.load_s for way in taken.values()))
 
 
 def _is_sound(offered: PreparedVariant | None, floor: float) -> bool:
@@ -236,14 +251,21 @@ def _below(offers: Offers, expert: str, variant: str) -> float:
 
 
 def _reason(
-    mode: str, taken: Mapping[str, _Way], full: Mapping[str, _Way], offers: Offers, floor: float, budget_bytes: int
+    mode: str,
+    taken: Mapping[str, _Way],
+    full: Mapping[str, _Way],
+    offers: Offers,
+    floor: float,
+    budget_bytes: int,
+    executors: int,
 ) -> str:
     counts = Counter(way.variant for way in taken.values())
     words = ", ".join(f"{counts[variant]} in {variant}" for variant in _FINEST_FIRST if counts[variant])
     here, in_full = (sum(way.bytes > 0 for way in ways.values()) for ways in (taken, full))
     said = (
         f"precision {mode}: {words}; {here} of {len(taken)} experts fit into {format_bytes(budget_bytes)} "
-        f"({in_full} in fp32), {1e3 * _total_s(taken):.3g} ms an image expected ({1e3 * _total_s(full):.3g} in fp32)"
+        f"({in_full} in fp32), {1e3 * _expected_s(taken, executors):.3g} ms an image expected "
+        f"({1e3 * _expected_s(full, executors):.3g} in fp32)"
     )
     wanted = {"fp32": (), "half": ("bf16", "fp16"), "mixed": _FINEST_FIRST[1:]}[mode]
     bare = sum(1 for offered in offers.values() if not offered.keys() & set(wanted)) if wanted else 0

@@ -29,6 +29,7 @@ class Residency:
     def watch(self, world: World) -> None:
         """Get to know the world; called once, before anything is loaded."""
         self._world = world
+        self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
             pool.tell(self.evictions[id])
@@ -82,17 +83,22 @@ class Residency:
         What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
         """
         size = self._size(pool, expert)
-        missing, victims, spared = pool.missing_bytes(size), [], []
+        missing = pool.missing_bytes(size)
+        victims: list[str] = []
+        spared: list[str] = []
         if missing > pool.evictable_bytes:
             return False
         if missing:
             eviction = self.evictions[pool.id]
             for victim in eviction.rank(pool, self._world, now):
-                if eviction.spares(victim, expert, now):
+                fresh = pool.unused(victim) and self._is_wanted(pool, victim)
+                # Some may have come and wait for their turn; others than these make room for the next one.
+                early = fresh and len(spared) < self._early[pool.id]
+                if eviction.spares(victim, expert) and not early:
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue
-                if pool.unused(victim) and self._is_wanted(pool, victim):
+                if fresh:
                     spared.append(victim)
                     continue
                 victims.append(victim)

@@ -193,6 +193,7 @@ def _line(result: Result) -> str:
             for finding in result.findings
         ],
         "latency_s": finite(result.latency_s, 6),
+        "late": result.late,
         "error": result.error,
     }
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
@@ -215,7 +216,7 @@ def _result(row: Any, number: int) -> Result:
     if not all(isinstance(text, str) for text in (request.component, request.image, request.serial, request.refdes)):
         raise TypeError("image, serial, component and refdes must be text")
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
-    return Result(request, verdict, findings, _float(row["latency_s"]), row["error"])
+    return Result(request, verdict, findings, _float(row["latency_s"]), row["error"], row.get("late", False) is True)
 
 
 def _box(box: Any) -> Box:
@@ -226,7 +227,7 @@ def _box(box: Any) -> Box:
 def _table(results: Iterable[Result]) -> Iterator[str]:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "error"])
+    writer.writerow(["image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error"])
     for result in results:
         request = result.request
         findings = " > ".join(
@@ -237,7 +238,7 @@ def _table(results: Iterable[Result]) -> Iterator[str]:
         verdict = result.verdict.value if result.verdict else ""
         latency = "" if math.isnan(result.latency_s) else f"{result.latency_s:.6f}"
         about = [request.image, request.serial, request.component, request.refdes]
-        writer.writerow([*about, verdict, findings, latency, result.error or ""])
+        writer.writerow([*about, verdict, findings, latency, "late" if result.late else "", result.error or ""])
     yield text.getvalue()
 
 

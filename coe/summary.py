@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coe.core import FULL, Request, Result, Verdict, second_looks
+from coe.demand import Drift
 from coe.images import Item, natural
 
 
@@ -28,6 +29,7 @@ class RunFigures:
     interrupted: bool = False
     started: str = ""
     precision: str = FULL
+    drift: tuple[Drift, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,18 @@ class SecondLooks:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The counts of a run: in all, per board (those with a serial) and per component, in natural order."""
+    """The counts of a run: in all, per board (those with a serial) and per component, in natural order.
+
+    `late` results came after they were due; `late_boards` are the serials of such.
+    """
 
     run: RunFigures
     total: Tally
     boards: dict[str, Tally] = field(default_factory=dict)
     components: dict[str, Tally] = field(default_factory=dict)
     looks: SecondLooks = SecondLooks()
+    late: int = 0
+    late_boards: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -107,6 +114,12 @@ class Summary:
             "findings": self.looks.findings,
             "escalated": self.looks.escalated,
             "changed": self.looks.changed,
+            "late": self.late,
+            "late_boards": list(self.late_boards),
+            "usage_drift": [
+                {"expert": one.expert, "rules": finite(one.rules, 4), "estimated": finite(one.estimated, 4)}
+                for one in run.drift
+            ],
             "interrupted": run.interrupted,
             "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
             "components": {component: _counts(tally) for component, tally in self.components.items()},
@@ -131,7 +144,9 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     looks = [look for result in results for look in second_looks(result.findings)]
     findings = sum(len(result.findings) for result in results) - len(looks)
     seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
-    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds)
+    late = [result.request.serial for result in results if result.late]
+    late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
+    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards)
 
 
 def finite(value: float | None, digits: int) -> float | None:

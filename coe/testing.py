@@ -8,16 +8,17 @@ assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coe import config, rules
+from coe import rules
 from coe.controller import Controller
 from coe.core import Finding, Request, Result
 from coe.costs import Cost, CostTable
-from coe.events import Arrived, Command, Event, Evict, Load, Lost, Rejected, Reply, Run, Stopped
+from coe.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
 from coe.plan import ExecutorSpec, Plan, PoolSpec
 from coe.policies.strategies import strategy as named_strategy
 from coe.sim.simulator import Faults, Simulator
@@ -59,7 +60,7 @@ class VirtualLine:
         bad_loads: Mapping[str, int] | None = None,
         bad_stages: frozenset[tuple[int, str]] = frozenset(),
         evict_s: float = 0.0,
-        max_wait_s: float = config.MAX_WAIT_S,
+        max_wait_s: float | None = None,
     ) -> None:
         self.board = board
         self._plan = plan
@@ -93,9 +94,9 @@ class VirtualLine:
         """The time, in seconds."""
         return self._simulator.now
 
-    def arrive(self, at_s: float, component: str) -> int:
+    def arrive(self, at_s: float, component: str, *, serial: str = "", due_s: float = math.inf) -> int:
         """Let an image of a component arrive; return its request's id."""
-        request = Request(next(self._ids), component)
+        request = Request(next(self._ids), component, serial=serial, due_s=due_s)
         self._simulator.at(at_s, Arrived(request))
         return request.id
 
@@ -136,6 +137,8 @@ class VirtualLine:
                     self._note(now, f"{command.pool} evict {command.expert}")
                 case Run():
                     self._note(now, f"{command.executor} run {command.batch.expert} x{len(command.batch)}")
+                case Late():
+                    self._note(now, f"late {command.board}")
                 case Reply():
                     result = command.result
                     assert result.request.id not in self.results, f"two replies to {result.request}"

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,8 @@ from coe.inspector import Inspector, Picture
 from coe.kinds import ModuleKind
 from coe.metrics import Metrics
 from coe.plan import Plan
+from coe.policies.strategies import ANY_TIME, Times
+from coe.policies.strategies import strategy as named_strategy
 from coe.profile import Profile
 from coe.rules import Rules
 from coe.runtime.activations import give_memory_back
@@ -69,6 +71,7 @@ def measured_run(
     again: Measured | None = None,
     profile: Profile | None = None,
     as_a_line: bool = False,
+    times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
@@ -76,10 +79,12 @@ def measured_run(
     All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
     as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an earlier run
     with as many executors in the same precision, so that runs are compared on one table; without them they are
-    measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `tick` is
-    called for each reply, on a thread of the line. All weights files are read once before, so that switches and plain
-    reads find the page cache in the same state; where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
+    measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `times` are
+    those of the images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line.
+    All weights files are read once before, so that switches and plain reads find the page cache in the same state;
+    where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
     """
+    own = times.heeded_by(named_strategy(strategy))
     paths = _files(board, store)
     _plain_read_s_per_byte(paths, repeats=1)
     _load_libraries(board)
@@ -106,12 +111,13 @@ def measured_run(
         costs=again.costs if again else costs,
         profile=profile,
         prescheduled=again.trace if again else None,
+        max_wait_s=own.max_wait_s,
         watchers=[latencies],
         keep_trace=True,
     ) as line:
         sampler = _PeakRss(process)
         line.ready()
-        _submit(line, pictures, images_per_s, tick)
+        _submit(line, [replace(picture, within_s=own.within_s) for picture in pictures], images_per_s, tick)
         line.drain()
         peak = sampler.stop()
         seen = line.metrics()
@@ -133,7 +139,7 @@ def measured_run(
     device = ",".join(f"{name}={count}" for name, count in devices.items())
     called = " ".join([strategy, *([precision] if precision != FULL else []), *(["(prescheduled)"] if again else [])])
     return Measured(
-        row=row(task, order, device, called, seen, latencies, machine=figures),
+        row=row(task, order, device, called, seen, latencies, within_s=times.within_s, machine=figures),
         strategy=strategy,
         metrics=seen,
         board=line.rules,
@@ -156,6 +162,7 @@ def _submit(line: Inspector, pictures: Sequence[Picture], images_per_s: float | 
             refdes=picture.refdes,
             name=picture.name,
             order=picture.order,
+            within_s=picture.within_s,
         )
         future.add_done_callback(lambda _: tick())
 

@@ -8,6 +8,7 @@ from coe.benchmark.engine import Measured
 from coe.benchmark.recorded import recorded
 from coe.benchmark.rows import Row
 from coe.benchmark.simulated import ENTRIES, run_plan
+from coe.policies.strategies import ANY_TIME, Times
 from coe.sim.workload import Workload
 
 
@@ -17,12 +18,12 @@ def workload_of(measured: Measured) -> Workload:
     return Workload(measured.row.task, measured.row.order, measured.board, seen.arrivals, seen.findings)
 
 
-def predict(measured: Measured) -> Row:
+def predict(measured: Measured, times: Times = ANY_TIME) -> Row:
     """Simulate a measured run: its arrivals and findings, and the cost table that it was scheduled by.
 
     The table was measured before the run, so this foretells; it is not fitted to what it is compared with.
     """
     workload = workload_of(measured)
     chosen = ENTRIES[measured.strategy]
-    row = run_plan(workload, measured.costs, measured.plan, chosen, {}, device=measured.row.device)
+    row = run_plan(workload, measured.costs, measured.plan, chosen, {}, device=measured.row.device, times=times)
     return replace(row, strategy=f"{measured.row.strategy} (predicted)")

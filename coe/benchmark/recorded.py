@@ -29,7 +29,8 @@ def recorded(trace: Trace) -> Recorded:
         if isinstance(event, Arrived):
             began_s = now if began_s is None else began_s
             number = numbers[event.request.id] = len(arrivals)
-            arrivals.append(Arrival(now - began_s, replace(event.request, id=number)))
+            due_s = event.request.due_s - began_s
+            arrivals.append(Arrival(now - began_s, replace(event.request, id=number, due_s=due_s)))
         elif isinstance(event, Finished):
             batch = running[event.executor]
             # Not strict: the stages of a batch with too few findings have run again.

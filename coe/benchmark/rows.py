@@ -40,7 +40,8 @@ class Row:
     """One run. Latencies run from the arrival of an image to its reply.
 
     `makespan_s` runs from the first arrival to the last reply; the lower bounds are what no order could beat (see
-    `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected.
+    `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected, `late`
+    those that took longer than they might, None if they might take any time.
     """
 
     task: str
@@ -59,6 +60,7 @@ class Row:
     scheduling_us_per_request: float
     lower_bound_switches: int | None = None
     lower_bound_makespan_s: float | None = None
+    late: int | None = None
     machine: MachineFigures | None = None
 
 
@@ -73,6 +75,10 @@ class Latencies:
         for command in commands:
             if isinstance(command, Reply):
                 self._all_s.append(command.result.latency_s)
+
+    def longer_than(self, within_s: float) -> int:
+        """Return how many replies took longer."""
+        return sum(latency_s > within_s for latency_s in self._all_s)
 
     def quantile_s(self, share: float) -> float:
         """Return the latency that `share` of the replies do not exceed; 0 without replies."""
@@ -89,6 +95,7 @@ def row(
     *,
     lower_bound_switches: int | None = None,
     lower_bound_makespan_s: float | None = None,
+    within_s: float | None = None,
     machine: MachineFigures | None = None,
 ) -> Row:
     """Put together what the watchers of one run saw."""
@@ -109,6 +116,7 @@ def row(
         scheduling_us_per_request=1e6 * seen.control_s / max(1, seen.images),
         lower_bound_switches=lower_bound_switches,
         lower_bound_makespan_s=lower_bound_makespan_s,
+        late=None if within_s is None else latencies.longer_than(within_s),
         machine=machine,
     )
 
@@ -119,7 +127,8 @@ def to_json(rows: Sequence[Row]) -> str:
     for one in rows:
         plain = asdict(one)
         machine = plain.pop("machine") or {}
-        behind = {name: plain.pop(name) for name in ("images", "errors")}
+        behind = {name: plain.pop(name) for name in ("images", "errors", "late")}
+        behind = {name: count for name, count in behind.items() if count is not None}
         flat.append({**plain, **behind, **machine})
     return json.dumps(flat, indent=2) + "\n"
 
@@ -160,6 +169,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "at least": lambda one: "" if one.lower_bound_switches is None else f"{one.lower_bound_switches:,}",
     "from disk": lambda one: f"{one.disk_loads:,}",
     "hit ratio": lambda one: f"{one.hit_ratio:.1%}",
+    "late": lambda one: "" if one.late is None else f"{one.late:,}",
     "p50": lambda one: f"{one.p50_s:.2f} s",
     "p99": lambda one: f"{one.p99_s:.2f} s",
     "makespan": lambda one: f"{one.makespan_s:.1f} s",

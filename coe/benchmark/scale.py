@@ -13,7 +13,7 @@ from coe.controller import Controller
 from coe.costs import Cost, CostTable
 from coe.events import Command, Event
 from coe.metrics import Recorder
-from coe.plan import ExecutorSpec, Plan, PoolSpec
+from coe.plan import ExecutorSpec, Plan, PoolSpec, joined
 from coe.policies.strategies import strategy
 from coe.rules import Rules
 from coe.sim.oracle import SampledOracle
@@ -39,6 +39,7 @@ class Scale:
     events: int
     us_per_event: float
     us_per_request: float
+    us_per_stage: float
     wall_s: float
     peak_rss_bytes: int
 
@@ -74,6 +75,7 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
     plan = Plan(
         tuple(PoolSpec(id, "cpu", capacity, 100) for id in ids), tuple(ExecutorSpec(id, "cpu", id) for id in ids)
     )
+    plan = joined(plan) if chosen.shared else plan
     controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
     crowd, recorder = _Crowd(controller), Recorder(controller.pools)
     simulator = Simulator(
@@ -95,6 +97,7 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
         events=crowd.events,
         us_per_event=1e6 * seen.control_s / crowd.events,
         us_per_request=1e6 * seen.control_s / requests,
+        us_per_stage=1e6 * seen.control_s / seen.stages,
         wall_s=wall_s,
         peak_rss_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from coe.costs import CostTable
 from coe.errors import ConfigError, did_you_mean
 from coe.metrics import Recorder
 from coe.plan import Plan
-from coe.policies.strategies import STRATEGIES, Strategy
+from coe.policies.strategies import ANY_TIME, STRATEGIES, Strategy, Times
 from coe.sim.bound import bound
 from coe.sim.machine import Configuration, Machine
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
@@ -63,6 +64,7 @@ def simulated_run(
     configuration: Configuration | None = None,
     bounded: bool = True,
     trace: Path | None = None,
+    times: Times = ANY_TIME,
 ) -> Row:
     """Run a workload on a box in virtual time, from pools filled beforehand to the last reply.
 
@@ -83,6 +85,7 @@ def simulated_run(
         seed=seed,
         bounded=bounded,
         trace=trace,
+        times=times,
     )
 
 
@@ -97,13 +100,22 @@ def run_plan(
     seed: int = 0,
     bounded: bool = True,
     trace: Path | None = None,
+    times: Times = ANY_TIME,
 ) -> Row:
     """Run a workload on given pools and executors in virtual time."""
     board = workload.board
+    own = times.heeded_by(chosen.strategy)
     oracle: Oracle = SampledOracle(board, seed)
     if workload.recorded:
         oracle = RecordedOracle(workload.recorded, oracle)
-    controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen.strategy)
+    controller = Controller(
+        router=board.router,
+        graph=board.graph,
+        costs=costs,
+        plan=plan,
+        strategy=chosen.strategy,
+        max_wait_s=own.max_wait_s,
+    )
     recorder, latencies = Recorder(controller.pools), Latencies()
     drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
     simulator = Simulator(
@@ -118,7 +130,7 @@ def run_plan(
     simulator.start()
     resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
     cached = [expert for expert in board.experts if controller.cache is not None and expert in controller.cache]
-    simulator.run(workload.arrivals)
+    simulator.run(_due(workload.arrivals, own.within_s))
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
@@ -132,7 +144,14 @@ def run_plan(
         latencies,
         lower_bound_switches=least.switches if least else None,
         lower_bound_makespan_s=least.makespan_s if least else None,
+        within_s=times.within_s,
     )
+
+
+def _due(arrivals: Sequence[Arrival], within_s: float | None) -> Iterable[Arrival]:
+    if within_s is None:
+        return arrivals
+    return (replace(one, request=replace(one.request, due_s=one.at_s + within_s)) for one in arrivals)
 
 
 def _from_zero(workload: Workload) -> Workload:

@@ -16,6 +16,7 @@ from coe.cli import bench_out
 from coe.cli.common import err, out
 from coe.core import FULL
 from coe.errors import ConfigError
+from coe.policies.strategies import ANY_TIME
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.sim import trace_file
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CASUAL, PROFILED = "coserve-casual", "coserve-profile"
 CONFIGURED = (CASUAL, PROFILED)
+CONFIGURED_STRATEGY = "coserve"
 
 
 def run(
@@ -87,6 +89,14 @@ def run(
         float | None, typer.Option(help="Images a second, each on time whatever the line does.", metavar="RATE")
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
+    within: Annotated[
+        str | None,
+        typer.Option(help="When each result is due, as 5s: late ones are counted, and line sees to what is due first."),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(help="With line: how long an image may be under way, as 60s; halfway there it goes first."),
+    ] = None,
     prescheduled: Annotated[
         bool,
         typer.Option(
@@ -122,12 +132,12 @@ def run(
     from coe.benchmark.synthetic import synthetic_pictures
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
+    allowed = bench_out.times(within, max_wait, [CONFIGURED_STRATEGY if name in CONFIGURED else name for name in names])
+    if prescheduled and allowed != ANY_TIME:
+        raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
     precisions = _precisions(precision, label_floor)
-    if rate is not None and backlog:
-        raise ConfigError("--rate and --backlog exclude each other; give one of them")
-    if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
+    _check_rate(rate, backlog)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
         path, shelf, pictures = _given(board, images_at, store, requests)
@@ -148,7 +158,7 @@ def run(
             called = name if precision == FULL else f"{name} {precision}"
             shown = bar.add_task(f"{called} (prescheduled)" if again else called, total=len(pictures))
             found = settled.get(name)
-            strategy = config.STRATEGY if found else name
+            strategy = CONFIGURED_STRATEGY if found else name
             busy = 1 if named_strategy(strategy).single else workers
             measured = measured_run(
                 path,
@@ -169,6 +179,7 @@ def run(
                 again=again,
                 profile=found,
                 as_a_line=bool(settled),
+                times=allowed,
                 tick=lambda: bar.advance(shown),
             )
             if not found:
@@ -183,7 +194,7 @@ def run(
         for (name, used), done in best.items():
             rows.append(done.row)
             if with_prediction:
-                rows.append(predict(done))
+                rows.append(predict(done, allowed))
             if prescheduled:
                 again = measure(name, used, done)
                 rows.append(again.row)
@@ -201,6 +212,13 @@ def _precisions(text: str, floor: float) -> list[str]:
     for name in found:
         check_precision(name, floor)
     return found
+
+
+def _check_rate(rate: float | None, backlog: bool) -> None:
+    if rate is not None and backlog:
+        raise ConfigError("--rate and --backlog exclude each other; give one of them")
+    if rate is not None and not 0 < rate < float("inf"):
+        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
 
 
 def _profile(at: Path | None) -> Profile:

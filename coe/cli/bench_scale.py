@@ -59,14 +59,16 @@ def scale(
         "switches",
         "deciding",
         "an image",
+        "a stage",
         "run",
         "memory",
     ):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     for point in points:
         counts = (point.experts, point.requests, point.most_waiting, point.switches)
-        times = (f"{point.us_per_event:.0f} µs", f"{point.us_per_request:.0f} µs", f"{point.wall_s:.1f} s")
-        table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, config.format_bytes(point.peak_rss_bytes))
+        times = (f"{us:.0f} µs" for us in (point.us_per_event, point.us_per_request, point.us_per_stage))
+        rest = (f"{point.wall_s:.1f} s", config.format_bytes(point.peak_rss_bytes))
+        table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, *rest)
     # Nobody's window: a line a point, for grep and diff.
     wide(out).print(table)
 

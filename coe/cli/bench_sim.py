@@ -49,6 +49,14 @@ def sim(
         str, typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the file of another box.")
     ] = "numa-rtx3080ti",
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
+    within: Annotated[
+        str | None,
+        typer.Option(help="When each result is due, as 5s: late ones are counted, and line sees to what is due first."),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(help="With line: how long an image may be under way, as 60s; halfway there it goes first."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the components drawn and of the labels that experts say.")] = 0,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON; - is standard output.")
@@ -77,6 +85,7 @@ def sim(
     entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else _split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else _split(device))]
     workloads = _workloads(task, order, tail, seed)
+    allowed = bench_out.times(within, max_wait, [one.strategy.name for one in entries])
     bench_out.check_json(json_to)
     _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, entries)
@@ -88,7 +97,7 @@ def sim(
             for workload in workloads:
                 for one in entries:
                     place = _own(trace, machine, workload, one) if trace and several else trace
-                    rows.append(simulated_run(machine, workload, one, seed=seed, trace=place))
+                    rows.append(simulated_run(machine, workload, one, seed=seed, trace=place, times=allowed))
                     bar.advance(shown)
     if plot is not None:
         _draw(rows, machines, workloads, seed, plot)

@@ -17,10 +17,13 @@ from rich.table import Table
 
 from coe import config, images, rules
 from coe.cli.common import Exit, application, err, out, run
+from coe.cli.late import LateBoards
 from coe.cli.progress import RunProgress
 from coe.core import FULL, Request, Result, Verdict
 from coe.errors import ConfigError, LineClosed
 from coe.images import Item
+from coe.policies.strategies import check_hurry
+from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.report import write_report
 from coe.results import ResultsFile
@@ -96,6 +99,20 @@ def inspect(
     profile: Annotated[
         str, typer.Option(metavar="FILE|none", help="What coe-profile found out. Default: where it puts it.")
     ] = AUTO,
+    within: Annotated[
+        str | None,
+        typer.Option(
+            help="When a board's result is due, counted from when an image is taken in, as 5s: boards that are due "
+            "first go first, and those that will miss are named. For the strategy line."
+        ),
+    ] = None,
+    max_wait: Annotated[
+        str | None,
+        typer.Option(
+            help="How long an image may be under way before it goes first, as 60s; it is put first halfway. For the "
+            f"strategy line. Default: {config.MAX_WAIT_S:g}s."
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: only what has no result yet is inspected.")
     ] = False,
@@ -117,6 +134,8 @@ def inspect(
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     check_precision(precision, label_floor)
+    within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
+    check_hurry(named_strategy(strategy), max_wait_s=max_wait_s, within_s=within_s)
     quiet = quiet or as_json
     known = rules.load(board)
     items, skipped = images.find(images_at, known.components)
@@ -126,7 +145,7 @@ def inspect(
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
         figures = RunFigures(known.board, strategy, precision=precision)
-        run_ = _Run(figures, results, items, max_errors=max_errors, quiet=quiet)
+        run_ = _Run(figures, results, items, max_errors=max_errors, within_s=within_s, quiet=quiet)
         run_.go(
             known.path,
             store=store,
@@ -137,6 +156,7 @@ def inspect(
             threads=threads,
             loaded=loaded,
             label_floor=label_floor,
+            max_wait_s=max_wait_s,
             profile=None if profile == "none" else profile,
         )
         summary = results.finish(items, run_.figures)
@@ -165,9 +185,11 @@ class _Run:
         items: Sequence[Item],
         *,
         max_errors: int | None,
+        within_s: float | None,
         quiet: bool,
     ) -> None:
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
+        self._within_s, self._late = within_s, LateBoards()
         self._items = [item for item in items if item.name not in results.done]
         self._line: Inspector | None = None
         self._errors = 0
@@ -189,6 +211,7 @@ class _Run:
                 memory=memory,
                 strategy=self.figures.strategy,
                 precision=self.figures.precision,
+                watchers=[self._late],
                 say=self._say,
                 **settings,
             )
@@ -207,6 +230,9 @@ class _Run:
                     if result.error != config.STOPPED:
                         self._write(result)
                         progress.advance(ng=result.verdict is Verdict.NG)
+                    for sentence in self._late.sentences():
+                        if not self._quiet:
+                            err.print(f"[yellow]late:[/] {sentence}", soft_wrap=True)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -219,6 +245,7 @@ class _Run:
             peak_reserved_bytes=seen.peak_reserved_bytes,
             peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             wall_s=seen.wall_s,
+            drift=tuple(line.drift()),
             interrupted=self.interrupted,
         )
 
@@ -229,7 +256,7 @@ class _Run:
             for item in todo:
                 if self.stopped:
                     return
-                yield Picture(item.path, item.component, item.serial, item.refdes, item.name)
+                yield Picture(item.path, item.component, item.serial, item.refdes, item.name, within_s=self._within_s)
 
         try:
             yield from line.stream(pictures())
@@ -289,6 +316,12 @@ def _show(summary: Summary, report: Path) -> None:
     )
     if run_.precision != FULL or summary.looks.escalated:
         out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
+    if summary.late:
+        boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
+        out.print(f"[yellow]late:[/] {summary.late} results came after they were due{boards}", soft_wrap=True)
+    if drifted := [one for one in run_.drift if abs(one.by) >= config.DRIFT]:
+        told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
+        out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
     out.print(f"report: {report}", soft_wrap=True)
 
 

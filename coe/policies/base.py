@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ class GroupView(Protocol):
     def started_s(self) -> float | None: ...  # noqa: D102
     @property
     def since_s(self) -> float: ...  # noqa: D102
+    @property
+    def due_s(self) -> float: ...  # noqa: D102
     def __len__(self) -> int: ...
 
 
@@ -48,6 +51,8 @@ class PoolView(Protocol):
     def size(self, expert: str) -> int: ...  # noqa: D102
     def missing_bytes(self, more: int) -> int: ...  # noqa: D102
     def unused(self, expert: str) -> bool: ...  # noqa: D102
+    def is_moving(self) -> bool: ...  # noqa: D102
+    def is_ready(self, expert: str) -> bool: ...  # noqa: D102
     def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
     def by_recency(self) -> Iterator[str]: ...  # noqa: D102
 
@@ -89,11 +94,15 @@ class World:
     demand: DemandView
     evictions: Mapping[str, Eviction]
     """By pool."""
-    max_wait_s: float = config.MAX_WAIT_S
 
-    def urgent_s(self, now: float) -> float:
-        """Return the time since which a stage must have waited to go first: half of what it may wait is over then."""
-        return now - self.max_wait_s / 2
+    def loads_ahead(self, device: str) -> int:
+        """Return for how many loads beyond the one under way room is made: as many as begin during the longest batch.
+
+        It looks at all experts; ask once.
+        """
+        costs = [self.costs(device, expert) for expert in self.graph.experts]
+        longest = max(cost.batch_s(cost.max_batch) / max(cost.load_s, 1e-9) for cost in costs)
+        return math.ceil(min(max(longest, 1), config.LOADS_AHEAD))
 
 
 class Assign(ABC):
@@ -150,7 +159,7 @@ class Eviction(ABC):
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
         """
 
-    def spares(self, expert: str, newcomer: str, now: float) -> bool:
+    def spares(self, expert: str, newcomer: str) -> bool:
         """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from coe.errors import ConfigError, did_you_mean
@@ -26,6 +27,11 @@ class Strategy:
     single: bool = False
     cached: bool = False
     shared: bool = False
+
+    @property
+    def hurries(self) -> bool:
+        """Whether what has waited for long, or is due, goes first: where stages are bound late."""
+        return self.shared
 
 
 _SAMBA = Strategy(
@@ -57,3 +63,33 @@ def strategy(name: str) -> Strategy:
     if name not in STRATEGIES:
         raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, STRATEGIES)}")
     return STRATEGIES[name]
+
+
+def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: float | None = None) -> None:
+    """Raise ConfigError for bounds that are no time, or that a strategy would not look at; None is no bound."""
+    for bound_s, words in ((max_wait_s, "an image can wait at most"), (within_s, "a result can be there within")):
+        if bound_s is None:
+            continue
+        if not (math.isfinite(bound_s) and bound_s > 0):
+            raise ConfigError(f"{words} a number of seconds above 0, not {bound_s:g}")
+        if not chosen.hurries:
+            names = ", ".join(name for name, known in STRATEGIES.items() if known.hurries)
+            raise ConfigError(
+                f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
+                f"leave it out, or use {names}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long an image may be under way before it goes first, and within what its result is due; None is no bound."""
+
+    max_wait_s: float | None = None
+    within_s: float | None = None
+
+    def heeded_by(self, chosen: Strategy) -> Times:
+        """Return what of this a strategy looks at: all or nothing."""
+        return self if chosen.hurries else Times()
+
+
+ANY_TIME = Times()

@@ -16,7 +16,7 @@ from coe.benchmark.simulated import ENTRIES, run_plan
 from coe.config import format_bytes
 from coe.costs import CostTable
 from coe.errors import ConfigError
-from coe.plan import Plan, inbox_bytes, plan, workspace_bytes
+from coe.plan import Plan, inbox_bytes, joined, plan, workspace_bytes
 from coe.profile import Chosen, ExecutorsPoint, KindProfile, WindowPoint
 from coe.profiler.search import search_executors, search_memory
 from coe.rules import Rules
@@ -172,4 +172,5 @@ class Tuner:
         made = self._plan(number, costs, workspace)
         scaling = {"cpu": self.scaling_at(threads)}
         entry = ENTRIES[config.STRATEGY]
+        made = joined(made) if entry.strategy.shared else made
         return run_plan(self.sample, costs, made, entry, scaling, device="this machine", bounded=False).images_per_s

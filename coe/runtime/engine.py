@@ -121,6 +121,10 @@ class Engine:
         self._workers.submit(self._receive, job)
         return job.future
 
+    def now(self) -> float:
+        """Return the time on the clock of this line, in seconds: that of all events, and of when requests are due."""
+        return time.monotonic() - self._began
+
     def next_id(self) -> int:
         """Return a fresh request id."""
         return next(self._ids)
@@ -172,9 +176,6 @@ class Engine:
 
     # The control thread
 
-    def _now(self) -> float:
-        return time.monotonic() - self._began
-
     def _control(self) -> None:
         try:
             self._step(None)
@@ -191,7 +192,7 @@ class Engine:
                 self._give_up()
 
     def _step(self, event: Event | None) -> None:
-        now = self._now()
+        now = self.now()
         began = time.perf_counter()
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began

@@ -173,3 +173,18 @@ def test_wrong_usage_is_said(tmp_path, call, arguments, sentence):
     status, _, err = call("run", "--work", tmp_path, *arguments)
     assert status == 2
     assert sentence in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
+        (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
+        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
+        (("--strategy", "line", "--within", "5s", "--prescheduled"), "leave out --within and --max-wait"),
+    ],
+)
+def test_times_that_nobody_would_look_at_are_refused(call, options, sentence):
+    said = call("run", *options)
+    assert said.status == 2
+    assert sentence in said.words

@@ -61,6 +61,27 @@ def rows_of(said) -> list[dict[str, object]]:
 # What comes out
 
 
+def test_results_that_are_due_are_counted_where_they_are_late(call) -> None:
+    said = call("sim", "--strategy", "coserve,line", "--within", "60s", "--max-wait", "5min", "--json", "-")
+    coserve, line = json.loads(said.out)
+    assert 0 < line["late"] < coserve["late"] < coserve["images"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--strategy", "coserve,samba", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
+        (("--strategy", "coserve", "--max-wait", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
+        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
+        (("--strategy", "line", "--max-wait", "nan"), "'nan' is not a time; write it like 5s, 250ms or 2min"),
+    ],
+)
+def test_times_that_mean_nothing_are_refused(call, options, sentence) -> None:
+    said = call("sim", *options)
+    assert said.status == 2
+    assert sentence in said.words
+
+
 def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, small: Path) -> None:
     said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)

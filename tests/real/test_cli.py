@@ -57,13 +57,40 @@ def rows(out: Path) -> list[dict]:
     return [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
+    assert inspect("--strategy", "line", "--within", "1ms", "--max-wait", "1min") in (0, 1)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
+    assert (summary["late"], summary["late_boards"]) == (12, ["SN1", "SN2"])
+    assert all(row["late"] for row in rows(tmp_path / "out"))
+    said = capsys.readouterr()
+    assert "late: SN1 " in said.err
+    assert "late: SN2 " in said.err
+    assert "late: 12 results came after they were due, of 2 boards" in said.out
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--strategy", "line", "--within", "soon"), "'soon' is not a time; write it like 5s, 250ms or 2min"),
+        (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
+        (("--strategy", "line", "--max-wait", "0s"), "an image can wait at most a number of seconds above 0, not 0"),
+        (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
+        (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
+    ],
+)
+def test_times_that_mean_nothing_are_refused_before_anything_is_written(inspect, tmp_path, capsys, options, sentence):
+    assert inspect(*options) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
     assert inspect() in (0, 1)
     out = tmp_path / "out"
     found = rows(out)
     assert len(found) == 12
     assert set(found[0]) == {
-        "image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "error",
+        "image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error",
     }  # fmt: skip
     assert found[0]["image"] == "SN1/R0__A.png"
     assert set(found[0]["findings"][0]) == {"expert", "variant", "label", "score", "boxes"}

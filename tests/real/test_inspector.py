@@ -25,6 +25,8 @@ from coe.runtime.engine import Engine
         {"strategy": "samba-parallel", "memory": "150MB", "executors": "cpu=2"},
         {"strategy": "coserve-none", "memory": "75MB"},
         {"strategy": "coserve", "memory": "75MB"},
+        {"strategy": "line", "memory": "75MB"},
+        {"strategy": "line", "memory": "200MB", "executors": "cpu=2", "max_wait_s": 0.1},
         {"strategy": "coserve", "memory": "200MB", "executors": "cpu=2"},
     ],
     ids=lambda options: "-".join(str(value) for value in options.values()),
@@ -37,6 +39,40 @@ def test_verdicts_do_not_depend_on_strategy_memory_or_executors(inspect_all, pic
         assert [f.label for f in found[name].findings] == [f.label for f in result.findings]
         for one, other in zip(found[name].findings, result.findings, strict=True):
             assert one.score == pytest.approx(other.score, abs=1e-3)
+
+
+def test_what_is_due_and_not_there_is_late_and_still_judged(tiny, pictures):
+    board, store = tiny
+    with Inspector(board, store=store, memory="75MB", strategy="line") as line:
+        first, last = pictures[0], pictures[-1]
+        hopeless = line.submit(first.image, first.component, serial="SN1", within_s=1e-6)
+        easy = line.submit(last.image, last.component, serial="SN2", within_s=600.0)
+        assert (hopeless.result().late, hopeless.result().error) == (True, None)
+        assert not easy.result().late
+        seen = line.metrics()
+        assert {one.expert for one in line.drift()} <= set(line.rules.experts)
+    assert (seen.late, seen.late_boards) == (1, 1)
+
+
+@pytest.mark.parametrize("within_s", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_due_time_that_has_passed_or_is_none_is_refused(tiny, pictures, within_s):
+    board, store = tiny
+    with (
+        Inspector(board, store=store, memory="75MB", strategy="line") as line,
+        pytest.raises(ConfigError, match="a result can be there within a number of seconds above 0"),
+    ):
+        line.submit(pictures[0].image, pictures[0].component, within_s=within_s)
+
+
+def test_due_times_and_bounds_that_a_strategy_would_pass_over_are_refused(tiny, pictures):
+    board, store = tiny
+    with pytest.raises(ConfigError, match="'coserve' looks at neither ages nor due times"):
+        Inspector(board, store=store, strategy="coserve", max_wait_s=5.0)
+    with (
+        Inspector(board, store=store, memory="75MB", strategy="coserve") as line,
+        pytest.raises(ConfigError, match="'coserve' looks at neither ages nor due times"),
+    ):
+        line.submit(pictures[0].image, pictures[0].component, within_s=5.0)
 
 
 def test_a_budget_for_one_expert_makes_switches_and_is_never_passed(tiny, pictures):

@@ -1,5 +1,6 @@
 """What holds on any board, on any line, whatever fails (DESIGN section 7)."""
 
+import math
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -56,11 +57,13 @@ class Case:
             strategy=strategy,
             findings=findings,
             evict_s=evict_s,
-            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3],
+            max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3] if strategy == "line" else None,
             **options,
         )
-        for at_s, component in self.arrivals:
-            line.arrive(at_s, component)
+        for number, (at_s, component) in enumerate(self.arrivals):
+            # Boards of three images, each due at another time; some are not to be had in time, some have passed.
+            due_s = at_s + (-0.5, 0.5, 3.0, 20.0, math.inf)[(self.salt + number) % 5]
+            line.arrive(at_s, component, serial=f"S{number // 3}" if number % 4 else "", due_s=due_s)
         return line
 
 

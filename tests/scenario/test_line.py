@@ -5,7 +5,6 @@ from lines import arrive, board, cost, line_of, log_of
 
 from coe.controller import Controller
 from coe.errors import ConfigError
-from coe.testing import VirtualLine, pools_of
 
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:
@@ -55,6 +54,21 @@ def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait() -> Non
     assert runs[2:4] == ["cpu0 run a x4", "cpu load c"]
 
 
+def test_while_something_loads_room_is_made_for_the_load_after_it() -> None:
+    """Most wait for a, one for b, which is to leave next: it runs while c loads, not after c has come and run."""
+    rules = board({"A": 9, "B": 5, "E": 4, "C": 1, "D": 1})
+    line = line_of(rules, 34, strategy="line", costs={"a": cost(per_image_s=0.3)})
+    arrive(line, 10.0, "CDAAAAAAAABE")
+    line.run()
+    runs = [(when, what) for when, what in log_of(line, after=10.0) if "run" in what or "load" in what]
+    assert runs[:4] == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu load c"),
+        (10.5, "cpu0 run b x1"),
+        (10.8, "cpu0 run a x4"),
+    ]
+
+
 def waits(max_wait_s: float) -> float:
     """When the one image of b is answered while there are always more of a, and memory for one of them."""
     line = line_of(board({"A": 9, "B": 1}), 14, strategy="line", max_wait_s=max_wait_s)
@@ -86,9 +100,13 @@ def test_the_oldest_goes_first_once_all_are_urgent() -> None:
 
 @pytest.mark.parametrize("bound_s", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_bound_that_is_no_time_is_refused(bound_s: float) -> None:
-    rules = board({"A": 1})
-    with pytest.raises(ConfigError, match=r"no stage can wait at most .* s; give a number of seconds above 0"):
-        VirtualLine(rules, {"a": cost()}, pools_of(1, 24, 4), max_wait_s=bound_s)
+    with pytest.raises(ConfigError, match=r"an image can wait at most a number of seconds above 0, not "):
+        line_of(board({"A": 1}), 24, strategy="line", max_wait_s=bound_s)
+
+
+def test_a_bound_that_nobody_would_look_at_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"strategy 'coserve' looks at neither ages nor due times, .* use line"):
+        line_of(board({"A": 1}), 24, strategy="coserve", max_wait_s=5.0)
 
 
 def test_usage_that_drifts_is_noticed() -> None:
@@ -100,4 +118,5 @@ def test_usage_that_drifts_is_noticed() -> None:
     line.run()
     controller: Controller = line.controller
     assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
+    assert [(one.expert, one.by > 0) for one in controller.demand.drift(2)] == [("c", True), ("a", False)]
     assert next(what for _, what in log_of(line, after=3100.0)) != "cpu evict c"

@@ -1,5 +1,8 @@
 """The backlog's order and its books."""
 
+import math
+from collections import defaultdict
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,8 +75,8 @@ def test_its_repr_is_a_status_line() -> None:
 def test_rounding_does_not_pile_up_when_it_runs_empty() -> None:
     backlog = Backlog()
     for _ in range(10):
-        for charge in (0.1, 0.2, 0.3):
-            backlog.add(Stage(0, "a"), charge, join=True)
+        for number, charge in enumerate((0.1, 0.2, 0.3)):
+            backlog.add(Stage(number, "a"), charge, join=True)
         group = backlog.latest("a")
         assert group is not None
         backlog.take(group, 1, 0.0)
@@ -89,6 +92,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("take"), st.integers(0, 5), st.integers(1, 4)),
         st.tuples(st.just("put_back"), st.sampled_from("abcd"), st.integers(1, 3)),
         st.tuples(st.just("drop"), st.sampled_from("abcd")),
+        st.tuples(st.just("hurry"), st.sampled_from("abcd"), st.integers(0, 20), st.sampled_from((1.0, 2.0, math.inf))),
     ),
     max_size=60,
 )
@@ -97,10 +101,11 @@ OPERATIONS = st.lists(
 @given(OPERATIONS)
 def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]) -> None:  # type: ignore[type-arg]
     backlog, waiting, number = Backlog(), {}, 0
+    due: defaultdict[tuple[int, str], float] = defaultdict(lambda: math.inf)
     for name, *arguments in operations:
         match name, arguments:
             case "add", (expert, join, charge):
-                backlog.add(Stage(number, expert), charge, join=join)
+                backlog.add(Stage(number, expert), charge, join=join, due_s=due[number, expert])
                 waiting[number] = charge
                 number += 1
             case "take", (which, count):
@@ -112,12 +117,21 @@ def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]
             case "put_back", (expert, count):
                 backlog.put_back(tuple(Stage(number + i, expert) for i in range(count)), 0.5)
                 waiting.update({number + i: 0.5 for i in range(count)})
+                for i in range(count):
+                    backlog.hurry(number + i, expert, due[number + i, expert], math.inf)
                 number += count
+            case "hurry", (expert, request, due_s):
+                backlog.hurry(request, expert, due_s, due[request, expert])
+                due[request, expert] = due_s
             case "drop", (expert,):
                 for stage in backlog.drop(expert):
                     assert stage.expert == expert
                     del waiting[stage.request_id]
         backlog.check()
         assert sorted(i for _, ids in shape(backlog) for i in ids) == sorted(waiting)
+        for group in backlog.groups():
+            times = [due[stage.request_id, stage.expert] for stage in group.stages]
+            assert times == sorted(times), "who is due first runs first"
+            assert group.due_s == times[0]
         assert backlog.pending_s == pytest.approx(sum(waiting.values()), abs=1e-9)
         assert len(backlog) == len(waiting) == sum(backlog.waiting(expert) for expert in "abcd")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.config import format_bytes, parse_bytes, parse_executors
+from coe.config import format_bytes, parse_bytes, parse_executors, parse_seconds
 from coe.errors import ConfigError
 
 
@@ -102,3 +102,16 @@ def test_executors_are_read(text: str, executors: dict[str, int]) -> None:
 def test_wrong_executors_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_executors(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5.0), ("250ms", 0.25), ("2min", 120.0), (" 1.5 s ", 1.5), ("7", 7.0), ("0s", 0.0)]
+)
+def test_a_time_is_read(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a time; write it like 5s, 250ms or 2min"):
+        parse_seconds(text)

@@ -21,9 +21,10 @@ testing
 sim runtime
 report prescheduled
 controller chrome_trace results
+least
 metrics residency
 summary cases executor broken
-pool host_cache backlog demand policies
+pool host_cache backlog demand deadlines policies
 settings precision
 rules images kinds variants
 store router process_sheet decoding fingerprint fit

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,19 +81,21 @@ def test_a_line_is_what_the_issue_says(run: ResultsFile) -> None:
             },
         ],
         "latency_s": 0.25,
+        "late": False,
         "error": None,
     }
 
 
 def test_what_was_written_reads_back(run: ResultsFile) -> None:
-    written = [result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG)]
+    late = replace(result("late", Verdict.OK), late=True)
+    written = [result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG), late]
     for each in written:
         run.write(each)
     back = read(run.folder / "results.jsonl")
-    assert [(r.verdict, r.findings, r.error, r.request.image) for r in back] == [
-        (r.verdict, r.findings, r.error, r.request.image) for r in written
+    assert [(r.verdict, r.findings, r.error, r.late, r.request.image) for r in back] == [
+        (r.verdict, r.findings, r.error, r.late, r.request.image) for r in written
     ]
-    assert [r.request.id for r in back] == [0, 1, 2]
+    assert [r.request.id for r in back] == [0, 1, 2, 3]
 
 
 def test_no_nan_gets_into_json(run: ResultsFile) -> None:
@@ -304,6 +307,9 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "findings": 2,
         "escalated": 0,
         "changed": 0,
+        "late": 0,
+        "late_boards": [],
+        "usage_drift": [],
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {

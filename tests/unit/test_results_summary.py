@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from coe.core import Finding, Request, Result, Verdict
+from coe.demand import Drift
 from coe.images import Item
 from coe.summary import RunFigures, Tally, summarise
 
@@ -55,6 +57,16 @@ def test_boards_and_components_in_natural_order() -> None:
     assert summary.total.images == 4
     assert summary.total.first_pass_yield == 0.25
     assert summary.verdict is NG
+
+
+def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
+    late = [replace(result(serial, "A", OK), late=True) for serial in ("SN10", "SN2", "SN2", "")]
+    drift = (Drift("a", 0.25, 0.5),)
+    summary = summarise([result("SN3", "A", OK), *late], RunFigures("demo", drift=drift))
+    assert (summary.late, summary.late_boards) == (4, ("SN2", "SN10"))
+    told = summary.to_json()
+    assert (told["late"], told["late_boards"]) == (4, ["SN2", "SN10"])
+    assert told["usage_drift"] == [{"expert": "a", "rules": 0.25, "estimated": 0.5}]
 
 
 def test_nothing_has_no_yield() -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sortedcontainers import SortedDict
-
 from coe import config
 from coe.policies.base import Eviction, PoolView, World
-
-Key = tuple[float, str]
+from coe.policies.ranking import Ranking
 
 
 class NextUse(Eviction):
@@ -17,36 +14,27 @@ class NextUse(Eviction):
 
     It comes back if stages are on their way to it through its predecessors, or images that need it are likely. As long
     as stages wait for it, it stays, and so does all that is dearer: an executor sees to those stages first; but it
-    leaves for one that has waited too long.
+    leaves for one whose stages are due before.
     """
 
     def watch(self, pool: PoolView, world: World) -> None:
         self._pool, self._world = pool, world
         self._changed = world.demand.subscribe()
         self._backlog = next(iter(world.executors.values())).backlog
-        self._keys: dict[str, Key] = {}
-        self._order: SortedDict[Key, str] = SortedDict()
+        self._order = Ranking()
 
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
-        self._catch_up()
-        return iter(self._order.values())
-
-    def spares(self, expert: str, newcomer: str, now: float) -> bool:
-        waiting, wanting = self._backlog.first(expert), self._backlog.first(newcomer)
-        if waiting is None:
-            return False
-        # Who has waited for too long takes the place of one for whom nobody has waited as long.
-        urgent = wanting is not None and wanting.since_s <= self._world.urgent_s(now)
-        return not (urgent and wanting is not None and wanting.since_s < waiting.since_s)
-
-    def _catch_up(self) -> None:
         for expert in self._changed:
-            if (old := self._keys.pop(expert, None)) is not None:
-                del self._order[old]
             if expert in self._pool:
-                self._keys[expert] = key = (self._loss_s(expert) / self._pool.size(expert), expert)
-                self._order[key] = expert
+                self._order.put(expert, self._loss_s(expert) / self._pool.size(expert))
+            else:
+                self._order.drop(expert)
         self._changed.clear()
+        return iter(self._order)
+
+    def spares(self, expert: str, newcomer: str) -> bool:
+        waiting, wanting = self._backlog.first(expert), self._backlog.first(newcomer)
+        return waiting is not None and (wanting is None or wanting.due_s >= waiting.due_s)
 
     def _loss_s(self, expert: str) -> float:
         demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from sortedcontainers import SortedDict
-
 from coe import config
 from coe.policies.base import ExecutorView, Prefetch, World
+from coe.policies.ranking import Ranking
 from coe.policies.work import Work
-
-Key = tuple[float, float, str]
-Age = tuple[float, str]
 
 
 class Gain(Prefetch):
     """What is gained are the stages that wait, less what would have to be loaded for again.
 
     An expert that more images are likely to need gains by waiting, for then it runs them all in one stay. What is
-    urgent goes before, the oldest first. An expert is left to another device that is done with it sooner, even if that
+    in a hurry goes before, as it is due. An expert is left to another device that is done with it sooner, even if that
     must load another first; it is loaded on a second device where that ends sooner what would end last of all.
     """
 
@@ -30,21 +27,17 @@ class Gain(Prefetch):
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         self._executors = Counter(executor.pool.id for executor in world.executors.values())
         self._backlog = next(iter(world.executors.values())).backlog
-        self._order: SortedDict[Key, float] = SortedDict()
-        self._ages: SortedDict[Age, str] = SortedDict()
-        self._keys: dict[str, Key] = {}
+        self._order, self._hurried = Ranking(), Ranking()
         self._work = {id: Work() for id in self._holders}
+        # The predicted loads of what waits and is in no pool.
+        self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0
 
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
         self._catch_up()
-        urgent_s = world.urgent_s(now)
-        for since_s, expert in self._ages:
-            if since_s > urgent_s:
-                break
-            yield expert
+        yield from self._hurried
         yield from self._to_share(executor)
-        for _, _, expert in islice(self._order, config.LOAD_CANDIDATES):
+        for expert in islice(self._order, config.LOAD_CANDIDATES):
             if not self._is_left_to_another(executor, expert):
                 yield expert
 
@@ -52,7 +45,7 @@ class Gain(Prefetch):
         """Yield what another device has most work with, if that device ends last and it would end sooner here too."""
         for id, work in self._work.items():
             if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
-                _, expert = work.parts.peekitem(0)[0]
+                expert = next(iter(work.parts))
                 cost = self._world.costs(executor.device, expert)
                 here_s = self._ready_s(executor.pool.id) + cost.load_s + cost.batch_s(self._backlog.waiting(expert))
                 if expert not in executor.pool and self._ready_s(id) > self._absent_s + here_s:
@@ -88,18 +81,18 @@ class Gain(Prefetch):
             if not here:
                 load_s = min(self._world.costs(one.device, expert).load_s for one in self._holders.values())
                 gain = waiting / (1 + self._later(expert))
-                self._keys[expert] = key = (-gain / max(load_s, 1e-9), group.since_s, expert)
-                self._order[key] = load_s
-                self._ages[key[1:]] = expert
+                self._order.put(expert, -gain / max(load_s, 1e-9), group.since_s)
+                self._loads_s[expert] = load_s
                 self._absent_s += load_s
+                if group.due_s < math.inf:
+                    self._hurried.put(expert, group.due_s)
         self._changed.clear()
 
     def _forget(self, expert: str) -> None:
         for work in self._work.values():
             work.drop(expert)
-        if (old := self._keys.pop(expert, None)) is not None:
-            self._absent_s -= self._order.pop(old)
-            del self._ages[old[1:]]
-            if not self._keys:
-                # Rounding must not pile up over weeks of stages.
-                self._absent_s = 0.0
+        self._order.drop(expert)
+        self._hurried.drop(expert)
+        # Rounding must not pile up over weeks of stages.
+        self._absent_s -= self._loads_s.pop(expert, 0.0)
+        self._absent_s = self._absent_s if self._loads_s else 0.0

@@ -2,91 +2,91 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from sortedcontainers import SortedDict
-
 from coe.policies.base import ExecutorView, GroupView, PoolView, Select, World
-
-Key = tuple[float, float, str]
-Age = tuple[float, str]
+from coe.policies.ranking import Ranking
 
 
 class Ready(Select):
     """Of full batches the one that waits longest, then by size: a batch that is not full may still grow.
 
-    What is urgent goes before, the oldest first. While absent experts are wanted, those that are to leave for them next
-    go first, so that no load waits for room.
+    What is in a hurry goes before, in the order in which it is due. While absent experts are wanted, those that are to
+    leave for them next go first, so that no load waits for room.
     """
 
     def watch(self, world: World) -> None:
+        self._world = world
         self._changed = world.demand.subscribe()
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
-        self._orders: dict[str, SortedDict[Key, str]] = {id: SortedDict() for id in self._holders}
-        self._ages: dict[str, SortedDict[Age, str]] = {id: SortedDict() for id in self._holders}
-        self._keys: dict[tuple[str, str], Key] = {}
-        self._absent: SortedDict[Age, str] = SortedDict()
-        self._absent_ages: dict[str, Age] = {}
+        self._fullest = {id: Ranking() for id in self._holders}
+        self._hurried = {id: Ranking() for id in self._holders}
+        self._absent: dict[str, GroupView] = {}
+        self._absent_hurried = Ranking()
+        self._ahead = {one.device: world.loads_ahead(one.device) for one in self._holders.values()}
         self._largest_bytes = {
             executor.device: max(world.costs(executor.device, expert).weights_bytes for expert in world.graph.experts)
             for executor in world.executors.values()
         }
 
     def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
-        self._catch_up(world)
-        urgent_s = world.urgent_s(now)
-        blocking = self._blocking(executor, world, now) if self._absent else None
-        leaving = self._leaving(executor, blocking, urgent_s)
-        for since_s, expert in self._ages[executor.pool.id]:
-            if since_s > urgent_s:
-                break
+        self._catch_up()
+        id = executor.pool.id
+        blocking = self._blocking(executor, now) if self._absent else None
+        leaving = blocking if blocking and self._must_leave(executor.pool, blocking) else None
+        for expert in self._hurried[id]:
             if (group := _group(executor, expert)) is not leaving:
                 yield group
-        if blocking is not None and blocking is not leaving and blocking.since_s > urgent_s:
+        if blocking is not None and blocking is not leaving and blocking.due_s == math.inf:
             yield blocking
-        for expert in self._orders[executor.pool.id].values():
-            if (group := _group(executor, expert)) is not blocking and group.since_s > urgent_s:
+        for expert in self._fullest[id]:
+            if (group := _group(executor, expert)) is not blocking and group.due_s == math.inf:
                 yield group
 
-    def _leaving(self, executor: ExecutorView, blocking: GroupView | None, urgent_s: float) -> GroupView | None:
-        """Return what is left alone, so that its expert can leave: something absent has waited longer, and too long."""
-        if blocking is None or executor.pool.unused(blocking.expert):
-            return None
-        oldest_s, _ = self._absent.keys()[0]
-        return blocking if oldest_s <= urgent_s and oldest_s < blocking.since_s else None
+    def _must_leave(self, pool: PoolView, blocking: GroupView) -> bool:
+        """Return whether something absent is due before what waits for an expert that is to leave, and has run."""
+        if not self._absent_hurried or pool.unused(blocking.expert):
+            return False
+        return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
-    def _blocking(self, executor: ExecutorView, world: World, now: float) -> GroupView | None:
-        """Return what waits for an expert that is to make room for the next load, if such a one is in the way."""
-        pool: PoolView = executor.pool
-        missing = pool.missing_bytes(self._largest_bytes[executor.device])
-        for expert in world.evictions[pool.id].rank(pool, world, now):
+    def _blocking(self, executor: ExecutorView, now: float) -> GroupView | None:
+        """Return what waits for an expert that is to make room, if such a one is in the way.
+
+        Room is made for loads after the one that is under way, or begins as soon as this executor is busy: no batch is
+        so long then that the disk waits for its end.
+        """
+        pool = executor.pool
+        loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))
+        missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
+        for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
             if missing <= 0:
                 return None
+            if not pool.is_ready(expert):
+                continue
             if executor.backlog.waiting(expert):
                 return _group(executor, expert)
             missing -= pool.size(expert)
         return None
 
-    def _catch_up(self, world: World) -> None:
+    def _catch_up(self) -> None:
         for expert in self._changed:
-            here = False
+            self._absent.pop(expert, None)
+            self._absent_hurried.drop(expert)
+            holders = [executor for executor in self._holders.values() if expert in executor.pool]
             for id, executor in self._holders.items():
-                if (old := self._keys.pop((id, expert), None)) is not None:
-                    del self._orders[id][old]
-                    del self._ages[id][old[1:]]
-                waiting = executor.backlog.waiting(expert)
-                if expert in executor.pool:
-                    here = True
-                    if waiting:
-                        fill = min(1.0, waiting / world.costs(executor.device, expert).max_batch)
-                        self._keys[id, expert] = key = (-fill, _group(executor, expert).since_s, expert)
-                        self._orders[id][key] = expert
-                        self._ages[id][key[1:]] = expert
-            if (age := self._absent_ages.pop(expert, None)) is not None:
-                del self._absent[age]
-            if waiting and not here:
-                self._absent_ages[expert] = age = (_group(executor, expert).since_s, expert)
-                self._absent[age] = expert
+                group = executor.backlog.first(expert)
+                if group is None or executor not in holders:
+                    self._fullest[id].drop(expert)
+                    self._hurried[id].drop(expert)
+                else:
+                    full = self._world.costs(executor.device, expert).max_batch
+                    fill = min(1.0, executor.backlog.waiting(expert) / full)
+                    self._fullest[id].put(expert, -fill, group.since_s)
+                    _place(self._hurried[id], group)
+                if group is not None and not holders:
+                    self._absent[expert] = group
+                    _place(self._absent_hurried, group)
         self._changed.clear()
 
 
@@ -94,3 +94,11 @@ def _group(executor: ExecutorView, expert: str) -> GroupView:
     group = executor.backlog.first(expert)
     assert group is not None, f"nothing waits for '{expert}'"
     return group
+
+
+def _place(hurried: Ranking, group: GroupView) -> None:
+    """Rank a group by when it is due, if it is in a hurry."""
+    if group.due_s < math.inf:
+        hurried.put(group.expert, group.due_s)
+    else:
+        hurried.drop(group.expert)

@@ -1,0 +1,34 @@
+"""Experts in the order of their keys, kept as keys change, for policies that rank often and change little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sortedcontainers import SortedList
+
+
+class Ranking:
+    """Experts, the one with the least key first; of equal keys the name decides."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, tuple[float, float, str]] = {}
+        self._order: SortedList[tuple[float, float, str]] = SortedList()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return (expert for _, _, expert in self._order)
+
+    def put(self, expert: str, key: float, then: float = 0.0) -> None:
+        """Give an expert its place, or another; `then` decides between equal keys."""
+        entry = (key, then, expert)
+        if self._entries.get(expert) != entry:
+            self.drop(expert)
+            self._entries[expert] = entry
+            self._order.add(entry)
+
+    def drop(self, expert: str) -> None:
+        """Forget an expert, if it is known."""
+        if (entry := self._entries.pop(expert, None)) is not None:
+            self._order.remove(entry)
