@@ -65,3 +65,18 @@ def test_losing_a_device_twice_is_losing_it_once():
     line.lose(10.2, "cuda")
     line.run()
     assert [result.verdict for result in line.results.values()] == [Verdict.OK] * 3
+
+
+@pytest.mark.parametrize("devices", [("cuda",), ("cuda", "cpu")])
+def test_images_that_are_due_are_answered_too(devices):
+    hurrying = [name for name, strategy in STRATEGIES.items() if strategy.hurries]
+    for strategy in hurrying:
+        line = line_of_two(strategy, devices=devices)
+        for component in "ABCAB":
+            line.arrive(10.0, component, serial="SN1", due_s=13.0)
+        line.lose(10.1, "cuda")
+        line.run()
+        assert len(line.results) == 5
+        assert {result.error for result in line.results.values()} == {
+            None if len(devices) > 1 else "cuda was lost: it fell off the bus"
+        }
