@@ -110,7 +110,7 @@ def _on_gpu(
                 )
             ),
         )
-    _show(table, [asdict(one) for each in found], json_to)
+    _show(table, [asdict(each) for each in found], json_to)
 
 
 def _variants(text: str) -> list[Variant]:
