@@ -40,7 +40,7 @@ ESCALATED_SHARE = 0.02
 """How many findings of a lesser variant are expected to be run again, until somebody has counted them."""
 
 # Engine
-STRATEGY = "coserve"
+STRATEGY = "line"
 EXECUTORS = "cpu=1"
 MEMORY = "2GiB"
 DEVICE_SHARE = 0.8

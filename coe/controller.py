@@ -2,6 +2,8 @@
 
 Whoever drives it, the engine on real hardware or a simulator in virtual time, carries out the commands in order and
 feeds back what happened. The same events at the same times give the same commands.
+
+Longer than other files because it is one state machine: what an event leads to is read from top to bottom here.
 """
 
 from __future__ import annotations

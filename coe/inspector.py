@@ -6,6 +6,8 @@
             ...
 
 From asyncio: `result = await line.inspect(image, component="R0402")`.
+
+Longer than other files because it is the whole API with all that it documents, each setting in one place.
 """
 
 from __future__ import annotations

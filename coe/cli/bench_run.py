@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from coe.inspector import Picture
     from coe.profile import Profile
 
-CASUAL, PROFILED = "coserve-casual", "coserve-profile"
+CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
 CONFIGURED = (CASUAL, PROFILED)
-CONFIGURED_STRATEGY = "coserve"
 
 
 def run(
@@ -50,10 +49,10 @@ def run(
         str,
         typer.Option(
             metavar="LIST|all",
-            help="One or more, separated by commas. Also coserve-profile, with what coe-profile chose for the board, "
-            "and coserve-casual, with the paper's casual configuration.",
+            help=f"One or more, separated by commas. Also {PROFILED}, with what coe-profile chose for the board, "
+            f"and {CASUAL}, with the paper's casual configuration.",
         ),
-    ] = "coserve",
+    ] = config.STRATEGY,
     precision: Annotated[
         str,
         typer.Option(
@@ -78,7 +77,7 @@ def run(
         typer.Option(help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."),
     ] = None,
     profile_at: Annotated[
-        Path | None, typer.Option("--profile", help="For coserve-profile. Default: where coe-profile puts it.")
+        Path | None, typer.Option("--profile", help=f"For {PROFILED}. Default: where coe-profile puts it.")
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Run all of them so often, there and back; the best counts.")] = 1,
     disk_bandwidth: Annotated[
@@ -125,14 +124,14 @@ def run(
     switch over that of a plain read of the same bytes in the same run; "peak RSS" is that of this whole process, in
     brackets what it grew by in this run.
 
-    Example: coe-bench run --strategy samba,coserve --experts 40 --kind resnet18
+    Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.benchmark.engine import measured_run
     from coe.benchmark.prediction import predict, workload_of
     from coe.benchmark.synthetic import synthetic_pictures
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
-    allowed = bench_out.times(within, max_wait, [CONFIGURED_STRATEGY if name in CONFIGURED else name for name in names])
+    allowed = bench_out.times(within, max_wait, [config.STRATEGY if name in CONFIGURED else name for name in names])
     if prescheduled and allowed != ANY_TIME:
         raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
@@ -158,7 +157,7 @@ def run(
             called = name if precision == FULL else f"{name} {precision}"
             shown = bar.add_task(f"{called} (prescheduled)" if again else called, total=len(pictures))
             found = settled.get(name)
-            strategy = CONFIGURED_STRATEGY if found else name
+            strategy = config.STRATEGY if found else name
             busy = 1 if named_strategy(strategy).single else workers
             measured = measured_run(
                 path,

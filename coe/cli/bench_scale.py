@@ -26,7 +26,9 @@ def scale(
         float,
         typer.Option("--every", min=0, metavar="MS", help="Let an image come every so many milliseconds instead."),
     ] = 0.0,
-    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    strategy: Annotated[
+        str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")
+    ] = config.STRATEGY,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
     """Measure the controller alone, in virtual time: a tenth of a synthetic board's experts fits into memory.

@@ -6,20 +6,20 @@ import json
 import resource
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from coe import config, images, rules
-from coe.cli.common import Exit, application, err, out, run
+from coe.cli.common import Exit, application, err, run
+from coe.cli.inspect_out import show
 from coe.cli.late import LateBoards
 from coe.cli.progress import RunProgress
-from coe.core import FULL, Request, Result, Verdict
+from coe.core import Request, Result, Verdict
 from coe.errors import ConfigError, LineClosed
 from coe.images import Item
 from coe.policies.strategies import check_hurry
@@ -28,16 +28,13 @@ from coe.precision import check_precision
 from coe.report import write_report
 from coe.results import ResultsFile
 from coe.settings import AUTO
-from coe.summary import RunFigures, Summary, Tally
+from coe.summary import RunFigures, Summary
 
 if TYPE_CHECKING:
     from coe.inspector import Inspector
 
 app = application("")
-_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 REPORT = "report.html"
-_LISTED = 40
-"""How many boards, or components, the table on the terminal shows at most."""
 
 
 @app.command()
@@ -58,7 +55,7 @@ def inspect(
         Path | None, typer.Option(help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store.")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="How experts are scheduled and evicted: coserve, samba, ...")
+        str, typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ...; docs/strategies.md")
     ] = config.STRATEGY,
     precision: Annotated[
         str, typer.Option(help="fp32, half, or mixed: for each expert what is quickest. See docs/precision.md.")
@@ -167,7 +164,7 @@ def inspect(
         # Through the stream itself: a console would wrap and colour what a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
     elif not quiet:
-        _show(summary, report)
+        show(summary, report)
     if run_.stopped:
         err.print(f"stopped before the end; go on with the same command and --out {out_dir} --resume", soft_wrap=True)
     if run_.interrupted:
@@ -299,53 +296,6 @@ def _status(summary: Summary) -> Exit:
     if summary.total.errors or summary.total.missing:
         return Exit.NOT_INSPECTED
     return Exit.OK if summary.verdict is Verdict.OK else Exit.NOT_GOOD
-
-
-def _show(summary: Summary, report: Path) -> None:
-    out.print(_table("component", summary.components))
-    out.print()
-    if summary.boards:
-        out.print(_table("board", summary.boards))
-        out.print()
-    run_, total = summary.run, summary.total
-    out.print(
-        f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
-        f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
-        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
-        soft_wrap=True,
-    )
-    if run_.precision != FULL or summary.looks.escalated:
-        out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
-    if summary.late:
-        boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
-        out.print(f"[yellow]late:[/] {summary.late} results came after they were due{boards}", soft_wrap=True)
-    if drifted := [one for one in run_.drift if abs(one.by) >= config.DRIFT]:
-        told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
-        out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
-    out.print(f"report: {report}", soft_wrap=True)
-
-
-def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
-        table.add_column(heading, justify="right")
-    # The worst first where not all can be listed; the report has them all.
-    listed = list(tallies.items())
-    if len(listed) > _LISTED:
-        listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
-    for name, tally in listed:
-        table.add_row(name, *_cells(tally))
-    if len(tallies) > len(listed):
-        table.add_row(f"[dim]... {len(tallies) - len(listed)} more, see the report[/]")
-    return table
-
-
-def _cells(tally: Tally) -> list[str]:
-    verdict = tally.verdict
-    colour = _COLOURS[verdict]
-    counts = [str(number) if number else "·" for number in (tally.ok, tally.ng, tally.review, tally.errors)]
-    return [str(tally.images), *counts, f"[{colour}]{verdict}[/]"]
 
 
 def main() -> None:

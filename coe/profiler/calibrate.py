@@ -1,6 +1,8 @@
 """Calibrates a machine for a board: measure kinds, choose a configuration, confirm it, and put all into a profile.
 
 What was measured is kept as soon as it is known, so an interrupted calibration goes on where it was.
+
+A little longer than other files: its steps are one story, told in order.
 """
 
 from __future__ import annotations

@@ -71,12 +71,12 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call
 
     # What the bench calls by name is what was chosen, beside the casual split, on the same images.
     rows = tmp_path / "rows.json"
-    names = "coserve-casual,coserve-profile"
+    names = "line-casual,line-profile"
     synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
     bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
     assert call(*bench_run).status == 0
     casual, tuned = json.loads(rows.read_text())
-    assert (casual["strategy"], tuned["strategy"]) == ("coserve-casual", "coserve-profile")
+    assert (casual["strategy"], tuned["strategy"]) == ("line-casual", "line-profile")
     assert casual["device"] == "cpu=1"
     assert tuned["device"] == f"cpu={chosen.executors['cpu']}"
     assert casual["budget_bytes"] == tuned["budget_bytes"] == 150_000_000

@@ -1,0 +1,65 @@
+"""What `coe-inspect` says on the terminal when it is done: the worst first, the rest is in the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.table import Table
+
+from coe import config
+from coe.cli.common import out
+from coe.core import FULL, Verdict
+from coe.summary import Summary, Tally
+
+_COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+_LISTED = 40
+"""How many boards, or components, the table on the terminal shows at most."""
+
+
+def show(summary: Summary, report: Path) -> None:
+    """Print the tables by component and by board, the counts, and where the report lies."""
+    out.print(_table("component", summary.components))
+    out.print()
+    if summary.boards:
+        out.print(_table("board", summary.boards))
+        out.print()
+    run_, total = summary.run, summary.total
+    out.print(
+        f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
+        f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
+        f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
+        soft_wrap=True,
+    )
+    if run_.precision != FULL or summary.looks.escalated:
+        out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
+    if summary.late:
+        boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
+        out.print(f"[yellow]late:[/] {summary.late} results came after they were due{boards}", soft_wrap=True)
+    if drifted := [one for one in run_.drift if abs(one.by) >= config.DRIFT]:
+        told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
+        out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
+    out.print(f"report: {report}", soft_wrap=True)
+
+
+def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
+        table.add_column(heading, justify="right")
+    # The worst first where not all can be listed; the report has them all.
+    listed = list(tallies.items())
+    if len(listed) > _LISTED:
+        listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]
+    for name, tally in listed:
+        table.add_row(name, *_cells(tally))
+    if len(tallies) > len(listed):
+        table.add_row(f"[dim]... {len(tallies) - len(listed)} more, see the report[/]")
+    return table
+
+
+def _cells(tally: Tally) -> list[str]:
+    verdict = tally.verdict
+    colour = _COLOURS[verdict]
+    counts = [str(number) if number else "·" for number in (tally.ok, tally.ng, tally.review, tally.errors)]
+    return [str(tally.images), *counts, f"[{colour}]{verdict}[/]"]
