@@ -194,7 +194,8 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
 def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
-    slot, blob = Slot(way.kind, way.expert), weights(way.store, way.expert).read(Buffers())
+    blob = weights(way.store, way.expert).read(Buffers())
+    slot = Slot(way.kind, way.expert, blob.structure)
     expected = findings(way.kind, way.expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
     found = findings(way.kind, way.expert, ready.prepared, trial.answer)
     slot.unbind()

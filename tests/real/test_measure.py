@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -21,9 +22,11 @@ from coe import assembly, kinds
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.kinds import ModuleKind, Prepared
+from coe.prepare.prepare import Preparer
 from coe.profile import KindProfile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import measure
+from coe.runtime.aside import aside
 from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
 from coe.store import Store
@@ -133,6 +136,14 @@ def test_bf16_agrees(expert: Expert, store: Store):
     assert found.agreement.labels_equal == 1.0
     assert found.agreement.largest_score_difference < 0.05
     assert found.weights_bytes < 0.6 * store.manifest(expert.weights).bytes
+
+
+def test_an_expert_that_is_prepared_is_compared_with_its_blob(store: Store, tmp_path: Path):
+    own = Store(shutil.copytree(store.root, tmp_path / "store"))
+    aside(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
+    found = measured(DETECTOR, own, backend="onnxruntime", limit_s=0.5)
+    assert found.agreement is not None
+    assert found.agreement.labels_equal == 1.0
 
 
 def test_onnxruntime_agrees(store: Store):
