@@ -198,14 +198,16 @@ def _plain_read_s_per_byte(paths: Sequence[Path], *, repeats: int) -> float:
 def _forget_device_peak() -> None:
     import torch
 
-    if torch.cuda.is_available():
+    # Not `is_available`: asking a GPU that nobody uses would make it be used.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.reset_peak_memory_stats()
 
 
 def _peak_device_bytes() -> int | None:
     import torch
 
-    return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_available() else None
+    # None also where there is a GPU that nobody used.
+    return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 class _PeakRss:

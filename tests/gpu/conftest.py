@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.gpu)
+            # The first capture of each size looks for the quickest kernels; libraries muse about those that are none.
+            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.filterwarnings("ignore::UserWarning:torch.*"))
             if not torch_driver.is_there():
                 item.add_marker(pytest.mark.skip(reason="there is no GPU that torch can use"))
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    """Begin with none of the memory, and of the peak, of the test before."""
+    import torch
+
+    gc.collect()
+    torch_driver.driver().trim()
+    torch.cuda.reset_peak_memory_stats()
 
 
 @pytest.fixture(scope="session")

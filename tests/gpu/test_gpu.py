@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from coe import kinds
 from coe.errors import DeviceFull
@@ -15,7 +17,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
 
-MEMORY = 1 << 30
+MEMORY = 2 << 30
 
 
 def known(found):
@@ -80,13 +82,12 @@ def test_ten_thousand_switches_leave_the_memory_flat(board):
 
 def test_what_is_reserved_stays_within_the_budget(board):
     path, _, store = board
-    budget = 600 << 20
+    budget = 1 << 30
     chance = np.random.default_rng(3)
     pictures = [
         Picture(chance.integers(0, 255, (100, 100, 3), dtype=np.uint8), "ABC"[index % 3], name=f"{index}")
         for index in range(200)
     ]
-    torch_driver.torch.cuda.reset_peak_memory_stats()
     with Inspector(path, store=store, executors="cuda=2", device_memory=budget, host_memory="200MB") as line:
         assert {result.error for result in line.stream(pictures)} == {None}
     assert torch_driver.torch.cuda.max_memory_reserved() <= budget
@@ -94,9 +95,11 @@ def test_what_is_reserved_stays_within_the_budget(board):
 
 def test_memory_that_is_not_there_is_an_error_and_no_crash(board):
     driver = torch_driver.driver()
-    driver.limit(100 << 20)
+    driver.limit(driver.usage().reserved + (100 << 20))
     with pytest.raises(DeviceFull):
         driver.device_memory(200 << 20)
+    with pytest.raises(DeviceFull):
+        driver.pinned_memory(1 << 50)
     # And others go on.
     assert len(driver.device_memory(1 << 20)) == 1 << 20
 
@@ -110,3 +113,82 @@ def test_a_copy_on_its_way_does_not_hold_up_the_lane(board):
     resident.written.wait()
     assert resident.written.is_past()
     assert len(device.run("one", "pool", expert, images(expert, 3))) == 3
+
+
+def test_no_stream_is_handed_out_twice():
+    driver = torch_driver.driver()
+    kept = [driver.stream(f"{number}") for number in range(10)]
+    for _ in range(50):
+        kept[0] = driver.stream("another")
+        assert len({stream.raw.cuda_stream for stream in kept}) == 10
+
+
+def test_graphs_are_captured_anew_while_outputs_of_old_ones_are_looked_at():
+    driver = torch_driver.driver()
+    driver.limit(MEMORY)
+    stream, numbers = driver.stream("one"), torch.arange(1 << 20, device=driver.device, dtype=torch.float32)
+    looked_at = []
+    for number in range(5):
+        graph = driver.capture("capture x1", stream, lambda more=number: numbers + more)
+        stream.do("run", graph.replay)
+        stream.mark().wait()
+        assert torch.equal(graph.outputs.cpu(), torch.arange(1 << 20, dtype=torch.float32) + number)
+        looked_at.append(graph.outputs)
+        del graph
+        driver.trim()
+
+
+def test_a_batch_that_runs_out_of_memory_while_it_is_captured_leaves_the_next_alone():
+    driver = torch_driver.driver()
+    stream = driver.stream("one")
+    numbers = torch.ones(1 << 20, device=driver.device)
+    driver.limit(driver.usage().reserved + (100 << 20))
+    for end in (1, 3):
+        # In its first warm-up; then in the capture itself.
+        calls = []
+
+        def work(calls=calls, end=end):
+            calls.append(1)
+            return numbers.repeat(100 if len(calls) == end else 1) + 1
+
+        with pytest.raises(DeviceFull):
+            driver.capture("capture x1", stream, work)
+    graph = driver.capture("capture x1", stream, lambda: numbers + 1)
+    stream.do("run", graph.replay)
+    stream.mark().wait()
+    assert set(graph.outputs.tolist()) == {2.0}
+
+
+def test_others_copy_and_run_while_a_graph_is_captured():
+    driver = torch_driver.driver()
+    driver.limit(MEMORY)
+    size, stop, wrong = 32 << 20, threading.Event(), []
+    lane, there = driver.stream("lane"), driver.device_memory(size)
+    host, back = driver.pinned_memory(size), driver.pinned_memory(size)
+
+    def copy():
+        number = 0
+        while not stop.is_set():
+            number = (number + 1) % 251
+            host.fill_(number)
+            lane.do("up", lambda: there.copy_(host, non_blocking=True))
+            lane.do("down", lambda: back.copy_(there, non_blocking=True))
+            mark = lane.mark()
+            while not mark.is_past():
+                pass
+            if not bool((back == number).all()):
+                wrong.append(number)
+
+    thread = threading.Thread(target=copy)
+    thread.start()
+    try:
+        stream, numbers = driver.stream("one"), torch.ones(512, 512, device=driver.device)
+        for _ in range(50):
+            graph = driver.capture("capture x1", stream, lambda: numbers @ numbers)
+            stream.do("run", graph.replay)
+            stream.mark().wait()
+            assert set(graph.outputs.flatten().tolist()) == {512.0}
+    finally:
+        stop.set()
+        thread.join()
+    assert not wrong

@@ -102,7 +102,9 @@ def test_half_precision_on_a_gpu_is_fp16(driver, tiny, tmp_path, pictures):
     known = rules.load(board)
     for expert in known.experts.values():
         preparer.prepare(expert.weights)
-    with Inspector(board, store=own, precision="half", label_floor=0.0, **GPU) as line:
+    # Each of two networks in two variants is measured.
+    options = GPU | {"device_memory": "600MB"}
+    with Inspector(board, store=own, precision="half", label_floor=0.0, **options) as line:
         assert {expert.variant for expert in line.rules.experts.values()} >= {"fp16"}
         results = list(line.stream(pictures[:6]))
     assert {result.error for result in results} == {None}

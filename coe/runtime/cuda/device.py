@@ -51,11 +51,15 @@ class _Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Sizes:
-    """What experts take of the device at most: weights that run, the images of a batch, graphs, and a file's bytes."""
+    """What experts take of the device at most: weights that run, the images of a batch, graphs, and a file's bytes.
+
+    `warming` is what the largest network's batches take beside its graphs while one more is captured.
+    """
 
     weights: int
     images: int
     graphs: int
+    warming: int
     file: int
 
     @property
@@ -93,7 +97,7 @@ class CudaDevice:
         self._lane = driver.stream("lane")
         self._host: HostMemory | None = None
         self._ground: Ground | None = None
-        self._sizes = _Sizes(0, 0, 0, 0)
+        self._sizes = _Sizes(0, 0, 0, 0, 0)
         self._loaded: dict[tuple[str, str], _Loaded] = {}
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
@@ -120,6 +124,7 @@ class CudaDevice:
         most = self._most(expert).most
         with self._watched(), contextlib.ExitStack() as stack:
             try:
+                self.driver.trim()
                 found = gpu_trial(self._networks, self.driver, self.store, expert, most)
                 trial = stack.enter_context(found)
             except DeviceFull as error:
@@ -127,12 +132,13 @@ class CudaDevice:
                     f"the device memory is too small to measure expert '{expert.id}' ({error}); "
                     "give more --device-memory"
                 ) from None
-            stack.callback(self.driver.trim)
             yield trial
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold for good: the weights that run, images, and the graphs' memory."""
-        return executors * self._sizes_of(experts).worker + SCRATCH_BYTES + _PIECES_BYTES
+        sizes = self._sizes_of(experts)
+        # One graph at a time is captured, so that all executors share what that takes.
+        return executors * sizes.worker + sizes.warming + SCRATCH_BYTES + _PIECES_BYTES
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Take the arena and the pinned memory, build networks; raises ConfigError where nothing is left."""
@@ -152,6 +158,8 @@ class CudaDevice:
         staged = _STAGED * (padded(self._sizes.file, PAGE) + PAGE)
         with self._watched():
             try:
+                # What was measured with has gone by now.
+                self.driver.trim()
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._ground = Ground(self.driver, self._lane, left)
             except DeviceFull as error:
@@ -261,7 +269,7 @@ class CudaDevice:
                 weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
                 images = max(images, found.most * 3 * expert.input_size**2)
                 file = max(file, weights(self.store, expert).bytes)
-        return _Sizes(weights_bytes, images, sum(graphs.values()), file)
+        return _Sizes(weights_bytes, images, sum(graphs.values()), max(graphs.values(), default=0), file)
 
     def _most(self, expert: Expert) -> Held:
         """Return how many images an expert runs at a time; measured at the largest input that its network has."""

@@ -48,6 +48,8 @@ def held(networks: Networks, driver: Driver, expert: Expert, budget_bytes: int) 
     try:
         recipe = recipe_like(template.spec, networks.of(expert).structure)
         worker = Worker("probe", driver, recipe.bytes, sizes[-1] * 3 * size**2, threading.Lock())
+        # What others left would be given back in between, and taken for memory that the graphs do not hold.
+        driver.trim()
         before = driver.usage().reserved
         for images in sizes:
             worker.capture(template, recipe, images, size)

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import mmap
+import re
+import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from coe.config import format_bytes
-from coe.errors import ConfigError, DeviceFull, DeviceLost
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.driver import Mark, Stream, Usage
 
 _WARM_UPS = 2
 """How often work is done before it is captured: libraries choose their kernels and take their workspaces then."""
+_STREAMS = 32
+"""How many streams torch has; it hands them out in turn, again and again."""
+_NO_MEMORY = 2
+_CAPTURE_ERRORS = range(900, 909)
+"""CUDA's numbers of errors: no memory where torch's allocator did not ask for it, and all that befalls a capture."""
+_LIBRARIES_FULL = re.compile("ALLOC(ATION)?_FAILED")
+"""How cuBLAS and cuDNN say that there was no memory for them; they have no class of error of their own."""
+
+_alone = threading.RLock()
+"""Held while a graph is captured, whichever line it is for: only one may be at a time, and no memory given back."""
 
 
 def is_there() -> bool:
@@ -38,16 +50,38 @@ def _errors() -> Iterator[None]:
     """Turn torch's errors into ours."""
     try:
         yield
-    except torch.cuda.OutOfMemoryError as error:
-        raise DeviceFull(str(error).split("\n", 1)[0]) from error
     except RuntimeError as error:
-        if isinstance(error.__context__, torch.cuda.OutOfMemoryError):
-            # A capture that ends early complains about that too.
-            raise DeviceFull(str(error.__context__).split("\n", 1)[0]) from error
-        # After an error of the device every further call gives one: nothing on it can be used again.
-        if isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error):
-            raise DeviceLost(str(error).split("\n", 1)[0]) from error
-        raise
+        if (meant := _meant(error)) is None:
+            raise
+        raise meant from error
+
+
+def _meant(error: RuntimeError) -> CoeError | None:
+    # A capture that ends early complains about that too; what ended it comes before.
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__context__) is not None:
+        chain.append(before)
+    for one in chain:
+        if isinstance(one, torch.cuda.OutOfMemoryError) or _code(one) == _NO_MEMORY or _LIBRARIES_FULL.search(str(one)):
+            return DeviceFull(_line(one))
+    if any(_code(one) in _CAPTURE_ERRORS for one in chain):
+        # Lost all the same: torch's allocator takes the capture for one that still goes on.
+        return DeviceLost(
+            f"a batch cannot be captured as a graph; its kind's `forward` must not make the host wait "
+            f"({_line(chain[-1])})"
+        )
+    # After an error of the device every further call gives one: nothing on it can be used again.
+    if any(isinstance(one, torch.AcceleratorError) or "CUDA error" in str(one) for one in chain):
+        return DeviceLost(_line(error))
+    return None
+
+
+def _code(error: BaseException) -> int | None:
+    return getattr(error, "error_code", None) if isinstance(error, torch.AcceleratorError) else None
+
+
+def _line(error: BaseException) -> str:
+    return str(error).split("\n", 1)[0]
 
 
 class TorchMark:
@@ -71,12 +105,33 @@ class TorchMark:
 
 
 class TorchStream:
-    """A stream of CUDA."""
+    """A stream of CUDA that no other of ours is. Raises DeviceFull if there is none left."""
+
+    _live: ClassVar[weakref.WeakValueDictionary[int, TorchStream]] = weakref.WeakValueDictionary()
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name = name
-        self.raw = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self.graphs = torch.cuda.graph_pool_handle()
+        self._graphs: weakref.WeakSet[TorchGraph] = weakref.WeakSet()
+        self._pool = torch.cuda.graph_pool_handle()
+        with _alone:
+            for _ in range(_STREAMS):
+                self.raw = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                if self.raw.cuda_stream not in self._live:
+                    break
+            else:
+                # Were it shared, a copy of one thread could end up in the graph that another captures.
+                raise DeviceFull(f"all of torch's {_STREAMS} streams are in use")
+            self._live[self.raw.cuda_stream] = self
+
+    def pool(self) -> torch.cuda._POOL_HANDLE:
+        """Return where its graphs have their memory: a new place where none is left, which is how torch wants it."""
+        if not self._graphs:
+            self._pool = torch.cuda.graph_pool_handle()
+        return self._pool
+
+    def captured(self, graph: TorchGraph) -> None:
+        """Take note of a graph for as long as it lives."""
+        self._graphs.add(graph)
 
     def do(self, what: str, work: Callable[[], object]) -> None:
         """Launch work on the stream."""
@@ -142,9 +197,16 @@ class TorchDriver:
         Not torch's pinned memory, which it rounds up to a power of two: 17 GiB would take 32.
         """
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        mapping = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        try:
+            mapping = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise DeviceFull(f"the system does not give {format_bytes(size)} of host memory ({error})") from None
         memory = np.frombuffer(mapping, np.uint8)
-        if (status := int(cudart.cudaHostRegister(memory.ctypes.data, len(memory), 0))) != 0:
+        # 1: for all threads and contexts.
+        if (status := int(cudart.cudaHostRegister(memory.ctypes.data, len(memory), 1))) != 0:
+            with suppress(RuntimeError):
+                # The error waits for the next launch to report it: for this one.
+                torch.ones(1, device=self.device)
             raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})")
         # With the mapping among what is kept for it, so that the memory is let go before it is gone.
         weakref.finalize(memory, lambda address, _: cudart.cudaHostUnregister(address), memory.ctypes.data, mapping)
@@ -158,7 +220,7 @@ class TorchDriver:
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
         """Warm work up and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
-        with _errors():
+        with _alone, _errors(), torch.cuda.device(self.device), _workspaces():
             # What the work reads may have been made on the stream that is everybody's.
             stream.raw.wait_stream(torch.cuda.current_stream())
             for _ in range(_WARM_UPS):
@@ -166,13 +228,28 @@ class TorchDriver:
             stream.mark().wait()
             graph = torch.cuda.CUDAGraph()
             with (
+                _workspaces(),
                 torch.inference_mode(),
-                torch.cuda.graph(graph, pool=stream.graphs, stream=stream.raw, capture_error_mode="thread_local"),
+                # Also the stream of before is current again where a capture cannot be ended.
+                torch.cuda.stream(stream.raw),
+                torch.cuda.graph(graph, pool=stream.pool(), stream=stream.raw, capture_error_mode="thread_local"),
             ):
                 outputs = work()
-            return TorchGraph(graph, outputs)
+            found = TorchGraph(graph, outputs)
+            stream.captured(found)
+            return found
 
     def trim(self) -> None:
         """Give back what the allocator keeps."""
-        with _errors():
+        with _alone, _errors():
             torch.cuda.empty_cache()
+
+
+@contextmanager
+def _workspaces() -> Iterator[None]:
+    """Let cuBLAS take its workspace in the memory of what is captured; it would keep one for each stream for good."""
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()

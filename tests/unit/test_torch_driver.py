@@ -1,0 +1,85 @@
+"""What can be told of the real driver without a GPU: what torch's errors mean, and whose a stream is."""
+
+from __future__ import annotations
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from coe.errors import DeviceFull, DeviceLost
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.torch_driver import TorchGraph, TorchStream
+
+
+def cuda(code, text):
+    error = torch.AcceleratorError(f"CUDA error: {text}\nCompile with ...")
+    error.error_code = code
+    return error
+
+
+FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore")
+ENDED = cuda(901, "operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "said"),
+    [
+        ([FULL], DeviceFull, "Tried to allocate 2.00 GiB.$"),
+        ([cuda(2, "out of memory")], DeviceFull, "out of memory$"),
+        ([RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling")], DeviceFull, "CUBLAS"),
+        ([FULL, ENDED], DeviceFull, "Tried to allocate"),
+        (
+            [cuda(900, "not permitted when stream is capturing"), ENDED],
+            DeviceLost,
+            r"captured as a graph.*not permitted",
+        ),
+        ([cuda(719, "unspecified launch failure")], DeviceLost, "launch failure$"),
+        ([RuntimeError("shapes differ")], RuntimeError, "shapes differ"),
+    ],
+)
+def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
+    """Each of `errors` is raised while the one before is on its way."""
+
+    def fail(rest):
+        try:
+            raise rest[0]
+        finally:
+            if rest[1:]:
+                fail(rest[1:])
+
+    with pytest.raises(kind, match=said), torch_driver._errors():
+        fail(errors)
+
+
+def test_no_two_streams_that_live_are_one(monkeypatch):
+    turn = itertools.count()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(turn) % 32))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(turn)))
+    device = torch.device("cuda", 0)
+    kept = [TorchStream(f"{number}", device) for number in range(3)]
+    for _ in range(100):
+        TorchStream("probe", device)
+        kept[0] = TorchStream("another", device)
+        assert len({stream.raw.cuda_stream for stream in kept}) == 3
+    kept += [TorchStream("more", device) for _ in range(29)]
+    with pytest.raises(DeviceFull, match="32 streams"):
+        TorchStream("one too many", device)
+
+
+def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
+    turn = itertools.count()
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(turn)))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(turn)))
+    stream = TorchStream("one", torch.device("cuda", 0))
+    first = stream.pool()
+    graphs = [TorchGraph(None, None) for _ in range(2)]
+    for graph in graphs:
+        stream.captured(graph)
+    assert stream.pool() == first
+    del graph
+    graphs.pop()
+    assert stream.pool() == first
+    graphs.pop()
+    assert stream.pool() != first
