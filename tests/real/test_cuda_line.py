@@ -60,7 +60,9 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     # Room for one of the large experts beside what runs.
     own = GPU | {"executors": "cuda=1", "device_memory": "270MB"}
     with Inspector(board, store=store, keep_trace=True, say=sentences.append, costs=costs, **own) as line:
-        assert {result.error for result in line.stream(pictures[:16])} == {None}
+        # Twice, so that what has left is needed again whatever the strategy does to avoid it.
+        for _ in range(2):
+            assert {result.error for result in line.stream(pictures[:16])} == {None}
         capacity = line.plan.pools[0].capacity_bytes
     commands = [command for _, _, some in line.trace for command in some]
     loads = [one for one in commands if isinstance(one, Load)]
