@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coe.controller import Controller
 from coe.inspector import Inspector
 from coe.policies.strategies import strategy
 
 
-def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures):
+@pytest.mark.parametrize("name", ["coserve", "line"])
+def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     board, store = tiny
-    with Inspector(board, store=store, memory="150MB", executors="cpu=2", keep_trace=True) as line:
+    options = {"memory": "150MB", "executors": "cpu=2", "keep_trace": True}
+    with Inspector(board, store=store, strategy=name, **options) as line:
         results = list(line.stream(pictures))
     assert len(results) == len(pictures)
     recorded = line._engine.controller
@@ -18,7 +22,7 @@ def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures):
         graph=line.rules.graph,
         costs=recorded.costs,
         plan=line.plan,
-        strategy=strategy("coserve"),
+        strategy=strategy(name),
     )
     assert len(line.trace) > len(pictures)
     for now, event, commands in line.trace:

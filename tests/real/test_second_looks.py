@@ -23,14 +23,14 @@ class Pretending(CpuDevice):
     def measure(self, expert):
         return super().measure(replace(expert, variant="fp32"))
 
-    def prepare(self, experts):
-        super().prepare([replace(expert, variant="fp32") for expert in experts])
+    def prepare(self, experts, executors=1):
+        super().prepare([replace(expert, variant="fp32") for expert in experts], executors)
 
-    def load(self, pool, expert):
-        super().load(pool, replace(expert, variant="fp32"))
+    def load(self, pool, expert, **how):
+        super().load(pool, replace(expert, variant="fp32"), **how)
 
-    def evict(self, pool, expert):
-        super().evict(pool, replace(expert, variant="fp32"))
+    def evict(self, pool, expert, **how):
+        super().evict(pool, replace(expert, variant="fp32"), **how)
 
     def run(self, executor, pool, expert, images):
         found = super().run(executor, pool, replace(expert, variant="fp32"), images)
