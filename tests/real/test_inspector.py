@@ -80,7 +80,9 @@ def test_a_budget_for_one_expert_makes_switches_and_is_never_passed(tiny, pictur
     with Inspector(board, store=store, memory="75MB") as line:
         assert all(result.error is None for result in line.stream(pictures))
         seen = line.metrics()
-    assert seen.switches >= 3
+    # Each expert comes in at least once; how often again is the strategy's business.
+    assert seen.switches + seen.initial_loads >= len(line.rules.experts)
+    assert seen.switches >= 1
     assert 45e6 < seen.peak_reserved_bytes <= 75e6
 
 
