@@ -25,23 +25,12 @@ from coe.blob_format import (
 )
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
-from coe.prepare.quantise import Blocks, dequantise, quantise
+from coe.prepare.quantise import Blocks, quantise
+from coe.runtime.arena import dequantise
+from coe.runtime.blob import DTYPES, NAMES, shaped
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """The precision in which a variant is stored and run; the others run in that of the weights."""
-_DTYPES: dict[torch.dtype, Dtype] = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-_TORCH = {name: dtype for dtype, name in _DTYPES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +92,12 @@ def tensors(made: Made) -> dict[str, torch.Tensor]:
             assert parts is not None, "decoding and laying out both see to it"
             first = parts.scales + 2 * ((entry.offset - parts.values) // BLOCK)
             scales = made.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
-            flat = dequantise(Blocks(raw.view(torch.int8), scales))[: entry.elements]
+            blocks = torch.empty(len(raw))
+            dequantise(raw.view(torch.int8), scales, blocks)
+            flat = blocks[: entry.elements]
         else:
-            flat = raw.view(_TORCH[entry.dtype])
-        found[entry.name] = _in_shape(flat, entry)
+            flat = raw.view(DTYPES[entry.dtype])
+        found[entry.name] = shaped(flat, entry)
     return found
 
 
@@ -142,22 +133,15 @@ def _entry(name: str, dtype: Dtype, tensor: torch.Tensor, offset: int) -> Tensor
 
 
 def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in NAMES:
         raise StoreError(f"'{name}' is of type {tensor.dtype}, which a blob cannot hold")
-    return _DTYPES[tensor.dtype]
+    return NAMES[tensor.dtype]
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's elements, (n,), in the order in which they are written."""
     last = _is_channels_last(tuple(tensor.shape), tensor.is_floating_point())
     return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)
-
-
-def _in_shape(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
-    if entry.channels_last:
-        count, channels, height, width = entry.shape
-        return flat.view(count, height, width, channels).permute(0, 3, 1, 2)
-    return flat.view(entry.shape)
 
 
 def _put(data: torch.Tensor, offset: int, tensor: torch.Tensor) -> None:

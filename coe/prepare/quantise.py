@@ -37,8 +37,3 @@ def quantise(weights: torch.Tensor) -> Blocks | None:
     steps = torch.where(scales > 0, scales, torch.ones_like(scales)).float()
     values = (blocks / steps[:, None]).round_().clamp_(-_STEPS, _STEPS).to(torch.int8)
     return Blocks(values.view(-1), scales)
-
-
-def dequantise(blocks: Blocks) -> torch.Tensor:
-    """Return the weights, (blocks * 128,) fp32."""
-    return (blocks.values.view(-1, BLOCK).float() * blocks.scales.float()[:, None]).view(-1)

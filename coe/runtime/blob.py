@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from coe.blob_format import BLOCK, Quantised, TensorEntry, Variant, padded
+from coe.blob_format import BLOCK, Dtype, Quantised, TensorEntry, Variant, padded
 from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
@@ -18,7 +18,7 @@ from coe.runtime.processor import has_bf16
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""
 
-DTYPES = {
+DTYPES: dict[Dtype, torch.dtype] = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -32,6 +32,8 @@ DTYPES = {
     "Q8": torch.int8,
 }
 """What torch calls the types of a blob."""
+NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
+"""And what a blob calls those of torch."""
 
 
 @dataclass(frozen=True, slots=True)

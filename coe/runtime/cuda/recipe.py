@@ -13,7 +13,7 @@ import torch
 
 from coe.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, padded
 from coe.errors import StoreError
-from coe.runtime.blob import DTYPES, Content, Spec, Structure, converts, shaped
+from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, shaped
 
 _APART = 256
 """Bytes at which steps write: what the device's kernels like best."""
@@ -130,12 +130,11 @@ class Recipe:
 
 def recipe_like(spec: Spec, structure: Structure) -> Recipe:
     """Return a recipe for weights such as a skeleton expects, to measure where there is no blob that is sound."""
-    names = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
     entries: list[TensorEntry] = []
     for name, (shape, dtype) in spec.items():
         offset = padded(entries[-1].offset + entries[-1].bytes, ALIGNMENT) if entries else 0
         entries.append(
-            TensorEntry.model_validate({"name": name, "dtype": names[dtype], "shape": shape, "offset": offset})
+            TensorEntry.model_validate({"name": name, "dtype": NAMES[dtype], "shape": shape, "offset": offset})
         )
     return Recipe(Content(tuple(entries)), structure)
 
