@@ -117,7 +117,7 @@ def choose(
 
     # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
     # for itself that the largest expert does not fit beside it, if there is another.
-    tried = {name: best(name) for name in (MODES if mode == "mixed" else (mode, FULL))}
+    tried = {name: best(name) for name in (MODES if mode == "mixed" else dict.fromkeys((mode, FULL)))}
     fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
     taken = min(fitting or [tried[mode][1]], key=expected_s)
     variants = {expert: way.variant for expert, way in taken.items()}

@@ -52,13 +52,18 @@ def settle(
 
     `source` is a profile, the path of one, "auto" or None. What the user says about memory, executors, the threads of
     each or the experts to keep loaded is kept, and the profile's split, which was made for others, is then left aside.
-    Raises ConfigError for a profile that was named and cannot be used; one that was only found is passed over with a
-    warning.
+    Raises ConfigError for a profile that was named and cannot be used, or memories of a GPU that has no executors; a
+    profile that was only found is passed over with a warning.
     """
     if threads is not None and threads < 1:
         raise ConfigError(f"threads={threads} leaves an executor none; give at least 1")
     said_bytes, device_bytes, host_bytes = _bytes(memory), _bytes(device_memory), _bytes(host_memory)
     said = config.parse_executors(executors) if executors is not None else None
+    if (device_bytes, host_bytes) != (None, None) and "cuda" not in (said or {}):
+        raise ConfigError(
+            "device memory and host memory are for executors of a GPU, and none were asked for; "
+            "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
+        )
     found = _find(source, say)
     known = found.boards.get(board.board) if found else None
     if known and known.digest != board.digest:

@@ -58,10 +58,15 @@ def show(rows: Sequence[Row], json_to: str | None) -> None:
     if Measurement.get(console, console.options.update_width(1000), table).maximum > console.width:
         table = to_table(rows, upright=True)
     console.print(table)
-    if json_to == STANDARD_OUTPUT:
-        sys.stdout.write(to_json(rows))
-    elif json_to is not None:
+    write_json(to_json(rows), json_to)
+
+
+def write_json(text: str, where: str | None) -> None:
+    """Write JSON to a file, to standard output with "-", or nowhere; raises ConfigError."""
+    if where == STANDARD_OUTPUT:
+        sys.stdout.write(text)
+    elif where is not None:
         try:
-            Path(json_to).write_text(to_json(rows), encoding="utf-8")
+            Path(where).write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"--json: {json_to} cannot be written: {error.strerror or error}") from error
+            raise ConfigError(f"--json: {where} cannot be written: {error.strerror or error}") from error

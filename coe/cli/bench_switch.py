@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from coe import config
 from coe.blob_format import Variant
-from coe.cli.bench_out import STANDARD_OUTPUT, check_json
+from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
 from coe.errors import ConfigError, did_you_mean
 
@@ -56,6 +55,8 @@ def switch(
     if device not in ("cpu", "cuda"):
         raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
     if device == "cuda":
+        if threads is not None:
+            raise ConfigError("--threads are those of the CPU; leave it out with --device cuda")
         _on_gpu(work, names, input_size, wanted, repeats, cycles, experts, json_to)
         return
     each = threads or bench.cores()
@@ -125,14 +126,7 @@ def _variants(text: str) -> list[Variant]:
 
 def _show(table: Table, rows: Sequence[dict[str, object]], json_to: str | None) -> None:
     wide(err if json_to == STANDARD_OUTPUT else out).print(table)
-    text = json.dumps(rows, indent=2) + "\n"
-    if json_to == STANDARD_OUTPUT:
-        sys.stdout.write(text)
-    elif json_to is not None:
-        try:
-            Path(json_to).write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"--json: {json_to} cannot be written: {error.strerror or error}") from error
+    write_json(json.dumps(rows, indent=2) + "\n", json_to)
 
 
 def _new(*headings: str) -> Table:

@@ -110,6 +110,17 @@ def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
         settled(board, None, threads=0)
 
 
+@pytest.mark.parametrize("said", [{"device_memory": "1GiB"}, {"host_memory": 1000}])
+@pytest.mark.parametrize("executors", [None, "cpu=2"])
+def test_memory_of_a_gpu_without_executors_is_refused(board: Rules, said, executors) -> None:
+    options = {"memory": None, "single": False, "source": None, "say": lambda sentence: None}
+    with pytest.raises(
+        ConfigError, match="none were asked for; give --executors cuda=1 too"
+    ):
+        settle(board, executors=executors, **said, **options)
+    assert settle(board, executors="cpu=1,cuda=1", **said, **{**options, "single": True}).executors == {"cpu": 1}
+
+
 def test_a_single_executor_strategy_takes_costs_alone(board: Rules) -> None:
     found = settled(board, made_for(board), single=True, executors="cpu=2")
     assert (dict(found.executors), dict(found.workspace_bytes)) == ({"cpu": 1}, {})
