@@ -114,9 +114,7 @@ def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
 @pytest.mark.parametrize("executors", [None, "cpu=2"])
 def test_memory_of_a_gpu_without_executors_is_refused(board: Rules, said, executors) -> None:
     options = {"memory": None, "single": False, "source": None, "say": lambda sentence: None}
-    with pytest.raises(
-        ConfigError, match="none were asked for; give --executors cuda=1 too"
-    ):
+    with pytest.raises(ConfigError, match="none were asked for; give --executors cuda=1 too"):
         settle(board, executors=executors, **said, **options)
     assert settle(board, executors="cpu=1,cuda=1", **said, **{**options, "single": True}).executors == {"cpu": 1}
 
