@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.measure import Measurement
 
-from coe import config
 from coe.benchmark.rows import Row, to_json, to_table
+from coe.cli import options
 from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
 from coe.policies.strategies import STRATEGIES, Times, check_hurry
@@ -31,12 +31,12 @@ def strategies(text: str, *, also: Sequence[str] = ()) -> list[str]:
 
 def times(within: str | None, max_wait: str | None, names: Sequence[str]) -> Times:
     """Read how long images may take; raises ConfigError for what is no time, or if no strategy would look at it."""
-    within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
+    allowed = options.times(within, max_wait)
     known = [named_strategy(name) for name in names if name in STRATEGIES]
     heeding = [one for one in known if one.hurries] or known
     for one in heeding[:1]:
-        check_hurry(one, max_wait_s=max_wait_s, within_s=within_s)
-    return Times(max_wait_s, within_s)
+        check_hurry(one, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
+    return allowed
 
 
 def check_json(where: str | None) -> None:

@@ -14,6 +14,17 @@ from coe import config, fingerprint, images, profile, rules
 from coe.benchmark.configurations import casual, chosen, in_turn, pinned
 from coe.cli import bench_out
 from coe.cli.common import err, out
+from coe.cli.options import (
+    WORK,
+    DeviceMemoryOption,
+    HostMemoryOption,
+    JsonOption,
+    LabelFloorOption,
+    MaxWaitOption,
+    StoreOption,
+    WithinOption,
+    WorkOption,
+)
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.policies.strategies import ANY_TIME
@@ -23,7 +34,7 @@ from coe.sim import trace_file
 from coe.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from coe.benchmark.engine import Measured
     from coe.benchmark.rows import Row
@@ -59,23 +70,13 @@ def run(
             metavar="LIST", help="One or more of fp32, half, mixed (docs/precision.md); all are compared with fp32."
         ),
     ] = config.PRECISION,
-    label_floor: Annotated[
-        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
-    ] = config.LABEL_FLOOR,
+    label_floor: LabelFloorOption = config.LABEL_FLOOR,
     executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2 or cuda=2,cpu=1.")] = config.EXECUTORS,
     memory: Annotated[
         str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
     ] = None,
-    device_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free."
-        ),
-    ] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."),
-    ] = None,
+    device_memory: DeviceMemoryOption = None,
+    host_memory: HostMemoryOption = None,
     profile_at: Annotated[
         Path | None, typer.Option("--profile", help=f"For {PROFILED}. Default: where coe-profile puts it.")
     ] = None,
@@ -88,14 +89,8 @@ def run(
         float | None, typer.Option(help="Images a second, each on time whatever the line does.", metavar="RATE")
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
-    within: Annotated[
-        str | None,
-        typer.Option(help="When each result is due, as 5s: late ones are counted, and line sees to what is due first."),
-    ] = None,
-    max_wait: Annotated[
-        str | None,
-        typer.Option(help="With line: how long an image may be under way, as 60s; halfway there it goes first."),
-    ] = None,
+    within: WithinOption = None,
+    max_wait: MaxWaitOption = None,
     prescheduled: Annotated[
         bool,
         typer.Option(
@@ -109,14 +104,10 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write what came and was found as a trace file for coe-bench sim --task."),
     ] = None,
-    store: Annotated[Path | None, typer.Option(help="Folder of the experts for --board.")] = None,
-    work: Annotated[Path, typer.Option(help="Folder for synthetic weights; kept for the next time.")] = Path(
-        "build/bench"
-    ),
+    store: StoreOption = None,
+    work: WorkOption = WORK,
     seed: int = 0,
-    json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON; - is standard output.")
-    ] = None,
+    json_to: JsonOption = None,
 ) -> None:
     """Run strategies one after another over the same images and show a row for each.
 
@@ -126,9 +117,7 @@ def run(
 
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
-    from coe.benchmark.engine import measured_run
-    from coe.benchmark.prediction import predict, workload_of
-    from coe.benchmark.synthetic import synthetic_pictures
+    from coe.benchmark import engine, prediction, sentences, synthetic
 
     names = bench_out.strategies(strategy, also=CONFIGURED)
     allowed = bench_out.times(within, max_wait, [config.STRATEGY if name in CONFIGURED else name for name in names])
@@ -143,14 +132,14 @@ def run(
         task, order = rules.load(path).board, "given"
     else:
         path, shelf = _synthetic(work, kind, experts, input_size, seed, files, _variants(executors, precisions))
-        pictures = synthetic_pictures(path, requests, seed)
+        pictures = synthetic.synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     # Measured once for as many executors: strategies are compared on one cost table.
     tables: dict[tuple[str, int], CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
     rows: list[Row] = []
-    sentences: list[str] = []
+    said: list[str] = []
     with Progress(console=err, transient=True) as bar:
 
         def measure(name: str, precision: str, again: Measured | None = None) -> Measured:
@@ -159,7 +148,7 @@ def run(
             found = settled.get(name)
             strategy = config.STRATEGY if found else name
             busy = 1 if named_strategy(strategy).single else workers
-            measured = measured_run(
+            measured = engine.measured_run(
                 path,
                 shelf,
                 pictures,
@@ -193,16 +182,16 @@ def run(
         for (name, used), done in best.items():
             rows.append(done.row)
             if with_prediction:
-                rows.append(predict(done, allowed))
+                rows.append(prediction.predict(done, allowed))
             if prescheduled:
                 again = measure(name, used, done)
                 rows.append(again.row)
-                sentences.append(scheduling_cost(done, again))
-    sentences += _said_of_precisions(best)
+                said.append(sentences.of_scheduling(done, again))
+    said += sentences.of_precisions(best)
     bench_out.show(rows, json_to)
     if save_task is not None:
-        trace_file.write(save_task, workload_of(done))
-    for sentence in sentences:
+        trace_file.write(save_task, prediction.workload_of(done))
+    for sentence in said:
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
 
 
@@ -245,38 +234,6 @@ def _settled(
     budget = said or (entry.memory_bytes if entry else quarter_budget(path, store))
     choices = {CASUAL: casual(board, store, budget), **({PROFILED: entry.chosen} if entry else {})}
     return budget, {name: pinned(known, board, budget, one) for name, one in choices.items() if name in names}
-
-
-def _said_of_precisions(best: Mapping[tuple[str, str], Measured]) -> list[str]:
-    """Say of runs by strategy and precision what second looks cost, and whether the labels are those of fp32."""
-    from coe.benchmark.alike import alike
-
-    sentences = []
-    for (name, precision), done in best.items():
-        if precision != FULL:
-            sentences.append(second_looks(done))
-            sentences += [alike(best[name, FULL], done)] if (name, FULL) in best else []
-    return sentences
-
-
-def second_looks(one: Measured) -> str:
-    """Say what escalation cost and changed in a run."""
-    seen = one.metrics
-    return (
-        f"{one.row.strategy}: {seen.escalated} of {seen.stages - seen.escalated} findings were run again in fp32, "
-        f"{seen.changed} changed; that took {seen.escalated_s:.1f} of {seen.run_s:.1f} s of inference"
-    )
-
-
-def scheduling_cost(one: Measured, again: Measured) -> str:
-    """Say what scheduling costs, from a run and the same run prescheduled (the paper's figure 19)."""
-    gain = again.row.images_per_s / one.row.images_per_s - 1 if one.row.images_per_s else 0.0
-    inference_ms = 1e3 * one.metrics.run_s / max(1, one.metrics.images)
-    return (
-        f"{one.row.strategy}: {one.row.images_per_s:.2f} images/s with scheduling and {again.row.images_per_s:.2f} "
-        f"without ({gain:+.1%}); an image takes {one.row.scheduling_us_per_request:.0f} µs of scheduling and "
-        f"{inference_ms:.1f} ms of inference"
-    )
 
 
 def _variants(executors: str, precisions: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from rich.progress import Progress
 
 from coe.cli import bench_out
 from coe.cli.common import err
+from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
 from coe.errors import ConfigError, did_you_mean
 from coe.sim import preset
 from coe.sim.workload import ORDERS, TAILS, TASKS
@@ -49,18 +50,10 @@ def sim(
         str, typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the file of another box.")
     ] = "numa-rtx3080ti",
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
-    within: Annotated[
-        str | None,
-        typer.Option(help="When each result is due, as 5s: late ones are counted, and line sees to what is due first."),
-    ] = None,
-    max_wait: Annotated[
-        str | None,
-        typer.Option(help="With line: how long an image may be under way, as 60s; halfway there it goes first."),
-    ] = None,
+    within: WithinOption = None,
+    max_wait: MaxWaitOption = None,
     seed: Annotated[int, typer.Option(help="Of the components drawn and of the labels that experts say.")] = 0,
-    json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the rows as JSON; - is standard output.")
-    ] = None,
+    json_to: JsonOption = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw the paper's figures 13 to 18 into a folder.")
     ] = None,

@@ -15,10 +15,14 @@ from coe import config
 from coe.blob_format import Variant
 from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
+from coe.cli.options import WORK, JsonOption, WorkOption
 from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from coe.benchmark.switch import Cycles, Switch
+
+
+REPEATS, EXPERTS = 7, 40
 
 
 def switch(
@@ -26,18 +30,17 @@ def switch(
     input_size: Annotated[int, typer.Option("--input", min=32, help="Input size in pixels.")] = 224,
     variant: Annotated[str, typer.Option(metavar="LIST", help="Precisions to prepare and measure.")] = "fp32,bf16,q8",
     device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU; that runs fp32, fp16 and q8.")] = "cpu",
-    repeats: Annotated[int, typer.Option(min=1, help="Medians of so many.")] = 7,
+    repeats: Annotated[int | None, typer.Option(min=1, help=f"Medians of so many. Default: {REPEATS}.")] = None,
     cycles: Annotated[
         int | None, typer.Option(min=4, help="Instead: load, run and evict so often; what is left behind?")
     ] = None,
-    experts: Annotated[int, typer.Option(min=1, help="With --cycles: how many experts come in turn.")] = 40,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: all cores.")] = None,
-    work: Annotated[Path, typer.Option(help="Folder for synthetic weights; kept for the next time.")] = Path(
-        "build/bench"
-    ),
-    json_to: Annotated[
-        str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
+    experts: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"With --cycles: how many experts come in turn. Default: {EXPERTS}."),
     ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: all cores.")] = None,
+    work: WorkOption = WORK,
+    json_to: JsonOption = None,
 ) -> None:
     """Measure switches on experts of random weights: from disk and from memory until they run.
 
@@ -52,6 +55,11 @@ def switch(
 
     names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
     check_json(json_to)
+    if repeats is not None and cycles is not None:
+        raise ConfigError("--repeats are of medians, and --cycles takes none; leave one of them out")
+    if experts is not None and cycles is None:
+        raise ConfigError("--experts come in turn with --cycles only; give --cycles too")
+    repeats, experts = repeats or REPEATS, experts or EXPERTS
     if device not in ("cpu", "cuda"):
         raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
     if device == "cuda":

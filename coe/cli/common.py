@@ -5,13 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from coe import config
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.files import DiskFull
 
@@ -19,12 +16,6 @@ out = Console(highlight=False)
 """Standard output: what was asked for."""
 err = Console(stderr=True, highlight=False)
 """Standard error: progress and complaints. rich honours NO_COLOR and pipes on both."""
-
-
-StoreOption = Annotated[
-    Path | None,
-    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
-]
 
 
 class Exit(IntEnum):

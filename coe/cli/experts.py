@@ -16,7 +16,8 @@ from rich.table import Table
 
 from coe import config, images, kinds, rules
 from coe.cli import experts_prepare
-from coe.cli.common import Exit, StoreOption, application, complain, err, out, run, wide
+from coe.cli.common import Exit, application, complain, err, out, run, wide
+from coe.cli.options import StoreOption
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from coe import images, rules
 from coe.blob_format import Variant
-from coe.cli.common import Exit, StoreOption, complain, err, out, wide
+from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, StoreError, did_you_mean
 from coe.files import DiskFull
 from coe.prepare.prepare import Outcome, Preparer

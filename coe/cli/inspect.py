@@ -18,6 +18,15 @@ from coe import config, images, rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.late import LateBoards
+from coe.cli.options import (
+    DeviceMemoryOption,
+    HostMemoryOption,
+    LabelFloorOption,
+    MaxWaitOption,
+    StoreOption,
+    WithinOption,
+    times,
+)
 from coe.cli.progress import RunProgress
 from coe.core import Request, Result, Verdict
 from coe.errors import ConfigError, LineClosed
@@ -51,18 +60,14 @@ def inspect(
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
-    store: Annotated[
-        Path | None, typer.Option(help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store.")
-    ] = None,
+    store: StoreOption = None,
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ...; docs/strategies.md")
     ] = config.STRATEGY,
     precision: Annotated[
         str, typer.Option(help="fp32, half, or mixed: for each expert what is quickest. See docs/precision.md.")
     ] = config.PRECISION,
-    label_floor: Annotated[
-        float, typer.Option(help="Use no variant whose labels agree with those of fp32 in a smaller share than this.")
-    ] = config.LABEL_FLOOR,
+    label_floor: LabelFloorOption = config.LABEL_FLOOR,
     executors: Annotated[
         str | None,
         typer.Option(
@@ -73,16 +78,8 @@ def inspect(
         str | None,
         typer.Option(help=f"For experts and activations, as 1.5GiB. Default: the profile's, else {config.MEMORY}."),
     ] = None,
-    device_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free."
-        ),
-    ] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."),
-    ] = None,
+    device_memory: DeviceMemoryOption = None,
+    host_memory: HostMemoryOption = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of each worker. Default: the profile's, else an equal part.")
     ] = None,
@@ -96,20 +93,8 @@ def inspect(
     profile: Annotated[
         str, typer.Option(metavar="FILE|none", help="What coe-profile found out. Default: where it puts it.")
     ] = AUTO,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            help="When a board's result is due, counted from when an image is taken in, as 5s: boards that are due "
-            "first go first, and those that will miss are named. For the strategy line."
-        ),
-    ] = None,
-    max_wait: Annotated[
-        str | None,
-        typer.Option(
-            help="How long an image may be under way before it goes first, as 60s; it is put first halfway. For the "
-            f"strategy line. Default: {config.MAX_WAIT_S:g}s."
-        ),
-    ] = None,
+    within: WithinOption = None,
+    max_wait: MaxWaitOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: only what has no result yet is inspected.")
     ] = False,
@@ -131,8 +116,8 @@ def inspect(
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     check_precision(precision, label_floor)
-    within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
-    check_hurry(named_strategy(strategy), max_wait_s=max_wait_s, within_s=within_s)
+    allowed = times(within, max_wait)
+    check_hurry(named_strategy(strategy), max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
     quiet = quiet or as_json
     known = rules.load(board)
     items, skipped = images.find(images_at, known.components)
@@ -142,7 +127,7 @@ def inspect(
     source = str(images_at.resolve())
     with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
         figures = RunFigures(known.board, strategy, precision=precision)
-        run_ = _Run(figures, results, items, max_errors=max_errors, within_s=within_s, quiet=quiet)
+        run_ = _Run(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
         run_.go(
             known.path,
             store=store,
@@ -153,7 +138,7 @@ def inspect(
             threads=threads,
             loaded=loaded,
             label_floor=label_floor,
-            max_wait_s=max_wait_s,
+            max_wait_s=allowed.max_wait_s,
             profile=None if profile == "none" else profile,
         )
         summary = results.finish(items, run_.figures)

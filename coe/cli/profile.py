@@ -11,6 +11,7 @@ from rich.table import Table
 
 from coe import config, fingerprint, images, profile, rules
 from coe.cli.common import application, err, out, run, wide
+from coe.cli.options import StoreOption
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.profile import BoardProfile, KindProfile, Profile
@@ -35,7 +36,7 @@ def calibrate(
     memory: Annotated[
         str, typer.Option(help="The budget for experts and activations that the line will have, as 1.5GiB.")
     ] = config.MEMORY,
-    store: Annotated[Path | None, typer.Option(help="Folder of the experts.")] = None,
+    store: StoreOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
     faithful: Annotated[
         int | None,

@@ -1,0 +1,62 @@
+"""Options that several commands have, in the same words; each command names its own default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coe import config
+from coe.policies.strategies import Times
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
+]
+LabelFloorOption = Annotated[
+    float,
+    typer.Option(
+        "--label-floor", help="Use no variant whose labels agree with those of fp32 in a smaller share than this."
+    ),
+]
+DeviceMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device-memory",
+        help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free.",
+    ),
+]
+HostMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host-memory", help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."
+    ),
+]
+WithinOption = Annotated[
+    str | None,
+    typer.Option(
+        "--within",
+        help="When a board's result is due, counted from when an image is taken in, as 5s: the strategy line sees to "
+        "what is due first, and what is late is told.",
+    ),
+]
+MaxWaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-wait",
+        help="How long an image may be under way, as 60s; with the strategy line it goes first halfway there. "
+        f"Default: {config.MAX_WAIT_S:g}s.",
+    ),
+]
+WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
+WORK = Path("build/bench")
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
+]
+
+
+def times(within: str | None, max_wait: str | None) -> Times:
+    """Read `--within` and `--max-wait`; raises ConfigError for what is no time."""
+    within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
+    return Times(max_wait_s, within_s)
