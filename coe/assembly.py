@@ -15,6 +15,7 @@ from coe.core import FULL, Expert, asked_id
 from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, StoreError
 from coe.kinds import FileKind, Kind
+from coe.manifest import Manifest
 from coe.precision import Choice
 from coe.profile import KindProfile, Profile
 from coe.rules import Rules
@@ -24,7 +25,7 @@ from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.settings import Settings
-from coe.store import MANIFEST, Manifest, Store
+from coe.store import MANIFEST, Store
 
 
 def decode_workers() -> int:

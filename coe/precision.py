@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import TYPE_CHECKING
 
 from coe import config
 from coe.config import format_bytes
@@ -20,11 +19,9 @@ from coe.core import FULL, again_id
 from coe.costs import Cost
 from coe.errors import ConfigError, did_you_mean
 from coe.graph import ExpertGraph
+from coe.manifest import PreparedVariant
 from coe.router import Escalation, Router, usage
 from coe.rules import Rules
-
-if TYPE_CHECKING:
-    from coe.store import PreparedVariant
 
 MODES = ("fp32", "half", "mixed")
 _WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))

@@ -79,8 +79,7 @@ class Prescheduled:
         self._waiting: dict[Stage, None] = {}
         self._cases = Cases(router)
         self._ended: set[int] = set()
-        self._moves = 0
-        self._stopped = False
+        self._moves, self._stopped = 0, False
         self._commands: list[Command] = []
         self._initial = [one for _, event, some in trace if event is None for one in some if isinstance(one, Load)]
         self._to_come = {event.request.id for _, event, _ in trace if isinstance(event, Arrived | Rejected)}

@@ -15,60 +15,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import safetensors
 import safetensors.torch
 import torch
 import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from coe import blob_file, config
 from coe.blob_format import Variant
 from coe.errors import StoreError, did_you_mean
 from coe.files import DiskFull, alone, is_full, replacing
-from coe.profile import Agreement
+from coe.manifest import Manifest
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
 _CHUNK = 1 << 22
-
-
-class PreparedVariant(BaseModel):
-    """A blob of an expert: its file, its size, the xxh3-128 of what comes before its data, and how far to trust it.
-
-    `agreement` is that with the weights file as it came, in fp32. A finding whose margin is under `escalate_below` is
-    to be run again in fp32; 0 means never.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    file: str
-    bytes: int
-    digest: str
-    agreement: Agreement | None = None
-    escalate_below: float = 0.0
-
-
-class Manifest(BaseModel):
-    """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`."""
-
-    # A measure that is not a number is written as such, not as a null that could not be read back.
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
-
-    format: Literal[1] = 1
-    id: str
-    kind: str
-    labels: tuple[str, ...]
-    input_size: int
-    variant: Literal["fp32"] = "fp32"
-    file: str
-    bytes: int
-    checksum: str
-    metrics: dict[str, float] = {}
-    source: str = ""
-    created: str = ""
-    variants: dict[Variant, PreparedVariant] = {}
 
 
 def checksum(path: Path) -> str:

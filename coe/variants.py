@@ -13,8 +13,9 @@ from coe import blob_file
 from coe.blob_format import Header, Variant
 from coe.errors import StoreError
 from coe.files import TEMPORARY
+from coe.manifest import Manifest, PreparedVariant
 from coe.profile import Agreement
-from coe.store import Manifest, PreparedVariant, Store
+from coe.store import Store
 
 
 def put(

@@ -21,7 +21,8 @@ from coe.cli.options import StoreOption
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
-from coe.store import Manifest, Store
+from coe.manifest import Manifest
+from coe.store import Store
 
 if TYPE_CHECKING:
     import torch

@@ -13,11 +13,12 @@ from coe.blob_format import Variant
 from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.kinds import Image, ModuleKind
+from coe.manifest import Manifest
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
 from coe.prepare.samples import Samples, samples
-from coe.store import Manifest, Store
+from coe.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """How far scores of one precision may differ, by folding too."""

@@ -21,9 +21,10 @@ from coe import blob_format
 from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header, TensorEntry
 from coe.core import Expert
 from coe.errors import StoreError
+from coe.manifest import Manifest, PreparedVariant
 from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structure_of
 from coe.runtime.buffers import Buffers, Lender, M
-from coe.store import Manifest, PreparedVariant, Store
+from coe.store import Store
 
 _HEAD_BYTES = 1 << 16
 _MAX_SAFETENSORS_HEADER = 100 << 20

@@ -11,10 +11,11 @@ from coe.benchmark.engine import measured_run
 from coe.benchmark.prediction import predict, workload_of
 from coe.errors import ConfigError
 from coe.inspector import Inspector
+from coe.manifest import PreparedVariant
 from coe.profile import Agreement
 from coe.runtime.cpu import CpuDevice
 from coe.sim import trace_file
-from coe.store import MANIFEST, PreparedVariant, Store
+from coe.store import MANIFEST, Store
 
 
 class Pretending(CpuDevice):

@@ -12,10 +12,10 @@ from coe.core import Expert
 from coe.costs import Cost
 from coe.errors import ConfigError
 from coe.kinds import FileKind, ModuleKind
+from coe.manifest import Manifest, PreparedVariant
 from coe.profile import Agreement
 from coe.rules import Rules
 from coe.settings import Settings
-from coe.store import Manifest, PreparedVariant
 from coe.testing import rules_from
 
 BOARD = """

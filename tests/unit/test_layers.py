@@ -28,6 +28,7 @@ pool host_cache backlog demand deadlines policies
 settings precision
 rules images kinds variants
 store router process_sheet decoding fingerprint fit
+manifest
 plan profile blob_file
 graph config events files blob_format
 costs

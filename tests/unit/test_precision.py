@@ -14,9 +14,9 @@ from coe.core import Expert
 from coe.costs import Cost
 from coe.errors import ConfigError
 from coe.graph import ExpertGraph
+from coe.manifest import PreparedVariant
 from coe.precision import Choice, allowed, applied, check_precision, choose
 from coe.profile import Agreement
-from coe.store import PreparedVariant
 from coe.testing import rules_from
 
 

@@ -14,7 +14,8 @@ import safetensors
 import torch
 
 from coe.errors import StoreError
-from coe.store import MANIFEST, Manifest, Store, checksum, load_tensors
+from coe.manifest import Manifest
+from coe.store import MANIFEST, Store, checksum, load_tensors
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=torch.float16)}
 
