@@ -82,6 +82,16 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return board, folder / "store"
 
 
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
+    """The same, loaded, in a store of the module's own, to prepare."""
+    folder = tmp_path_factory.mktemp("board")
+    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
+    found, store = rules.load(folder / "tiny.yaml"), Store(folder / "store")
+    fill(store, found)
+    return found, store
+
+
 @pytest.fixture
 def own_tiny(tmp_path: Path) -> tuple[Path, Path]:
     """A copy of the board and the store of one's own, to damage."""

@@ -9,7 +9,7 @@ import numpy as np
 import psutil
 import pytest
 
-from coe import kinds, rules
+from coe import kinds
 from coe.errors import StoreError
 from coe.kinds import Prepared
 from coe.prepare.prepare import Preparer
@@ -17,18 +17,6 @@ from coe.runtime.cpu import CpuDevice
 from coe.store import Store
 
 VARIANTS = ("fp32", "bf16", "fp16", "q8")
-
-
-@pytest.fixture(scope="module")
-def board(tmp_path_factory):
-    from conftest import TINY, fill
-
-    folder = tmp_path_factory.mktemp("prepared")
-    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    found = rules.load(folder / "tiny.yaml")
-    store = Store(folder / "store")
-    fill(store, found)
-    return found, store
 
 
 @pytest.fixture(scope="module")

@@ -8,26 +8,19 @@ import numpy as np
 import pytest
 from fake_gpu import FakeDriver
 
-from coe import kinds, rules
+from coe import kinds
 from coe.kinds import Prepared
 from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
-from coe.store import Store
 
 VARIANTS = ("fp32", "bf16", "fp16", "q8")
 MEMORY = 600 << 20
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory):
-    from conftest import TINY, fill
-
-    folder = tmp_path_factory.mktemp("prepared")
-    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    found = rules.load(folder / "tiny.yaml")
-    store = Store(folder / "store")
-    fill(store, found)
+def prepared(board):
+    found, store = board
     preparer = Preparer(store, VARIANTS)
     for expert in list(found.experts.values())[1:]:
         # The first stays as it was trained.
@@ -39,8 +32,8 @@ def known(found):
     return {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
 
 
-def gpu(board, driver=None, *, experts=None, executors=2, **options):
-    found, store = board
+def gpu(prepared, driver=None, *, experts=None, executors=2, **options):
+    found, store = prepared
     device = CudaDevice(
         store, known(found), driver or FakeDriver(), **{"executors": executors, "memory_bytes": MEMORY, **options}
     )
@@ -54,8 +47,8 @@ def images(expert, many=3, seed=5):
     return [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
 
 
-def cpu_says(board, expert, many=3):
-    found, store = board
+def cpu_says(prepared, expert, many=3):
+    found, store = prepared
     device = CpuDevice(store, known(found), 1)
     device.load("pool", expert)
     return device.run("one", "pool", expert, images(expert, many))
@@ -74,11 +67,11 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
     ("variant", "eager"),
     [(variant, LAZY) for variant in VARIANTS] + [("fp32", LANE_FIRST), ("q8", LANE_FIRST), ("fp32", BATCHES_FIRST)],
 )
-def test_it_says_what_the_cpu_says(board, variant, eager):
-    experts = [replace(expert, variant=variant) for expert in list(board[0].experts.values())[1:]]
+def test_it_says_what_the_cpu_says(prepared, variant, eager):
+    experts = [replace(expert, variant=variant) for expert in list(prepared[0].experts.values())[1:]]
     driver = FakeDriver(eager=eager)
-    device = gpu(board, driver, experts=experts)
-    expected = {expert.id: cpu_says(board, expert) for expert in experts}
+    device = gpu(prepared, driver, experts=experts)
+    expected = {expert.id: cpu_says(prepared, expert) for expert in experts}
     for expert in experts:
         device.load("pool", expert)
     for executor in ("one", "two", "one"):
@@ -89,8 +82,8 @@ def test_it_says_what_the_cpu_says(board, variant, eager):
     assert driver.peak <= MEMORY
 
 
-def test_an_expert_that_was_never_prepared_runs_from_its_weights(board):
-    expert = board[0].experts["body-a"]
-    device = gpu(board)
+def test_an_expert_that_was_never_prepared_runs_from_its_weights(prepared):
+    expert = prepared[0].experts["body-a"]
+    device = gpu(prepared)
     device.load("pool", expert)
-    same(cpu_says(board, expert), device.run("one", "pool", expert, images(expert)), 1e-3)
+    same(cpu_says(prepared, expert), device.run("one", "pool", expert, images(expert)), 1e-3)
