@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
 
 from coe import config
 from coe.core import Expert
 from coe.costs import CostTable
 from coe.plan import CacheSpec, Plan, inbox_bytes, plan
-from coe.runtime.device import Device
 from coe.settings import Settings
 
 
-def fixed_bytes(devices: Mapping[str, Device], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
+class Memory(Protocol):
+    """What the division asks of a device; see `coe.runtime.device.Device`."""
+
+    @property
+    def memory_bytes(self) -> int | None: ...  # noqa: D102
+    @property
+    def host_bytes(self) -> int: ...  # noqa: D102
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int: ...  # noqa: D102
+
+
+def fixed_bytes(devices: Mapping[str, Memory], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
     """Return what the executors of all devices hold beside such experts and their activations."""
     return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
 
 
-def experts_bytes(settings: Settings, devices: Mapping[str, Device]) -> int:
+def experts_bytes(settings: Settings, devices: Mapping[str, Memory]) -> int:
     """Return how much of the memory holds experts, all pools together: what is not set aside for activations."""
     own_bytes = sum(device.memory_bytes or 0 for device in devices.values())
     sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
@@ -31,7 +41,7 @@ def experts_bytes(settings: Settings, devices: Mapping[str, Device]) -> int:
 
 def planned(
     settings: Settings,
-    devices: Mapping[str, Device],
+    devices: Mapping[str, Memory],
     experts: Mapping[str, Expert],
     costs: CostTable,
     *,

@@ -141,7 +141,7 @@ class ExecutorsPoint(Part):
 class Chosen(Part):
     """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches,
     `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with
-    `sample_images`, in a process that grew by `grown_bytes`.
+    `sample_images`, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
     """
 
     executors: dict[str, Count]
@@ -156,11 +156,13 @@ class Chosen(Part):
 
 
 class BoardProfile(Part):
-    """What was found out for a board under a memory budget."""
+    """What was found out for a board under a memory budget; that of a GPU, and of copies for it, if there was one."""
 
     board: str
     digest: str
     memory_bytes: Bytes
+    device_bytes: Bytes | None = None
+    host_bytes: Bytes | None = None
     strategy: str
     usage: tuple[UsageRow, ...]
     windows: tuple[WindowPoint, ...]

@@ -59,25 +59,28 @@ def settle(
         raise ConfigError(f"threads={threads} leaves an executor none; give at least 1")
     said_bytes, device_bytes, host_bytes = _bytes(memory), _bytes(device_memory), _bytes(host_memory)
     said = config.parse_executors(executors) if executors is not None else None
-    if (device_bytes, host_bytes) != (None, None) and "cuda" not in (said or {}):
-        raise ConfigError(
-            "device memory and host memory are for executors of a GPU, and none were asked for; "
-            "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
-        )
     found = _find(source, say)
     known = found.boards.get(board.board) if found else None
     if known and known.digest != board.digest:
         say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
         known = None
+    numbers = said or (known.chosen.executors if known else config.parse_executors(config.EXECUTORS))
+    if (device_bytes, host_bytes) != (None, None) and "cuda" not in numbers:
+        raise ConfigError(
+            "device memory and host memory are for executors of a GPU, and none were asked for; "
+            "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
+        )
+    if single:
+        numbers = {next(iter(numbers)): 1}
+    if known and "cuda" in numbers:
+        device_bytes = known.device_bytes if device_bytes is None else device_bytes
+        host_bytes = known.host_bytes if host_bytes is None else host_bytes
     if known is None or single:
-        numbers = said or config.parse_executors(config.EXECUTORS)
-        numbers = {next(iter(numbers)): 1} if single else numbers
         default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
         return Settings(
             said_bytes or default, numbers, _each(numbers, threads), {}, found, loaded, device_bytes, host_bytes
         )
     chosen = known.chosen
-    numbers = said or chosen.executors
     same = dict(numbers) == dict(chosen.executors) and threads is None
     fits = same and said_bytes in (None, known.memory_bytes) and loaded is None
     settings = Settings(

@@ -34,6 +34,9 @@ INK, FAINT = "#222222", "#dddddd"
 SMALL, NORMAL, LARGE = 7.0, 8.5, 11.0
 """Font sizes in points."""
 
+_KEY_IN, _LETTER_IN = 0.4, 0.068
+"""What a colour's mark and a letter beside it take of a legend's line, in inches."""
+
 HALO = [withStroke(linewidth=1.8, foreground="white"), Normal()]
 """Keeps a text or a line readable over whatever it crosses."""
 
@@ -59,7 +62,8 @@ def sheet(size: tuple[float, float], command: str | None) -> Figure:
 def head(figure: Figure, title: str, handles: Sequence[Artist] = ()) -> None:
     """Write the title of a figure, and under it what its colours mean."""
     # As many columns as fit, or fewer where that fills as many lines evenly.
-    fitting = max(1, int(figure.get_figwidth() / 1.45))
+    widest = max((len(str(handle.get_label())) for handle in handles), default=0)
+    fitting = max(1, int(figure.get_figwidth() / (_KEY_IN + _LETTER_IN * widest)))
     lines = max(1, math.ceil(len(handles) / fitting))
     figure.legend(
         handles=handles,

@@ -19,15 +19,27 @@ CASUAL = 0.25
 T = TypeVar("T")
 
 
-def casual(board: Rules, store: Store, memory_bytes: int) -> Chosen:
-    """Return the configuration of somebody who does not calibrate: one executor, a quarter of memory for batches."""
+def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
+    """Return the configuration of somebody who does not calibrate: one executor, a quarter of memory for batches.
+
+    `on_gpu` gives it the GPU, which divides its memory itself.
+    """
+    if on_gpu:
+        return _casual({"cuda": 1}, {}, {}, 0)
     mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
     pool_bytes = memory_bytes - inbox_bytes(memory_bytes)
+    loaded = int(pool_bytes * (1 - CASUAL) / mean_bytes)
+    return _casual({"cpu": 1}, {"cpu": os.cpu_count() or 1}, {"cpu": int(pool_bytes * CASUAL)}, loaded)
+
+
+def _casual(
+    executors: dict[str, int], threads: dict[str, int], workspace_bytes: dict[str, int], loaded_experts: int
+) -> Chosen:
     return Chosen(
-        executors={"cpu": 1},
-        threads={"cpu": os.cpu_count() or 1},
-        workspace_bytes={"cpu": int(pool_bytes * CASUAL)},
-        loaded_experts=int(pool_bytes * (1 - CASUAL) / mean_bytes),
+        executors=executors,
+        threads=threads,
+        workspace_bytes=workspace_bytes,
+        loaded_experts=loaded_experts,
         images_per_s=0.0,
         casual_images_per_s=0.0,
         reasons=("the casual split",),
@@ -48,19 +60,27 @@ def chosen(known: Profile, board: Rules, memory_bytes: int | None) -> BoardProfi
     return found
 
 
-def pinned(known: Profile, board: Rules, memory_bytes: int, one: Chosen) -> Profile:
-    """Return the profile with nothing but this configuration for a board."""
-    entry = BoardProfile(
+def entry(
+    board: Rules, one: Chosen, memory_bytes: int, device_bytes: int | None = None, host_bytes: int | None = None
+) -> BoardProfile:
+    """Return nothing but a configuration of a board under a budget, as a part of a profile."""
+    return BoardProfile(
         board=board.board,
         digest=board.digest,
         memory_bytes=memory_bytes,
+        device_bytes=device_bytes,
+        host_bytes=host_bytes,
         strategy=config.STRATEGY,
         usage=(),
         windows=(),
         executors=(),
         chosen=one,
     )
-    return known.model_copy(update={"boards": {board.board: entry}})
+
+
+def pinned(known: Profile, one: BoardProfile) -> Profile:
+    """Return the profile with nothing but this configuration of a board."""
+    return known.model_copy(update={"boards": {one.board: one}})
 
 
 def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:

@@ -12,6 +12,7 @@ from rich.progress import Progress
 
 from coe import config, fingerprint, images, profile, rules
 from coe.benchmark.configurations import casual, chosen, in_turn, pinned
+from coe.benchmark.configurations import entry as configuration
 from coe.cli import bench_out
 from coe.cli.common import err, out
 from coe.cli.options import (
@@ -232,8 +233,12 @@ def _settled(
     known = _profile(profile_at)
     entry = chosen(known, board, said) if PROFILED in names else None
     budget = said or (entry.memory_bytes if entry else quarter_budget(path, store))
-    choices = {CASUAL: casual(board, store, budget), **({PROFILED: entry.chosen} if entry else {})}
-    return budget, {name: pinned(known, board, budget, one) for name, one in choices.items() if name in names}
+    on_gpu = entry is not None and entry.device_bytes is not None
+    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: entry.chosen} if entry else {})}
+    own = (entry.device_bytes, entry.host_bytes) if entry else (None, None)
+    return budget, {
+        name: pinned(known, configuration(board, one, budget, *own)) for name, one in choices.items() if name in names
+    }
 
 
 def _variants(executors: str, precisions: Sequence[str]) -> list[str]:

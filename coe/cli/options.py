@@ -24,13 +24,13 @@ DeviceMemoryOption = Annotated[
     str | None,
     typer.Option(
         "--device-memory",
-        help="Of the GPU, if there are cuda executors: for experts and batches. Default: most of the free.",
+        help="Of the GPU, for the experts and batches of cuda executors. Default: most of the free.",
     ),
 ]
 HostMemoryOption = Annotated[
     str | None,
     typer.Option(
-        "--host-memory", help=f"If there are cuda executors: for copies of experts. Default: {config.HOST_MEMORY}."
+        "--host-memory", help=f"For copies of experts, beside a GPU's own memory. Default: {config.HOST_MEMORY}."
     ),
 ]
 WithinOption = Annotated[

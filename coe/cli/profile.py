@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from coe import config, fingerprint, images, profile, rules
 from coe.cli.common import application, err, out, run, wide
-from coe.cli.options import StoreOption
+from coe.cli.options import DeviceMemoryOption, HostMemoryOption, StoreOption
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.profile import BoardProfile, KindProfile, Profile
@@ -36,6 +36,8 @@ def calibrate(
     memory: Annotated[
         str, typer.Option(help="The budget for experts and activations that the line will have, as 1.5GiB.")
     ] = config.MEMORY,
+    device_memory: DeviceMemoryOption = None,
+    host_memory: HostMemoryOption = None,
     store: StoreOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
     faithful: Annotated[
@@ -75,26 +77,25 @@ def calibrate(
     if board is None:
         raise ConfigError("which board? give one with --board, or --show to look at the profile that there is")
     known = rules.load(board)
-    budget = config.parse_bytes(memory)
-    pictures = _pictures(known, images_at)
     done = _calibrate(
-        known, Store(store), budget, pictures, place, quick=quick, faithful=faithful, on_machine=on_machine
+        known,
+        Store(store),
+        place,
+        quick=quick,
+        memory_bytes=config.parse_bytes(memory),
+        device_bytes=config.parse_bytes(device_memory) if device_memory else None,
+        host_bytes=config.parse_bytes(host_memory) if host_memory else None,
+        pictures=_pictures(known, images_at),
+        faithful=faithful,
+        on_machine=on_machine,
     )
     _show(done, done.boards[known.board], place, plot)
 
 
-def _calibrate(
-    board: Rules,
-    store: Store,
-    budget: int,
-    pictures: list[Picture],
-    place: Path,
-    *,
-    quick: bool,
-    faithful: int | None,
-    on_machine: bool,
-) -> Profile:
+def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settings: Any) -> Profile:
+    """Calibrate with these settings (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
     from coe.profiler import calibrate as work
+    from coe.profiler.steps import Progress as Told
 
     # Found out now rather than after ten minutes.
     profile.writable(place)
@@ -121,13 +122,10 @@ def _calibrate(
         return work.calibrate(
             board,
             store,
-            memory_bytes=budget,
-            pictures=pictures,
             place=place,
             effort=work.QUICK if quick else work.THOROUGH,
-            progress=work.Progress(say, step),
-            faithful=faithful,
-            on_machine=on_machine,
+            progress=Told(say, step),
+            **settings,
         )
 
 
@@ -160,10 +158,16 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     out.print(f"[bold]{place}[/], made {found.made} on {found.machine.cores} x {found.machine.cpu}", soft_wrap=True)
     wide(out).print(_kinds(found.kinds))
     chosen = board.chosen
-    executors = ", ".join(f"{d}={n} of {chosen.threads.get(d, 1)} thread(s)" for d, n in chosen.executors.items())
+    executors = ", ".join(
+        f"{device}={number}" + (f" of {chosen.threads[device]} thread(s)" if device in chosen.threads else "")
+        for device, number in chosen.executors.items()
+    )
+    budgets = [(board.memory_bytes, ""), (board.device_bytes, " of the GPU"), (board.host_bytes, " for copies")]
+    under = ", ".join(format_bytes(size) + words for size, words in budgets if size is not None)
+    out.print(f"\n[bold]board {board.board}[/] under {under}: {executors}", soft_wrap=True)
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
-    out.print(f"\n[bold]board {board.board}[/] under {format_bytes(board.memory_bytes)}: {executors}", soft_wrap=True)
-    out.print(f"each pool leaves {spaces} to batches; about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
+    left = f"each pool leaves {spaces} to batches; " if spaces else ""
+    out.print(f"{left}about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
     for reason in chosen.reasons:
         out.print(f"- {reason}", soft_wrap=True, markup=False)
     out.print(_usage(board))
@@ -193,7 +197,7 @@ def _kinds(kinds: tuple[KindProfile, ...]) -> Table:
         table.add_row(
             f"{kind.kind} {kind.input_size} px",
             str(kind.threads),
-            f"{kind.backend} {kind.precision}",
+            f"{kind.device} {kind.backend} {kind.precision}",
             f"{1e3 * kind.line.per_image_s:.1f} ms",
             f"{1e3 * kind.line.base_s:.1f} ms",
             f"{kind.line.error:.1%}",

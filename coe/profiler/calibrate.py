@@ -1,30 +1,29 @@
 """Calibrates a machine for a board: measure kinds, choose a configuration, confirm it, and put all into a profile.
 
 What was measured is kept as soon as it is known, so an interrupted calibration goes on where it was.
-
-A little longer than other files: its steps are one story, told in order.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
-from coe import config, fingerprint, kinds, profile
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
 from coe.inspector import Picture
 from coe.plan import memory_scores
-from coe.profile import BoardProfile, KindProfile, Profile
+from coe.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.confirm import Ground, confirm, without_weights
-from coe.profiler.measure import measure, with_weights
-from coe.profiler.together import together
+from coe.profiler.bench import Bench
+from coe.profiler.confirm import Ground, confirm
+from coe.profiler.draft import Draft
+from coe.profiler.measure import Backend, Precision
+from coe.profiler.memories import Memories, warn_if_crowded
+from coe.profiler.setup import Basis
+from coe.profiler.steps import Progress, Steps
 from coe.profiler.tune import Tuner
 from coe.profiler.usage import usage
 from coe.rules import Rules
@@ -32,6 +31,8 @@ from coe.runtime.cuda import torch_driver
 from coe.sim.workload import synthetic
 from coe.store import Store
 
+MOST_ON_GPU = 4
+"""So many executors of a GPU are tried at most: each has weights that run, and graphs, of its own."""
 SAMPLE_REQUESTS = 600
 """How many images a simulated sample run has."""
 _CONFIRM_S = 2.0
@@ -55,33 +56,6 @@ THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
 QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a calibration tells what it does: sentences, and the step that it is in with how much of all is done."""
-
-    say: Callable[[str], None]
-    step: Callable[[str, float, float], None]
-
-
-class _Steps:
-    """Steps whose lengths are known roughly, in seconds; what is done of one adds to those before it."""
-
-    def __init__(self, step: Callable[[str, float, float], None], lengths_s: Sequence[tuple[str, float]]) -> None:
-        self._step, self._total_s, self._before_s = step, sum(length for _, length in lengths_s), 0.0
-        self._coming = iter(lengths_s)
-        self._what, self._length_s = "", 0.0
-
-    def begin(self) -> None:
-        """Go on to the next step."""
-        self._before_s += self._length_s
-        self._what, self._length_s = next(self._coming)
-        self.part(0.0)
-
-    def part(self, done: float) -> None:
-        """Note how much of this step is done, 0 to 1."""
-        self._step(self._what, self._before_s + min(1.0, done) * self._length_s, self._total_s)
-
-
 def calibrate(
     board: Rules,
     store: Store,
@@ -91,146 +65,124 @@ def calibrate(
     place: Path,
     effort: Effort,
     progress: Progress,
+    device_bytes: int | None = None,
+    host_bytes: int | None = None,
     faithful: int | None = None,
     on_machine: bool = False,
 ) -> Profile:
     """Return the profile at `place` with this board calibrated; it is written there, whole, at the end.
 
     `pictures` are sample images, generated ones if there are none. `faithful` is the seed of the paper's random choice.
-    Sample runs are simulated, or take place `on_machine`, each with `effort.confirm_images` images.
+    Sample runs are simulated, or take place `on_machine`, each with `effort.confirm_images` images. A GPU is used
+    within `device_bytes` and `host_bytes`, a part of what is free if None.
     A board whose weights are not in the store is measured with random ones, and its choice is not confirmed. Raises
     ConfigError, naming the least memory, if one expert with one image does not fit.
     """
-    known = _known(place, progress.say)
-    cores = os.cpu_count() or 1
+    draft, cores = Draft(place, progress.say), os.cpu_count() or 1
     samples = _samples(board)
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads_of = sorted({cores // number for number in counts}, reverse=True)
-    others = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
-    on_gpu = list(samples.values()) if torch_driver.is_there() else []
+    others: list[tuple[Backend, Precision]] = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
+    on_gpu = list(samples) if _has_gpu(device_bytes, host_bytes, progress.say) else []
     one_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
-    steps = _Steps(
+    steps = Steps(
         progress.step,
         [
             *((f"{kind}, {threads} thread(s)", one_s) for threads in threads_of for kind in samples),
-            *((f"{sample.kind} on the GPU", other_s) for sample in on_gpu),
+            *((f"{kind} on the GPU", other_s) for kind in on_gpu),
             *((f"{kind}, {backend} {precision}", other_s) for kind in samples for backend, precision in others),
             ("choosing executors and memory", _CHOOSING_S),
             ("confirming the choice on the machine", _CONFIRMING_S),
         ],
     )
-    paths = [Path(picture.image) for picture in pictures if isinstance(picture.image, str | Path)]
+    bench = Bench(store, samples, draft, pictures, progress.say, steps, device_bytes)
+    likeliest = board.experts[board.graph.by_probability[0]].kind
     for threads in threads_of:
-        for sample in samples.values():
-            steps.begin()
-            if known.kind(sample.kind, "cpu", threads) is None:
-                found = _measure(sample, store, threads, effort.kind_s, paths, progress.say, steps.part)
-                known = _with_kind(known, found, place)
-        known = _with_scaling(known, board, store, threads, cores, samples, place)
-    for sample in on_gpu:
-        steps.begin()
-        try:
-            if known.kind(sample.kind, "cuda", 1) is None:
-                half_s = effort.kind_s / 2
-                found = _measure(sample, store, 1, half_s, paths, progress.say, steps.part, device="cuda")
-                known = _with_kind(known, found, place)
-        except ConfigError as error:
-            progress.say(str(error))
-    for sample in samples.values():
+        for kind in samples:
+            bench.measure(kind, threads, effort.kind_s)
+        bench.measure_together(likeliest, "cpu", threads, cores // threads)
+    try:
+        for kind in on_gpu:
+            bench.measure(kind, 1, effort.kind_s / 2, device="cuda")
+        if on_gpu:
+            bench.measure_together(likeliest, "cuda", 1, min(cores, MOST_ON_GPU))
+    except ConfigError as error:
+        progress.say(f"{error}; the GPU is left out")
+        on_gpu = []
+    for kind in samples:
         for backend, precision in others:
-            steps.begin()
             try:
-                found = _measure(
-                    sample, store, cores, effort.kind_s / 2, paths, progress.say, steps.part, backend, precision
-                )
-                known = _with_kind(known, found, place)
+                bench.measure(kind, cores, effort.kind_s / 2, backend=backend, precision=precision)
             except CannotMeasure as error:
                 progress.say(str(error))
     steps.begin()
-    file_bytes = _file_bytes(board, store, known)
-    tuner = Tuner(
+    file_bytes = _file_bytes(board, store, draft.known)
+    memories = Memories(board, store, device_bytes, host_bytes)
+    gpu = memories.look("cuda", 1) if on_gpu else None
+    ground = Ground(
+        board,
+        store,
+        draft.known,
+        pictures,
+        memory_bytes=memory_bytes,
+        device_bytes=gpu.memory_bytes if gpu else None,
+        host_bytes=gpu.host_bytes if gpu else None,
+    )
+    basis = Basis(
         board=board,
         file_bytes=file_bytes,
         memory_bytes=memory_bytes,
         cores=cores,
-        kinds_at=lambda threads: _kinds_at(known, samples, threads),
-        scaling_at=lambda threads: known.scaling.get("cpu", {}).get(threads, ()),
+        threads=threads_of,
+        kinds_at=bench.kinds_at,
+        scaling_at=draft.scaling,
+        memories=memories,
         sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
-        faithful=None if faithful is None else Random(faithful),
-        on_machine=_on_machine(board, store, known, memory_bytes, pictures, effort) if on_machine else None,
+        on_machine=_on_machine(ground, effort.confirm_images) if on_machine else None,
     )
-    choices = tuner.choose()
+    most = {**({"cuda": MOST_ON_GPU} if on_gpu else {}), "cpu": cores}
+    choices = Tuner(basis, most, None if faithful is None else Random(faithful)).choose()
     steps.begin()
     confirmed = confirm(
-        board,
-        store,
-        known,
+        ground,
         choices,
-        memory_bytes=memory_bytes,
-        pictures=pictures,
         images=min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s))),
         say=progress.say,
         tick=steps.part,
     )
-    found_board = BoardProfile(
-        board=board.board,
-        digest=board.digest,
-        memory_bytes=memory_bytes,
-        strategy=config.STRATEGY,
-        usage=usage(board, confirmed.seen, memory_scores(file_bytes)),
-        windows=next(c for c in choices if c.chosen.executors == confirmed.chosen.executors).windows,
-        executors=choices[0].points,
-        chosen=confirmed.chosen,
+    found = ground.entry(confirmed.chosen)
+    return draft.finish(
+        found.model_copy(
+            update={
+                "usage": usage(board, confirmed.seen, memory_scores(file_bytes)),
+                "windows": next((c.windows for c in choices if c.chosen.executors == confirmed.chosen.executors), ()),
+                "executors": choices[0].points,
+            }
+        )
     )
-    done = known.model_copy(update={"made": _now(), "boards": {**known.boards, board.board: found_board}})
-    profile.save(done, place)
-    _partial(place).unlink(missing_ok=True)
-    return done
 
 
-def _on_machine(
-    board: Rules, store: Store, known: Profile, memory_bytes: int, pictures: Sequence[Picture], effort: Effort
-) -> Callable[[int, int, int], float]:
-    """Return what runs a sample with so many executors, threads of each and bytes of a pool for batches."""
-    if missing := without_weights(board, store):
+def _has_gpu(device_bytes: int | None, host_bytes: int | None, say: Callable[[str], None]) -> bool:
+    """Tell whether there is a GPU to calibrate; raises ConfigError if memory of one was given and there is none."""
+    if not torch_driver.is_there():
+        if (device_bytes, host_bytes) != (None, None):
+            raise ConfigError(
+                "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing; "
+                "leave them out"
+            )
+        return False
+    warn_if_crowded(torch_driver.driver().usage(), say)
+    return True
+
+
+def _on_machine(ground: Ground, images: int) -> Callable[[Chosen], float]:
+    """Return what runs a sample with a configuration and returns images a second."""
+    if missing := ground.without_weights():
         raise ConfigError(
-            f"nothing can run on the machine: {len(missing)} of {len(board.experts)} experts have no weights; "
+            f"nothing can run on the machine: {len(missing)} of {len(ground.board.experts)} experts have no weights; "
             "train or import them, or leave --on-machine out"
         )
-    ground = Ground(board, store, known, memory_bytes, pictures, effort.confirm_images)
-
-    def images_per_s(number: int, threads: int, workspace: int) -> float:
-        return ground.run({"cpu": number}, {"cpu": threads}, {"cpu": workspace}).row.images_per_s
-
-    return images_per_s
-
-
-def _partial(place: Path) -> Path:
-    return place.with_name(f".{place.stem}.partial.json")
-
-
-def _known(place: Path, say: Callable[[str], None]) -> Profile:
-    """Return what is known already of this very machine: an interrupted calibration, or an earlier profile."""
-    now = fingerprint.here()
-    for path in (_partial(place), place):
-        if not path.exists():
-            continue
-        try:
-            found = profile.load(path)
-        except ConfigError as error:
-            say(f"{error}; it is replaced")
-            continue
-        if changed := fingerprint.differences(found.machine, now):
-            say(f"the profile at {path} is of another machine ({'; '.join(changed)}); it is replaced")
-            continue
-        if path == _partial(place):
-            say("going on with a calibration that was interrupted")
-        return found
-    return Profile(made=_now(), machine=now)
-
-
-def _now() -> str:
-    return datetime.now().astimezone().isoformat(timespec="seconds")
+    return lambda one: ground.run(one, images).row.images_per_s
 
 
 def _samples(board: Rules) -> dict[str, Expert]:
@@ -239,74 +191,6 @@ def _samples(board: Rules) -> dict[str, Expert]:
     for expert in sorted(board.experts.values(), key=lambda expert: -expert.input_size):
         found.setdefault(expert.kind, expert)
     return found
-
-
-def _measure(
-    sample: Expert,
-    store: Store,
-    threads: int,
-    limit_s: float,
-    images: Sequence[Path],
-    say: Callable[[str], None],
-    tick: Callable[[float], None],
-    backend: str = "torch",
-    precision: str = "fp32",
-    device: str = "cpu",
-) -> KindProfile:
-    return measure(
-        sample,
-        kinds.resolve(sample.kind),
-        store,
-        device,
-        threads,
-        images=images,
-        limit_s=limit_s,
-        say=say,
-        tick=tick,
-        backend=backend,  # type: ignore[arg-type]
-        precision=precision,  # type: ignore[arg-type]
-    )
-
-
-def _with_kind(known: Profile, found: KindProfile, place: Path) -> Profile:
-    """Add a kind, in the place of what was known of it in the same way, and keep it for an interrupted calibration."""
-
-    def way(kind: KindProfile) -> tuple[str, str, int, str, str]:
-        return kind.kind, kind.device, kind.threads, kind.backend, kind.precision
-
-    others = tuple(kind for kind in known.kinds if way(kind) != way(found))
-    known = known.model_copy(update={"kinds": (*others, found)})
-    profile.save(known, _partial(place))
-    return known
-
-
-def _with_scaling(
-    known: Profile,
-    board: Rules,
-    store: Store,
-    threads: int,
-    cores: int,
-    samples: Mapping[str, Expert],
-    place: Path,
-) -> Profile:
-    """Find out how fast several executors of so many threads are together, on the likeliest expert's kind."""
-    measured = known.scaling.get("cpu", {})
-    if threads in measured:
-        return known
-    most = cores // threads
-    sample = samples[board.experts[board.graph.by_probability[0]].kind]
-    with TemporaryDirectory(prefix="coe-profile-") as folder:
-        kind = kinds.resolve(sample.kind)
-        whole = with_weights(sample, kind, store, Path(folder), lambda sentence: None)
-        speeds = tuple(together(sample, kind, whole, number, threads) for number in range(1, most + 1))
-    known = known.model_copy(update={"scaling": {**known.scaling, "cpu": {**measured, threads: speeds}}})
-    profile.save(known, _partial(place))
-    return known
-
-
-def _kinds_at(known: Profile, samples: Mapping[str, Expert], threads: int) -> dict[str, KindProfile]:
-    found = {name: known.kind(name, "cpu", threads) for name in samples}
-    return {name: kind for name, kind in found.items() if kind is not None}
 
 
 def _file_bytes(board: Rules, store: Store, known: Profile) -> dict[str, int]:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from coe import config
-from coe.benchmark.configurations import casual, in_turn, pinned
+from coe.benchmark.configurations import casual, entry, in_turn, pinned
 from coe.benchmark.engine import Measured, measured_run
 from coe.benchmark.recorded import recorded
 from coe.benchmark.synthetic import synthetic_pictures
 from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector import Picture
-from coe.profile import Chosen, Profile
+from coe.profile import BoardProfile, Chosen, Profile
 from coe.profiler.tune import Choice
 from coe.rules import Rules
 from coe.store import MANIFEST, Store
@@ -41,50 +41,62 @@ class Ground:
     """The machine as a place for sample runs of a board: the same images, over and over, with configurations."""
 
     def __init__(
-        self, board: Rules, store: Store, known: Profile, memory_bytes: int, pictures: Sequence[Picture], images: int
+        self,
+        board: Rules,
+        store: Store,
+        known: Profile,
+        pictures: Sequence[Picture],
+        *,
+        memory_bytes: int,
+        device_bytes: int | None = None,
+        host_bytes: int | None = None,
     ) -> None:
-        self.board, self.store, self.known, self.memory_bytes = board, store, known, memory_bytes
-        given = list(pictures) or synthetic_pictures(board.path, images, seed=0)
-        self._shown = [given[index % len(given)] for index in range(images)]
+        self.board, self.store, self.pictures, self.memory_bytes = board, store, pictures, memory_bytes
+        self._known, self._device_bytes, self._host_bytes = known, device_bytes, host_bytes
 
-    def run(self, executors: dict[str, int], threads: dict[str, int], workspace_bytes: dict[str, int]) -> Measured:
-        """Run the images through a new line of this configuration."""
-        one = Chosen(
-            executors=executors,
-            threads=threads,
-            workspace_bytes=workspace_bytes,
-            loaded_experts=0,
-            images_per_s=0.0,
-            casual_images_per_s=0.0,
-            reasons=(),
-        )
+    def __repr__(self) -> str:
+        return f"<Ground {self.board.board}, {format_bytes(self.memory_bytes)}>"
+
+    def entry(self, one: Chosen) -> BoardProfile:
+        """Return a configuration as the part of a profile that a line here would run by."""
+        return entry(self.board, one, self.memory_bytes, self._device_bytes, self._host_bytes)
+
+    def run(self, one: Chosen, images: int) -> Measured:
+        """Run so many images through a new line of a configuration."""
+        given = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
         return measured_run(
             self.board.path,
             self.store,
-            self._shown,
+            [given[index % len(given)] for index in range(images)],
             memory_bytes=self.memory_bytes,
             executors=None,
             strategy=config.STRATEGY,
             task=self.board.board,
             order="sample",
-            profile=pinned(self.known, self.board, self.memory_bytes, one),
+            profile=pinned(self._known, self.entry(one)),
             as_a_line=True,
         )
 
+    @property
+    def budget(self) -> str:
+        """What of the host's memory a line here may take, in words."""
+        copies = f" and {format_bytes(self._host_bytes)} for copies" if self._host_bytes else ""
+        return format_bytes(self.memory_bytes) + copies
 
-def without_weights(board: Rules, store: Store) -> list[str]:
-    """Return the experts of a board that are not in the store."""
-    return [e.id for e in board.experts.values() if not (store.folder(e.weights) / MANIFEST).exists()]
+    def casual(self) -> Chosen:
+        """Return the casual configuration: on the GPU, where there is one."""
+        return casual(self.board, self.store, self.memory_bytes, on_gpu=self._device_bytes is not None)
+
+    def without_weights(self) -> list[str]:
+        """Return the experts of the board that are not in the store."""
+        experts = self.board.experts.values()
+        return [one.id for one in experts if not (self.store.folder(one.weights) / MANIFEST).exists()]
 
 
 def confirm(
-    board: Rules,
-    store: Store,
-    known: Profile,
+    ground: Ground,
     choices: Sequence[Choice],
     *,
-    memory_bytes: int,
-    pictures: Sequence[Picture],
     images: int,
     say: Callable[[str], None],
     tick: Callable[[float], None] = lambda done: None,
@@ -95,12 +107,11 @@ def confirm(
     simulated throughputs stand then, and a reason says so.
     """
     candidates = [choice.chosen for choice in choices]
-    if missing := without_weights(board, store):
-        why = f"not confirmed on the machine: {len(missing)} of {len(board.experts)} experts have no weights"
+    if missing := ground.without_weights():
+        why = f"not confirmed on the machine: {len(missing)} of {len(ground.board.experts)} experts have no weights"
         say(why)
         return Confirmed(candidates[0].model_copy(update={"reasons": (*candidates[0].reasons, why)}), None)
-    ground = Ground(board, store, known, memory_bytes, pictures, images)
-    candidates.append(casual(board, store, memory_bytes))
+    candidates.append(ground.casual())
     began = time.monotonic()
 
     def again(rounds: int) -> bool:
@@ -108,9 +119,7 @@ def confirm(
         tick(max(rounds / _MOST_RUNS, spent / _LONG_ENOUGH_S))
         return rounds < _MOST_RUNS and spent < _LONG_ENOUGH_S
 
-    rounds = in_turn(
-        [partial(ground.run, one.executors, one.threads, one.workspace_bytes) for one in candidates], again=again
-    )
+    rounds = in_turn([partial(ground.run, one, images) for one in candidates], again=again)
     runs = [max(own, key=lambda one: one.row.images_per_s) for own in rounds]
     speeds = [run.row.images_per_s for run in runs]
     best = max(range(len(speeds)), key=speeds.__getitem__)
@@ -122,7 +131,7 @@ def confirm(
     machine = rounds[best][-1].row.machine
     grown = machine.rss_growth_bytes if machine else 0
     held = (
-        f"the process grew by {format_bytes(grown)} under a budget of {format_bytes(memory_bytes)}, beside the "
+        f"the process grew by {format_bytes(grown)} under a budget of {ground.budget}, beside the "
         f"{format_bytes((machine.peak_rss_bytes if machine else 0) - grown)} that it has before a line is opened"
     )
     trace = recorded(runs[best].trace)
@@ -136,7 +145,7 @@ def confirm(
             "reasons": (*candidates[best].reasons, why, held),
         }
     )
-    return Confirmed(chosen, seen if pictures else None)
+    return Confirmed(chosen, seen if ground.pictures else None)
 
 
 def _words(one: Chosen) -> str:

@@ -158,6 +158,7 @@ def _words(axes: Axes, profile: Profile, board: BoardProfile) -> None:
     said = [
         f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {board.strategy}",
         f"memory: {format_bytes(board.memory_bytes)}, of it for the batches of a pool: {spaces or 'nothing'}",
+        *_gpu(board),
         f"{chosen.images_per_s:.3g} images/s; casual split: {chosen.casual_images_per_s:.3g}{gain}",
         *chosen.reasons,
     ]
@@ -169,6 +170,14 @@ def _words(axes: Axes, profile: Profile, board: BoardProfile) -> None:
         0, 0.98, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=NORMAL - 0.5, color=INK,
         linespacing=1.45, parse_math=False,
     )  # fmt: skip
+
+
+def _gpu(board: BoardProfile) -> list[str]:
+    if board.device_bytes is None:
+        return []
+    return [
+        f"GPU: {format_bytes(board.device_bytes)}, and {format_bytes(board.host_bytes or 0)} of the host's for copies"
+    ]
 
 
 def loaded(board: BoardProfile) -> int | None:

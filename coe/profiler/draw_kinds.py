@@ -22,12 +22,21 @@ _MIB = 1 << 20
 def labels(kinds: Sequence[KindProfile]) -> list[str]:
     """Return a name for each kind that tells it from the others: its kind, and what is not the same of all."""
     parts = [
-        (kind.device, kind.backend, kind.precision, f"{kind.input_size} px", f"{kind.threads} thread(s)")
+        (
+            kind.device,
+            kind.backend,
+            kind.precision,
+            f"{kind.input_size} px",
+            f"{kind.threads} thread(s)" if kind.device == "cpu" else "",
+        )
         for kind in kinds
     ]
     telling = [index for index in range(5) if len({part[index] for part in parts}) > 1]
     names = [_short(kind.kind, 28) for kind in kinds]
-    return [", ".join([name, *(part[index] for index in telling)]) for name, part in zip(names, parts, strict=True)]
+    return [
+        ", ".join([name, *(part[index] for index in telling if part[index])])
+        for name, part in zip(names, parts, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,13 +51,14 @@ def measure(
     tick: Callable[[float], None] = lambda done: None,
     backend: Backend = "torch",
     precision: Precision = "fp32",
+    device_bytes: int | None = None,
 ) -> KindProfile:
     """Measure one expert for about `limit_s` seconds once it is ready to run, with `threads` threads.
 
     Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
     never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
     images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
-    (0 to 1); both are called on another thread.
+    (0 to 1); both are called on another thread. A GPU is used within `device_bytes`, a part of what is free if None.
 
     Raises CannotMeasure for a way that is not to be had, StoreError for weights that are damaged, ConfigError for a
     device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
@@ -69,7 +70,7 @@ def measure(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
             place = with_weights(expert, kind, store, folder, say)
             stack.callback(_tidy)
-            way = _Way(expert, kind, place, device, threads, backend, precision)
+            way = _Way(expert, kind, place, device, threads, backend, precision, device_bytes)
             return _measured(way, stack.enter_context(_trial(way, folder)), sizes, images, pace, say)
 
     # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
@@ -93,6 +94,7 @@ class _Way:
     threads: int
     backend: Backend
     precision: Precision
+    device_bytes: int | None = None
 
     @property
     def is_the_engines(self) -> bool:
@@ -175,9 +177,13 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 @contextmanager
 def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
-    own = assembly.devices({way.device: 1}, way.store, {way.expert.kind: way.kind}, {way.device: way.threads})[
-        way.device
-    ]
+    own = assembly.devices(
+        {way.device: 1},
+        way.store,
+        {way.expert.kind: way.kind},
+        {way.device: way.threads},
+        device_bytes=way.device_bytes,
+    )[way.device]
     if way.is_the_engines:
         with own.trial(way.expert) as trial:
             yield trial

@@ -4,43 +4,79 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 
 from coe import assembly
 from coe.core import Expert
-from coe.kinds import Kind
+from coe.kinds import Kind, Prepared
+from coe.runtime.device import Device
 from coe.store import Store
 
-_BATCH = 2
 _ROUNDS = 5
 
 
-def together(expert: Expert, kind: Kind, store: Store, executors: int, threads: int) -> float:
-    """Return the speed of `executors` workers of `threads` threads each, in units of one of them alone.
+def together(
+    expert: Expert,
+    kind: Kind,
+    store: Store,
+    executors: int,
+    threads: int,
+    *,
+    device: str = "cpu",
+    images: int = 2,
+    device_bytes: int | None = None,
+) -> float:
+    """Return the speed of `executors` executors of `threads` threads each, in units of one of them alone.
 
-    Each runs batches of its own copy of one expert, all at once, on threads that end. Raises StoreError.
+    Each runs batches of `images` images on a copy of one expert of its own, all at once, on threads that end. Raises
+    StoreError, ConfigError if they do not fit into `device_bytes` of a GPU.
     """
     if executors == 1:
         return 1.0
-    alone_s, all_s = _batch_s(expert, kind, store, 1, threads), _batch_s(expert, kind, store, executors, threads)
-    return min(float(executors), executors * alone_s / all_s)
+    batch = [Prepared(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)] * images
+
+    def batch_s(number: int) -> float:
+        made = assembly.devices(
+            {device: number}, store, {kind.name: kind}, {device: threads}, device_bytes=device_bytes, host_bytes=0
+        )[device]
+        return _batch_s(made, expert, batch, number)
+
+    return min(float(executors), executors * batch_s(1) / batch_s(executors))
 
 
-def _batch_s(expert: Expert, kind: Kind, store: Store, executors: int, threads: int) -> float:
+def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executors: int) -> float:
     """Return the seconds of a batch while so many run."""
+    device.prepare([expert], executors)
+    names = [f"executor {number}" for number in range(executors)]
     ready = threading.Barrier(executors)
 
-    def work(_: int) -> float:
-        device = assembly.devices({"cpu": executors}, store, {expert.kind: kind}, {"cpu": threads})["cpu"]
+    def work(name: str) -> float:
+        device.enter(name)
         try:
-            with device.trial(expert) as trial:
-                trial.batch_s(_BATCH)
-                ready.wait()
-                return statistics.median(trial.batch_s(_BATCH) for _ in range(_ROUNDS))
+            device.run(name, name, expert, batch)
+            ready.wait()
+            return statistics.median(_run_s(device, name, expert, batch) for _ in range(_ROUNDS))
         except BaseException:
             # The others would wait for this one for ever.
             ready.abort()
             raise
 
-    with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
-        return statistics.mean(pool.map(work, range(executors)))
+    for name in names:
+        device.load(name, expert)
+    try:
+        with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
+            return statistics.mean(pool.map(work, names))
+    finally:
+        for name in names:
+            device.evict(name, expert)
+        device.trim()
+
+
+def _run_s(device: Device, name: str, expert: Expert, batch: Sequence[Prepared]) -> float:
+    began = time.perf_counter()
+    device.run(name, name, expert, batch)
+    return time.perf_counter() - began

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_gpu import FakeDriver
 
 from coe import config, profile
 from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
 from coe.inspector import Inspector
+from coe.profiler import bench as measuring
 from coe.profiler import calibrate, confirm
+from coe.runtime.cuda import torch_driver
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +108,56 @@ def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None
     assert "nothing can run on the machine: 4 of 4 experts have no weights" in said.words
 
 
+@pytest.fixture
+def driver(monkeypatch) -> FakeDriver:
+    """A GPU made of CPU tensors, the better half of whose memory somebody else has."""
+    found = FakeDriver(total=2 << 30, context=1200 << 20)
+    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+    monkeypatch.setattr(torch_driver, "is_there", lambda: True)
+    return found
+
+
+def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, tmp_path, monkeypatch, driver) -> None:
+    board, store = bench
+    place = tmp_path / "profile.json"
+    monkeypatch.setenv(config.PROFILE_VARIABLE, str(place))
+    arguments = ("--board", board, "--store", store, "--memory", "150MB", "--quick")
+    said = run(*arguments, "--device-memory", "400MB", "--host-memory", "100MB")
+    assert said.status == 0
+    assert "warning: only 848.0 MiB of the GPU's 2.00 GiB are free" in said.words
+    known = profile.load(place)
+    (entry,) = known.boards.values()
+    assert (entry.memory_bytes, entry.device_bytes, entry.host_bytes) == (150_000_000, 400_000_000, 100_000_000)
+    assert {(kind.device, kind.precision) for kind in known.kinds} == {("cpu", "fp32"), ("cuda", "fp32")}
+    most = min(calibrate.MOST_ON_GPU, os.cpu_count() or 1)
+    assert [len(speeds) for speeds in known.scaling["cuda"].values()] == [most]
+    assert entry.executors[0].executors == {"cuda": 1}
+    assert "381.5 MiB of the GPU, 95.4 MiB for copies" in " ".join(said.out.split())
+    assert driver.peak <= 400e6
+
+    # A line by this profile, on the machine's GPU if that was chosen.
+    sentences: list[str] = []
+    with Inspector(board, store=store, say=sentences.append, executors="cuda=1") as line:
+        assert [result.error for result in line.stream(synthetic_pictures(board, 6, seed=1))] == [None] * 6
+    assert not any("measuring" in sentence for sentence in sentences)
+    assert any(sentence.startswith("cuda: 381.5 MiB of 2.00 GiB") for sentence in sentences)
+    rows = tmp_path / "rows.json"
+    synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
+    configurations = ("--strategy", "line-casual,line-profile")
+    assert call("run", *synthetic, "--requests", "6", *configurations, "--json", rows).status == 0
+    casual, _ = json.loads(rows.read_text())
+    assert casual["device"] == "cuda=1"
+
+
+def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(torch_driver, "is_there", lambda: False)
+    board, store = bench
+    arguments = ("--board", board, "--store", store, "--quick", "--out", tmp_path / "p.json")
+    said = run(*arguments, "--device-memory", "1GB")
+    assert said.status == 2
+    assert "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing" in said.words
+
+
 def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
@@ -117,7 +171,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
         assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
-    monkeypatch.setattr(calibrate, "measure", lambda expert, *a, **o: measured.append(expert.kind))
+    monkeypatch.setattr(measuring, "measure", lambda expert, *a, **o: measured.append(expert.kind))
     said = run(*arguments)
     assert said.status == 0
     assert measured == []

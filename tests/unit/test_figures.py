@@ -8,11 +8,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from PIL import Image
 
 from coe.benchmark import curves, paper
 from coe.benchmark.bars import grouped
-from coe.benchmark.canvas import COLOURS, SPARE, colours
+from coe.benchmark.canvas import COLOURS, SPARE, colours, head, sheet
 from coe.benchmark.figures import (
     ABLATION,
     SWITCHES,
@@ -267,6 +268,16 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     rows = [row("samba"), row("coserve")]
     (first,), (second,) = throughput(rows, tmp_path / "a"), throughput(rows, tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("count", [1, 6, 13])
+def test_a_legend_of_long_names_stays_on_the_sheet(count: int) -> None:
+    figure = sheet((12.5, 4.0), None)
+    names = [f"resnet101, onnxruntime, bf16, 224 px, {index} thread(s)" for index in range(count)]
+    head(figure, "title", [Line2D([], [], label=name) for name in names])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert legend.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_nothing_is_drawn_for_missing_data(tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ def test_labels_say_what_is_not_the_same_of_all() -> None:
     assert labels([kind("a"), kind("b")]) == ["a", "b"]
     assert labels(FOUR)[:3] == ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]
     assert len(labels(FOUR)[3]) < 45
+    # Executors of a GPU have no threads to speak of.
+    assert labels([kind("a"), kind("a", threads=1), kind("a", device="cuda", threads=1)]) == [
+        "a, cpu, 2 thread(s)",
+        "a, cpu, 1 thread(s)",
+        "a, cuda",
+    ]
 
 
 def test_the_chosen_number_is_that_of_the_search() -> None:

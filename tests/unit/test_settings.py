@@ -119,6 +119,22 @@ def test_memory_of_a_gpu_without_executors_is_refused(board: Rules, said, execut
     assert settle(board, executors="cpu=1,cuda=1", **said, **{**options, "single": True}).executors == {"cpu": 1}
 
 
+def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board: Rules) -> None:
+    known = made_for(board)
+    chosen = known.boards["b"].chosen.model_copy(update={"executors": {"cuda": 2, "cpu": 1}})
+    entry = known.boards["b"].model_copy(update={"chosen": chosen, "device_bytes": 8 * GIB, "host_bytes": 4 * GIB})
+    known = known.model_copy(update={"boards": {"b": entry}})
+    found = settled(board, known)
+    assert (dict(found.executors), found.device_bytes, found.host_bytes) == ({"cuda": 2, "cpu": 1}, 8 * GIB, 4 * GIB)
+    less = settled(board, known, device_memory="2GiB", host_memory="1GiB")
+    assert (less.device_bytes, less.host_bytes) == (2 * GIB, GIB)
+    assert dict(less.workspace_bytes) == {"cpu": 1000}
+    one = settled(board, known, single=True)
+    assert (dict(one.executors), one.device_bytes) == ({"cuda": 1}, 8 * GIB)
+    without = settled(board, known, executors="cpu=2")
+    assert (without.device_bytes, without.host_bytes) == (None, None)
+
+
 def test_a_single_executor_strategy_takes_costs_alone(board: Rules) -> None:
     found = settled(board, made_for(board), single=True, executors="cpu=2")
     assert (dict(found.executors), dict(found.workspace_bytes)) == ({"cpu": 1}, {})

@@ -1,0 +1,90 @@
+"""Where a calibration measures the kinds of a board, each by one expert that stands for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from coe import kinds
+from coe.core import Expert
+from coe.inspector import Picture
+from coe.profile import KindProfile
+from coe.profiler.draft import Draft
+from coe.profiler.measure import Backend, Precision, measure, with_weights
+from coe.profiler.steps import Steps
+from coe.profiler.together import together
+from coe.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Kinds by their samples; what the draft knows already is passed over. A GPU is used within `device_bytes`."""
+
+    store: Store
+    samples: Mapping[str, Expert]
+    draft: Draft
+    pictures: Sequence[Picture]
+    say: Callable[[str], None]
+    steps: Steps
+    device_bytes: int | None
+
+    def measure(
+        self,
+        kind: str,
+        threads: int,
+        limit_s: float,
+        *,
+        device: str = "cpu",
+        backend: Backend = "torch",
+        precision: Precision = "fp32",
+    ) -> None:
+        """Take the next step: measure a kind in a way; raises CannotMeasure, ConfigError."""
+        self.steps.begin()
+        if self.draft.knows(kind, device, threads, backend, precision):
+            return
+        found = measure(
+            self.samples[kind],
+            kinds.resolve(kind),
+            self.store,
+            device,
+            threads,
+            images=[Path(picture.image) for picture in self.pictures if isinstance(picture.image, str | Path)],
+            limit_s=limit_s,
+            say=self.say,
+            tick=self.steps.part,
+            backend=backend,
+            precision=precision,
+            device_bytes=self.device_bytes,
+        )
+        self.draft.add_kind(found)
+
+    def measure_together(self, kind: str, device: str, threads: int, most: int) -> None:
+        """Find out how fast several executors are together, by a kind that was measured."""
+        if self.draft.scaling(device, threads):
+            return
+        known = self.draft.known.kind(kind, device, threads)
+        images = {} if device == "cpu" or known is None else {"images": known.max_batch}
+        with TemporaryDirectory(prefix="coe-profile-") as folder:
+            one = kinds.resolve(kind)
+            whole = with_weights(self.samples[kind], one, self.store, Path(folder), lambda sentence: None)
+            speeds = tuple(
+                together(
+                    self.samples[kind],
+                    one,
+                    whole,
+                    number,
+                    threads,
+                    device=device,
+                    device_bytes=self.device_bytes,
+                    **images,
+                )
+                for number in range(1, most + 1)
+            )
+        self.draft.add_scaling(device, threads, speeds)
+
+    def kinds_at(self, device: str, threads: int) -> dict[str, KindProfile]:
+        """Return what was measured of kinds, for executors of so many threads."""
+        found = {kind: self.draft.known.kind(kind, device, threads) for kind in self.samples}
+        return {kind: one for kind, one in found.items() if one is not None}
