@@ -105,12 +105,7 @@ class CpuDevice:
             outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
         else:
             outputs = resident.run(pixels)
-        findings = kind.postprocess(outputs, images, expert)
-        if len(findings) != len(images):
-            raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
-        for finding in findings:
-            sane(finding, expert)
-        return findings
+        return findings_of(kind, outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
         """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
@@ -195,8 +190,17 @@ def _read(file: Weights, buffers: Buffers) -> None:
         file.read(buffers).release()
 
 
-def sane(finding: Finding, expert: Expert) -> None:
-    """Raise CoeError for a finding that cannot be one of this expert's."""
+def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    """Return what a batch's outputs mean, one finding an image; raises CoeError if that makes no sense."""
+    findings = kind.postprocess(outputs, images, expert)
+    if len(findings) != len(images):
+        raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
+    for finding in findings:
+        _check(finding, expert)
+    return findings
+
+
+def _check(finding: Finding, expert: Expert) -> None:
     if finding.label != NOTHING and finding.label not in expert.labels:
         raise CoeError(f"it said '{finding.label}', which is not one of its labels ({', '.join(expert.labels)})")
     if not math.isfinite(finding.score):

@@ -18,11 +18,11 @@ from coe.blob_format import PAGE, padded
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.kinds import Kind, Prepared
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
-from coe.runtime.cpu import sane
+from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
 from coe.runtime.cuda.host import Copy, HostMemory
@@ -234,12 +234,7 @@ class CudaDevice:
             pixels = [image.pixels for image in images]
             for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
                 part = images[len(findings) : len(findings) + number]
-                found = kind.postprocess(outputs, part, expert)
-                if len(found) != number:
-                    raise CoeError(f"kind '{expert.kind}' gave {len(found)} findings for {number} images")
-                findings += found
-        for finding in findings:
-            sane(finding, expert)
+                findings += findings_of(kind, outputs, part, expert)
         return findings
 
     def _bring_down(self, expert: str, found: _Loaded, host: HostMemory, ground: Ground) -> None:
