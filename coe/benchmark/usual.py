@@ -32,11 +32,10 @@ from coe.store import Store
 if TYPE_CHECKING:
     import torch
 
-_KEPT_BYTES = 64 << 20
-"""What torch keeps of a GPU for an executor: pieces of memory that are not full, and the workspace of cuBLAS."""
-
 State = dict[str, Any]
 """Tensors by name."""
+_KEPT_BYTES = 64 << 20
+"""What torch keeps of a GPU for an executor: pieces of memory that are not full, and the workspace of cuBLAS."""
 
 
 def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Module:
@@ -45,17 +44,15 @@ def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Modu
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
-        of = f"{kind.name} for {', '.join(expert.labels)}"
-        raise StoreError(
-            f"the tensors of '{expert.weights}' are not those of a {of}; import the expert again"
-        ) from error
+        which = f"{kind.name} for {', '.join(expert.labels)}"
+        raise StoreError(f"'{expert.weights}' has not the tensors of a {which}; import the expert again") from error
     return module
 
 
 class UsualDevice:
     """Runs experts of torch's kinds as a plain program would, on the CPU or, with a `driver`, on that GPU.
 
-    Executors share the modules. Of a GPU `memory_bytes` are used; copies in host memory, `host_bytes` at most, are
+    Executors share the modules. Of a GPU `memory_bytes` are used; copies in host memory, of `host_bytes` at most, are
     state dicts, from which a load constructs anew. Raises ConfigError for kinds that open their own files.
     """
 
@@ -71,18 +68,17 @@ class UsualDevice:
     ) -> None:
         import torch
 
-        for name, kind in kinds.items():
-            if not isinstance(kind, ModuleKind):
-                raise ConfigError(f"experts of kind '{name}' have no usual way but ours; leave '-usual' out")
         self.store, self.threads = store, threads
         self.memory_bytes, self.host_bytes = memory_bytes, host_bytes
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
+        if other := sorted(kinds.keys() - self._kinds.keys()):
+            raise ConfigError(f"experts of kind '{other[0]}' have no usual way but ours; run the strategy without it")
         self._driver = driver
         self._device = driver.device if driver else torch.device("cpu")
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
-        if driver is not None and memory_bytes is not None:
-            # A plain program does not look for the quickest kernels: each size of a batch would take seconds at first.
+        if driver and memory_bytes is not None:
+            # A plain program does not look for the quickest kernels: for each new size of a batch that takes seconds.
             torch.backends.cudnn.benchmark = False
             driver.limit(memory_bytes)
 
@@ -97,9 +93,9 @@ class UsualDevice:
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Give back what was measured with; nothing else is done before an expert is needed."""
+        give_memory_back()
         if self._driver:
             self._driver.trim()
-        give_memory_back()
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold beside experts and batches: on a GPU what torch keeps."""
@@ -125,7 +121,7 @@ class UsualDevice:
         self._copies.pop(expert, None)
 
     def trim(self) -> None:
-        """Do nothing: torch's allocators keep what they keep."""
+        """Do nothing: allocators keep what they keep."""
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding an image; raises CoeError, DeviceFull, DeviceLost."""
@@ -168,10 +164,14 @@ class UsualDevice:
             ) from None
 
     def _brought(self, expert: Expert, state: State) -> torch.nn.Module:
-        module = constructed(self._kinds[expert.kind], expert, state)
-        with torch_driver.errors():
-            # Returns when it is there: copies from memory that is not pinned hold the thread up.
-            return module.to(self._device)
+        def work() -> torch.nn.Module:
+            module = constructed(self._kinds[expert.kind], expert, state)
+            with torch_driver.errors():
+                # Returns when it is there: copies from memory that is not pinned hold the thread up.
+                return module.to(self._device)
+
+        # A plain program has one thread that loads and runs. Of ours the lane's operators would slow the executors'.
+        return aside(work)
 
     def _outputs(self, expert: Expert, module: torch.nn.Module, pixels: Image) -> Any:
         """Run (n, 3, S, S) uint8 and return what `postprocess` takes, on the CPU."""
@@ -204,11 +204,9 @@ class _GpuTrial(Trial):
         return time.perf_counter() - began
 
 
-def _on_gpu(
-    store: Store, kinds: Mapping[str, Kind], driver: Driver, *, executors: int, memory_bytes: int, host_bytes: int
-) -> UsualDevice:
-    # One thread each, as ours: the rest belongs to those who decode.
-    return UsualDevice(store, kinds, 1, driver, memory_bytes=memory_bytes, host_bytes=host_bytes)
+def _on_gpu(store: Store, kinds: Mapping[str, Kind], driver: Driver, *, executors: int, **memory: int) -> UsualDevice:
+    # One thread each, as ours: the other cores are those of who decodes.
+    return UsualDevice(store, kinds, 1, driver, **memory)
 
 
 devices: assembly.MakeDevices = partial(assembly.devices, on_cpu=UsualDevice, on_gpu=_on_gpu)
