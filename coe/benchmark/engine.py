@@ -203,6 +203,8 @@ def _forget_device_peak() -> None:
 
     # Not `is_available`: asking a GPU that nobody uses would make it be used.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        # What the allocator kept of an earlier run would be the least that this one can have.
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
