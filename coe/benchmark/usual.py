@@ -26,6 +26,7 @@ from coe.runtime.aside import aside
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.processor import bound_threads
 from coe.runtime.trial import Trial, quick_cost, warmed
 from coe.store import Store
 
@@ -87,9 +88,7 @@ class UsualDevice:
 
     def enter(self, executor: str) -> None:
         """Bound the threads of the calling thread's operators."""
-        import torch
-
-        torch.set_num_threads(self.threads)
+        bound_threads(self.threads)
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Give back what was measured with; nothing else is done before an expert is needed."""
@@ -165,6 +164,7 @@ class UsualDevice:
 
     def _brought(self, expert: Expert, state: State) -> torch.nn.Module:
         def work() -> torch.nn.Module:
+            bound_threads(self.threads)
             module = constructed(self._kinds[expert.kind], expert, state)
             with torch_driver.errors():
                 # Returns when it is there: copies from memory that is not pinned hold the thread up.

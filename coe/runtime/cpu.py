@@ -22,6 +22,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed
@@ -50,7 +51,7 @@ class CpuDevice:
 
     def enter(self, executor: str) -> None:
         """Bound the threads of the calling thread's operators."""
-        torch.set_num_threads(self.threads)
+        bound_threads(self.threads)
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
@@ -120,7 +121,7 @@ class CpuDevice:
     def trial(self, expert: Expert) -> Iterator[Trial]:
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
         kind = self.kinds[expert.kind]
-        torch.set_num_threads(self.threads)
+        bound_threads(self.threads)
         if isinstance(kind, FileKind):
             path = self.store.path(expert.weights)
             yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from coe import config
 from coe.blob_format import PAGE, padded
 from coe.config import format_bytes
@@ -29,6 +27,7 @@ from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GpuTrial, Held, gpu_trial, held
 from coe.runtime.cuda.worker import Template, Worker
+from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
 from coe.store import Store
@@ -167,7 +166,7 @@ class CudaDevice:
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread: what is done on the host takes no more than it."""
-        torch.set_num_threads(1)
+        bound_threads(1)
 
     # The lane
 
