@@ -27,6 +27,9 @@ from coe.runtime.trial import whole_pages
 from coe.settings import Settings
 from coe.store import MANIFEST, Store
 
+MakeDevices = Callable[..., Mapping[str, Device]]
+"""Makes a line's devices, by name; `devices` tells from what."""
+
 
 def decode_workers() -> int:
     """Return how many threads decode pictures."""
@@ -76,33 +79,36 @@ def devices(
     device_bytes: int | None = None,
     host_bytes: int | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    on_cpu: Callable[..., Device] = CpuDevice,
+    on_gpu: Callable[..., Device] = CudaDevice,
 ) -> dict[str, Device]:
     """Make the devices that `numbers` names, with `threads` for each executor, else with the cores divided among all.
 
     A GPU gets `device_bytes` of its memory and `host_bytes` of the host's for copies; None is a part of what is free.
-    Raises ConfigError for a device that there is not.
+    `on_cpu` and `on_gpu` make ours, or others of the same. Raises ConfigError for a device that there is not.
     """
     if unknown := [device for device in numbers if device not in ("cpu", "cuda")]:
         raise ConfigError(f"there is no device '{unknown[0]}'; known: cpu, cuda")
     found: dict[str, Device] = {}
     for device in numbers:
         if device == "cuda":
-            found[device] = _gpu(numbers[device], store, known, device_bytes, host_bytes, say)
+            found[device] = _gpu(on_gpu, numbers[device], store, known, device_bytes, host_bytes, say)
         else:
             # Each executor of a GPU keeps a core busy too, with what comes before and after its batches.
             cores = max(1, (os.cpu_count() or 1) - numbers.get("cuda", 0))
-            found[device] = CpuDevice(store, known, threads.get(device) or max(1, cores // numbers[device]))
+            found[device] = on_cpu(store, known, threads.get(device) or max(1, cores // numbers[device]))
     return found
 
 
 def _gpu(
+    make: Callable[..., Device],
     executors: int,
     store: Store,
     known: Mapping[str, Kind],
     device_bytes: int | None,
     host_bytes: int | None,
     say: Callable[[str], None],
-) -> CudaDevice:
+) -> Device:
     driver = torch_driver.driver()
     usage = driver.usage()
     memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
@@ -117,7 +123,7 @@ def _gpu(
         f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and others "
         f"hold {format_bytes(usage.elsewhere)} beside), {format_bytes(host_bytes)} of host memory for copies"
     )
-    return CudaDevice(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes)
+    return make(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,9 @@ class Inspector:
     of an earlier line of the same board, store, devices and precision; nothing is measured then. With `prescheduled`,
     the trace of such a line, its commands are repeated, nothing is decided: submit the same images in the same order.
 
+    `make_devices` is for benchmarks, and for devices of your own (`coe.runtime.device`): it is called as
+    `coe.assembly.devices` is, and returns them by name. A profile knows nothing of such; give None with it.
+
     Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
     """
 
@@ -119,6 +122,7 @@ class Inspector:
         watchers: Sequence[Watcher] = (),
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
+        make_devices: assembly.MakeDevices = assembly.devices,
     ) -> None:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full='{on_full}' is neither 'block' nor 'raise'")
@@ -147,7 +151,7 @@ class Inspector:
         )
         self.memory_bytes = settings.memory_bytes
         """What is shared by all whose memory is the host's."""
-        devices = assembly.devices(
+        devices = make_devices(
             settings.executors,
             self.store,
             self.kinds,

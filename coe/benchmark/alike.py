@@ -22,12 +22,12 @@ def labels_by_image(one: Measured) -> list[tuple[str, Labels]]:
     return found
 
 
-def alike(full: Measured, other: Measured) -> str:
-    """Say on how many images of two runs of the same pictures the labels are equal."""
+def alike(full: Measured, other: Measured, those: str = "in fp32") -> str:
+    """Say on how many images of two runs of the same pictures the labels are equal to `those` of the first."""
     right = dict(labels_by_image(full))
     mine = labels_by_image(other)
     equal = sum(labels == right.get(image) for image, labels in mine)
     return (
-        f"{other.row.strategy}: labels equal to those in fp32 on {equal:,} of {len(mine):,} images "
+        f"{other.row.strategy}: labels equal to those {those} on {equal:,} of {len(mine):,} images "
         f"({equal / max(1, len(mine)):.2%})"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from coe import config, kinds, rules
+from coe import assembly, config, kinds, rules
 from coe.benchmark.rows import Latencies, MachineFigures, Row, row
 from coe.core import FULL
 from coe.costs import CostTable
@@ -73,6 +73,7 @@ def measured_run(
     as_a_line: bool = False,
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
+    make_devices: assembly.MakeDevices = assembly.devices,
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
@@ -81,6 +82,7 @@ def measured_run(
     with as many executors in the same precision, so that runs are compared on one table; without them they are
     measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `times` are
     those of the images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line.
+    `make_devices` as for `Inspector`: then `costs` are those of such devices too.
     All weights files are read once before, so that switches and plain reads find the page cache in the same state;
     where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
     """
@@ -114,6 +116,7 @@ def measured_run(
         max_wait_s=own.max_wait_s,
         watchers=[latencies],
         keep_trace=True,
+        make_devices=make_devices,
     ) as line:
         sampler = _PeakRss(process)
         line.ready()
@@ -200,6 +203,8 @@ def _forget_device_peak() -> None:
 
     # Not `is_available`: asking a GPU that nobody uses would make it be used.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        # What the allocator kept of an earlier run would be the least that this one can have.
+        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 

@@ -19,6 +19,7 @@ import psutil
 
 from coe import kinds, rules
 from coe.benchmark.synthetic import prepare, synthetic_board
+from coe.benchmark.usual import constructed
 from coe.blob_format import Variant
 from coe.core import Expert
 from coe.kinds import ModuleKind, Prepared
@@ -195,9 +196,8 @@ class _Usual:
     def load(self) -> Any:
         import torch
 
-        module = self._kind.skeleton(self._expert)
-        module.load_state_dict(torch.load(self._path, map_location="cpu", weights_only=True))
-        return module
+        state = torch.load(self._path, map_location="cpu", weights_only=True)
+        return constructed(self._kind, self._expert, state)
 
 
 def turn_over(

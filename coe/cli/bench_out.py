@@ -16,17 +16,31 @@ from coe.policies.strategies import STRATEGIES, Times, check_hurry
 from coe.policies.strategies import strategy as named_strategy
 
 STANDARD_OUTPUT = "-"
+USUAL = "-usual"
+"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.benchmark.usual`)."""
 
 
-def strategies(text: str, *, also: Sequence[str] = ()) -> list[str]:
+def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:
     """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
 
-    What `also` names may be in the list, and is not a part of all.
+    What `also` names may be in the list, and is not a part of all; with `usual` strategies that end in USUAL, too.
     """
     if text.strip() == "all":
         return list(STRATEGIES)
     names = [name.strip() for name in text.split(",")]
-    return [name if name in also else named_strategy(name).name for name in names]
+    for name in names:
+        if name not in also:
+            _check_name(name, also, usual)
+    return names
+
+
+def _check_name(name: str, also: Sequence[str], usual: bool) -> None:
+    plain = name.removesuffix(USUAL) if usual else name
+    if plain in also:
+        raise ConfigError(
+            f"'{name}' makes no sense: '{plain}' is a configuration of our own loads; name a strategy, as samba{USUAL}"
+        )
+    named_strategy(plain)
 
 
 def times(within: str | None, max_wait: str | None, names: Sequence[str]) -> Times:

@@ -14,6 +14,7 @@ from coe import config, fingerprint, images, profile, rules
 from coe.benchmark.configurations import casual, chosen, in_turn, pinned
 from coe.benchmark.configurations import entry as configuration
 from coe.cli import bench_out
+from coe.cli.bench_out import USUAL
 from coe.cli.common import err, out
 from coe.cli.options import (
     WORK,
@@ -37,6 +38,7 @@ from coe.store import Store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coe.assembly import MakeDevices
     from coe.benchmark.engine import Measured
     from coe.benchmark.rows import Row
     from coe.costs import CostTable
@@ -62,7 +64,8 @@ def run(
         typer.Option(
             metavar="LIST|all",
             help=f"One or more, separated by commas. Also {PROFILED}, with what coe-profile chose for the board, "
-            f"and {CASUAL}, with the paper's casual configuration.",
+            f"and {CASUAL}, with the paper's casual configuration; with {USUAL} behind its name, as in samba{USUAL}, a "
+            "strategy runs with experts loaded and run the usual way of PyTorch, to compare with.",
         ),
     ] = config.STRATEGY,
     precision: Annotated[
@@ -120,12 +123,12 @@ def run(
     """
     from coe.benchmark import engine, prediction, sentences, synthetic
 
-    names = bench_out.strategies(strategy, also=CONFIGURED)
-    allowed = bench_out.times(within, max_wait, [config.STRATEGY if name in CONFIGURED else name for name in names])
+    names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
+    allowed = bench_out.times(within, max_wait, [_strategy(name) for name in names])
     if prescheduled and allowed != ANY_TIME:
         raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
-    precisions = _precisions(precision, label_floor)
+    precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
@@ -136,8 +139,8 @@ def run(
         pictures = synthetic.synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = _settled(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
-    # Measured once for as many executors: strategies are compared on one cost table.
-    tables: dict[tuple[str, int], CostTable] = {}
+    # Measured once for as many executors and their way: strategies are compared on one cost table.
+    tables: dict[tuple[str, int, bool], CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
     rows: list[Row] = []
     said: list[str] = []
@@ -147,8 +150,9 @@ def run(
             called = name if precision == FULL else f"{name} {precision}"
             shown = bar.add_task(f"{called} (prescheduled)" if again else called, total=len(pictures))
             found = settled.get(name)
-            strategy = config.STRATEGY if found else name
+            strategy = _strategy(name)
             busy = 1 if named_strategy(strategy).single else workers
+            table = (precision, busy, name.endswith(USUAL))
             measured = engine.measured_run(
                 path,
                 shelf,
@@ -164,16 +168,17 @@ def run(
                 order=order,
                 images_per_s=rate,
                 disk_bytes_per_s=speed,
-                costs=None if found else tables.get((precision, busy)),
+                costs=None if found else tables.get(table),
                 again=again,
                 profile=found,
                 as_a_line=bool(settled),
                 times=allowed,
                 tick=lambda: bar.advance(shown),
+                make_devices=_make_devices(name),
             )
             if not found:
-                tables[precision, busy] = measured.costs
-            # A configuration stands under its own name.
+                tables[table] = measured.costs
+            # A configuration, and the usual way, stand under their own names.
             shown_as = measured.row.strategy.replace(strategy, name, 1)
             return replace(measured, row=replace(measured.row, strategy=shown_as))
 
@@ -188,7 +193,7 @@ def run(
                 again = measure(name, used, done)
                 rows.append(again.row)
                 said.append(sentences.of_scheduling(done, again))
-    said += sentences.of_precisions(best)
+    said += sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
     bench_out.show(rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(done))
@@ -196,10 +201,25 @@ def run(
         (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
 
 
-def _precisions(text: str, floor: float) -> list[str]:
+def _strategy(name: str) -> str:
+    """Return the strategy behind a name."""
+    return config.STRATEGY if name in CONFIGURED else name.removesuffix(USUAL)
+
+
+def _make_devices(name: str) -> MakeDevices:
+    """Return what makes the devices of a name: ours, or such as do it the usual way."""
+    from coe import assembly
+    from coe.benchmark import usual
+
+    return usual.devices if name.endswith(USUAL) else assembly.devices
+
+
+def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in found:
         check_precision(name, floor)
+    if (usual := [name for name in names if name.endswith(USUAL)]) and found != [FULL]:
+        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; leave out --precision, or run the others by themselves")
     return found
 
 

@@ -22,6 +22,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed
@@ -50,7 +51,7 @@ class CpuDevice:
 
     def enter(self, executor: str) -> None:
         """Bound the threads of the calling thread's operators."""
-        torch.set_num_threads(self.threads)
+        bound_threads(self.threads)
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
@@ -105,12 +106,7 @@ class CpuDevice:
             outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
         else:
             outputs = resident.run(pixels)
-        findings = kind.postprocess(outputs, images, expert)
-        if len(findings) != len(images):
-            raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
-        for finding in findings:
-            sane(finding, expert)
-        return findings
+        return findings_of(kind, outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
         """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
@@ -125,7 +121,7 @@ class CpuDevice:
     def trial(self, expert: Expert) -> Iterator[Trial]:
         """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
         kind = self.kinds[expert.kind]
-        torch.set_num_threads(self.threads)
+        bound_threads(self.threads)
         if isinstance(kind, FileKind):
             path = self.store.path(expert.weights)
             yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)
@@ -195,8 +191,17 @@ def _read(file: Weights, buffers: Buffers) -> None:
         file.read(buffers).release()
 
 
-def sane(finding: Finding, expert: Expert) -> None:
-    """Raise CoeError for a finding that cannot be one of this expert's."""
+def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
+    """Return what a batch's outputs mean, one finding an image; raises CoeError if that makes no sense."""
+    findings = kind.postprocess(outputs, images, expert)
+    if len(findings) != len(images):
+        raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
+    for finding in findings:
+        _check(finding, expert)
+    return findings
+
+
+def _check(finding: Finding, expert: Expert) -> None:
     if finding.label != NOTHING and finding.label not in expert.labels:
         raise CoeError(f"it said '{finding.label}', which is not one of its labels ({', '.join(expert.labels)})")
     if not math.isfinite(finding.score):

@@ -1,4 +1,4 @@
-"""What the processor can do that torch does not tell."""
+"""What the processor can do that torch does not tell, and how many of its cores a thread uses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,17 @@ import functools
 import re
 from pathlib import Path
 
+import torch
+
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 _CPUINFO = Path("/proc/cpuinfo")
+
+
+def bound_threads(number: int) -> None:
+    """Let the calling thread's operators use so many threads from now on."""
+    # Asking is more than asking: a thread that never did takes on, with its first operator, what any thread set last.
+    if torch.get_num_threads() != number:
+        torch.set_num_threads(number)
 
 
 @functools.cache

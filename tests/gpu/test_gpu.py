@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from coe import kinds
+from coe.benchmark.usual import UsualDevice
 from coe.errors import DeviceFull
 from coe.inspector import Inspector, Picture
 from coe.kinds import Prepared
@@ -56,6 +57,27 @@ def test_it_says_what_the_cpu_says(board, variant, tolerance):
                 for one, other in zip(expected, said, strict=True):
                     assert other.score == pytest.approx(one.score, abs=tolerance)
                     assert variant != "fp32" or other.label == one.label
+
+
+def test_the_usual_way_says_what_the_cpu_says(board):
+    _, found, store = board
+    driver, cpu = torch_driver.driver(), CpuDevice(store, known(found), 2)
+    device = UsualDevice(store, known(found), 1, driver, memory_bytes=MEMORY, host_bytes=200 << 20)
+    for expert in found.experts.values():
+        cpu.load("pool", expert)
+        # Once from the disk and once from host memory.
+        for _ in range(2):
+            device.load("pool", expert, keep=True)
+            for many in (1, 5):
+                expected = cpu.run("cpu", "pool", expert, images(expert, many))
+                said = device.run("one", "pool", expert, images(expert, many))
+                for one, other in zip(expected, said, strict=True):
+                    assert other.label == one.label
+                    assert other.score == pytest.approx(one.score, abs=1e-3)
+            device.evict("pool", expert)
+        cost = device.measure(expert)
+        assert cost.batch_bytes(4) > cost.batch_bytes(1) > 0
+    assert driver.usage().peak <= MEMORY
 
 
 def test_ten_thousand_switches_leave_the_memory_flat(board):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import threading
 
+import torch
+
 from coe import kinds
 from coe.core import Expert
+from coe.runtime.aside import aside
 from coe.runtime.cpu import CpuDevice
 from coe.store import Store
 
@@ -39,3 +42,16 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
     assert threads
     assert threading.main_thread() not in threads
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path) -> None:
+    def executor() -> int:
+        CpuDevice(Store(tmp_path), {}, threads=3).enter("one")
+        aside(lambda: torch.set_num_threads(1))
+        return torch.get_num_threads()
+
+    before = torch.get_num_threads()
+    try:
+        assert aside(executor) == 3
+    finally:
+        torch.set_num_threads(before)

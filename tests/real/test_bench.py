@@ -6,8 +6,10 @@ import json
 import re
 
 import pytest
+import torch
 
 from coe.assembly import stored_bytes
+from coe.benchmark import engine
 from coe.benchmark.engine import measured_run
 from coe.benchmark.recorded import recorded
 from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
@@ -143,6 +145,15 @@ def test_images_come_at_their_rate_whatever_the_line_does(work):
     # They cannot come early, but on a busy machine the first may be decoded late.
     assert seen.arrivals[-1].at_s >= 19 / 50 - 0.3
     assert one.row.makespan_s >= seen.arrivals[-1].at_s
+
+
+def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda name=name: calls.append(name))
+    engine._forget_device_peak()
+    assert calls == ["empty_cache", "reset_peak_memory_stats"]
 
 
 def test_many_experts_share_a_few_files(tmp_path):

@@ -49,7 +49,7 @@ def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
             if rest[1:]:
                 fail(rest[1:])
 
-    with pytest.raises(kind, match=said), torch_driver._errors():
+    with pytest.raises(kind, match=said), torch_driver.errors():
         fail(errors)
 
 

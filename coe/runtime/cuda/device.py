@@ -11,24 +11,23 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import torch
-
 from coe import config
 from coe.blob_format import PAGE, padded
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.kinds import Kind, Prepared
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
-from coe.runtime.cpu import sane
+from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
 from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GpuTrial, Held, gpu_trial, held
 from coe.runtime.cuda.worker import Template, Worker
+from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
 from coe.store import Store
@@ -167,7 +166,7 @@ class CudaDevice:
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread: what is done on the host takes no more than it."""
-        torch.set_num_threads(1)
+        bound_threads(1)
 
     # The lane
 
@@ -234,12 +233,7 @@ class CudaDevice:
             pixels = [image.pixels for image in images]
             for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
                 part = images[len(findings) : len(findings) + number]
-                found = kind.postprocess(outputs, part, expert)
-                if len(found) != number:
-                    raise CoeError(f"kind '{expert.kind}' gave {len(found)} findings for {number} images")
-                findings += found
-        for finding in findings:
-            sane(finding, expert)
+                findings += findings_of(kind, outputs, part, expert)
         return findings
 
     def _bring_down(self, expert: str, found: _Loaded, host: HostMemory, ground: Ground) -> None:

@@ -46,7 +46,7 @@ def driver() -> TorchDriver:
 
 
 @contextmanager
-def _errors() -> Iterator[None]:
+def errors() -> Iterator[None]:
     """Turn torch's errors into ours."""
     try:
         yield
@@ -88,19 +88,19 @@ class TorchMark:
     """An event behind what was put on a stream."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
-        with _errors():
+        with errors():
             # Blocking: a thread that waits must not take a core from those that decode.
             self.event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
             self.event.record(stream)
 
     def wait(self) -> None:
         """Hold up the calling thread until the event has happened."""
-        with _errors():
+        with errors():
             self.event.synchronize()
 
     def is_past(self) -> bool:
         """Tell whether the event has happened."""
-        with _errors():
+        with errors():
             return bool(self.event.query())  # type: ignore[no-untyped-call]
 
 
@@ -135,13 +135,13 @@ class TorchStream:
 
     def do(self, what: str, work: Callable[[], object]) -> None:
         """Launch work on the stream."""
-        with _errors(), torch.cuda.stream(self.raw), torch.inference_mode():
+        with errors(), torch.cuda.stream(self.raw), torch.inference_mode():
             work()
 
     def wait(self, mark: Mark) -> None:
         """Let the stream wait for an event."""
         assert isinstance(mark, TorchMark), "a mark of another driver"
-        with _errors():
+        with errors():
             self.raw.wait_event(mark.event)
 
     def mark(self) -> TorchMark:
@@ -164,7 +164,7 @@ class TorchDriver:
     """One GPU, as torch's current device."""
 
     def __init__(self) -> None:
-        with _errors():
+        with errors():
             self.device = torch.device("cuda", torch.cuda.current_device())
             # Full precision is what doubtful findings are believed in: 10 bits of mantissa are not.
             torch.backends.cudnn.allow_tf32 = False
@@ -175,20 +175,20 @@ class TorchDriver:
 
     def usage(self) -> Usage:
         """Return how the device memory is used now."""
-        with _errors():
+        with errors():
             free, total = torch.cuda.mem_get_info(self.device)
             peak = torch.cuda.max_memory_reserved(self.device)
             return Usage(total, free, torch.cuda.memory_reserved(self.device), peak)
 
     def limit(self, size: int) -> None:
         """Let torch's allocator reserve no more than `size` bytes."""
-        with _errors():
+        with errors():
             share = size / torch.cuda.get_device_properties(self.device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, share), self.device)
 
     def device_memory(self, size: int) -> torch.Tensor:
         """Return `size` bytes of the device."""
-        with _errors():
+        with errors():
             return torch.empty(size, dtype=torch.uint8, device=self.device)
 
     def pinned_memory(self, size: int) -> torch.Tensor:
@@ -214,13 +214,13 @@ class TorchDriver:
 
     def stream(self, name: str) -> TorchStream:
         """Make a stream."""
-        with _errors():
+        with errors():
             return TorchStream(name, self.device)
 
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
         """Warm work up and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
-        with _alone, _errors(), torch.cuda.device(self.device), _workspaces():
+        with _alone, errors(), torch.cuda.device(self.device), _workspaces():
             # What the work reads may have been made on the stream that is everybody's.
             stream.raw.wait_stream(torch.cuda.current_stream())
             for _ in range(_WARM_UPS):
@@ -241,7 +241,7 @@ class TorchDriver:
 
     def trim(self) -> None:
         """Give back what the allocator keeps."""
-        with _alone, _errors():
+        with _alone, errors():
             torch.cuda.empty_cache()
 
 

@@ -1,0 +1,241 @@
+"""Experts loaded and run the usual way, on the CPU and on a fake GPU: they say what ours say."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu import FakeDriver
+
+from coe import assembly, kinds
+from coe.benchmark import engine, usual
+from coe.benchmark.usual import UsualDevice
+from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.events import Load
+from coe.inspector import Inspector
+from coe.kinds import Prepared
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import torch_driver
+
+GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
+USUAL = {"make_devices": usual.devices, "profile": None}
+SMALL = ("run", "--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    found = FakeDriver()
+    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+    return found
+
+
+def known(found):
+    return {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
+
+
+def on_cpu(board):
+    return UsualDevice(board[1], known(board[0]), 1)
+
+
+def on_gpu(board, driver=None):
+    return UsualDevice(board[1], known(board[0]), 1, driver or FakeDriver(), memory_bytes=1 << 30, host_bytes=1 << 30)
+
+
+def judge(device, expert):
+    chance = np.random.default_rng(5)
+    size = expert.input_size
+    images = [Prepared(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(3)]
+    return device.run("one", "pool", expert, images)
+
+
+def verdicts(found):
+    return {name: result.verdict for name, result in found.items()}
+
+
+@pytest.mark.parametrize("id", ["body-a", "joint"])
+@pytest.mark.parametrize("make", [on_cpu, on_gpu])
+def test_it_says_what_our_device_says(board, make, id):
+    expert = board[0].experts[id]
+    ours, theirs = CpuDevice(board[1], known(board[0]), 1), make(board)
+    for device in (ours, theirs):
+        device.load("pool", expert)
+    for one, other in zip(judge(ours, expert), judge(theirs, expert), strict=True):
+        assert (one.label, len(one.boxes)) == (other.label, len(other.boxes))
+        assert np.allclose(one.score, other.score, atol=1e-3)
+        assert all(np.allclose(a.score, b.score, atol=1e-3) for a, b in zip(one.boxes, other.boxes, strict=True))
+    # What it runs on is there from its load to its eviction.
+    theirs.evict("pool", expert)
+    with pytest.raises(KeyError):
+        judge(theirs, expert)
+
+
+@pytest.mark.parametrize("strategy", ["line", "samba"])
+def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
+    # Room for two of the three large experts.
+    options = {"strategy": strategy, "memory": "150MB", "profile": None}
+    ours = verdicts(inspect_all(pictures, **options))
+    # That device has no part in the other run.
+    monkeypatch.setattr(CpuDevice, "load", None)
+    assert verdicts(inspect_all(pictures, **options | USUAL)) == ours
+
+
+def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, pictures):
+    ours = verdicts(inspect_all(pictures[:16], memory="400MB", profile=None))
+    with Inspector(tiny[0], store=tiny[1], keep_trace=True, **GPU, **USUAL) as line:
+        for _ in range(2):
+            results = list(line.stream(pictures[:16]))
+            assert {result.request.image: result.verdict for result in results} == ours
+        capacity = sum(pool.capacity_bytes for pool in line.plan.pools)
+    loads = [one for _, _, commands in line.trace for one in commands if isinstance(one, Load)]
+    assert any(one.source == "host" for one in loads)
+    # What torch keeps for each executor is not the pools'.
+    assert capacity == pytest.approx(290e6 - 2 * (64 << 20), abs=4)
+
+
+def test_a_copy_in_host_memory_saves_the_disk(board, monkeypatch):
+    device, expert = on_gpu(board), board[0].experts["body-a"]
+    device.load("pool", expert, keep=True)
+    expected = judge(device, expert)
+    device.evict("pool", expert)
+    reads = []
+    monkeypatch.setattr(type(board[1]), "load", lambda store, weights: reads.append(weights) or {})
+    device.load("pool", expert)
+    assert judge(device, expert) == expected
+    # What left a copy when it went down comes up from that.
+    device.forget(expert.id)
+    device.evict("pool", expert, keep=True)
+    device.load("pool", expert)
+    assert judge(device, expert) == expected
+    assert reads == []
+    device.evict("pool", expert)
+    device.forget(expert.id)
+    with pytest.raises(StoreError, match="import the expert again"):
+        device.load("pool", expert)
+    assert reads == [expert.weights]
+
+
+@pytest.mark.parametrize(
+    ("error", "meant"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), DeviceFull),
+        (RuntimeError("CUDA error: unspecified launch failure"), DeviceLost),
+    ],
+)
+def test_errors_of_a_gpu_are_ours(board, monkeypatch, error, meant):
+    def fail(*arguments):
+        raise error
+
+    device, expert = on_gpu(board), board[0].experts["body-a"]
+    device.load("pool", expert)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(kinds.resolve("resnet18")), "forward", fail)
+        with pytest.raises(meant):
+            judge(device, expert)
+        with pytest.raises(ConfigError if meant is DeviceFull else meant):
+            device.measure(expert)
+    device.evict("pool", expert)
+    monkeypatch.setattr(torch.nn.Module, "to", fail)
+    with pytest.raises(meant):
+        device.load("pool", expert)
+
+
+class Keeping(FakeDriver):
+    """Keeps what batches took until it is trimmed, as torch's allocator does."""
+
+    def batch(self, images):
+        self.trim()
+        self.kept = [type("Block", (), {})()]
+        self.reserve(self.kept[0], 3_000_000 + images * 10_000_000)
+
+    def trim(self):
+        self.kept = []
+
+
+def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypatch):
+    driver, expert = Keeping(), board[0].experts["body-a"]
+    kind = type(kinds.resolve("resnet18"))
+    forward = kind.forward
+
+    def greedy(self, module, images):
+        driver.batch(len(images))
+        return forward(self, module, images)
+
+    monkeypatch.setattr(kind, "forward", greedy)
+    cost = on_gpu(board, driver).measure(expert)
+    assert cost.batch_bytes(1) == pytest.approx(13_000_000, rel=0.01)
+    assert cost.batch_bytes(4) >= 43_000_000 * 0.99
+    assert cost.weights_bytes >= board[1].manifest(expert.weights).bytes
+    assert cost.copy_s > 0
+    assert cost.load_s > 0
+
+
+def test_what_opens_its_own_files_has_no_other_way(board):
+    with pytest.raises(ConfigError, match="experts of kind 'onnx' have no usual way but ours"):
+        UsualDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
+
+
+def test_tensors_of_another_network_are_not_loaded(board):
+    expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
+    with pytest.raises(StoreError, match="not the tensors of a resnet18 for ok, bad, worse; import the expert again"):
+        on_cpu(board).load("pool", expert)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory):
+    """One folder of synthetic weights for all runs here."""
+    return tmp_path_factory.mktemp("bench")
+
+
+def test_the_usual_way_stands_beside_ours(work, call):
+    where = work / "rows.json"
+    said = call(
+        *SMALL, "--strategy", "samba-usual,samba", "--predict", "--prescheduled", "--work", work, "--json", where
+    )
+    assert said.status == 0
+    rows = json.loads(where.read_text(encoding="utf-8"))
+    ways = [row for row in rows if "(" not in row["strategy"]]
+    assert [row["strategy"] for row in rows] == [
+        *("samba-usual", "samba-usual (predicted)", "samba-usual (prescheduled)"),
+        *("samba", "samba (predicted)", "samba (prescheduled)"),
+    ]
+    assert [(row["images"], row["errors"]) for row in ways] == [(24, 0), (24, 0)]
+    assert all(row["switches"] == row["disk_loads"] > 0 for row in ways)
+    assert all(row["peak_reserved_bytes"] <= row["budget_bytes"] for row in ways)
+    assert "samba: labels equal to those of samba-usual on 24 of 24 images (100.00%)" in " ".join(said.out.split())
+    assert " x the images/s of samba-usual" in said.out
+
+
+def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
+    measured_run, tables, ways = engine.measured_run, [], []
+
+    def spy(*arguments, **options):
+        found = measured_run(*arguments, **options)
+        tables.append((options["costs"], found.costs))
+        ways.append(options["make_devices"])
+        return found
+
+    monkeypatch.setattr(engine, "measured_run", spy)
+    names = "samba-usual,samba,samba-fifo-usual,samba-fifo"
+    assert call(*SMALL, "--strategy", names, "--work", work).status == 0
+    (first, theirs), (second, ours), (third, _), (fourth, _) = tables
+    assert (first, second) == (None, None)
+    assert (third, fourth) == (theirs, ours)
+    assert ways == 2 * [usual.devices, assembly.devices]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
+        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration of our own loads"),
+        (("--strategy", "samba-usual,line", "--precision", "fp32,mixed"), "'samba-usual' runs in fp32 alone"),
+        (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
+    ],
+)
+def test_wrong_usage_is_said(call, options, sentence):
+    said = call("run", *options)
+    assert said.status == 2
+    assert sentence in said.words
