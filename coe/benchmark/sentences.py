@@ -22,8 +22,8 @@ def of_precisions(runs: Mapping[tuple[str, str], Measured]) -> list[str]:
 def of_ways(runs: Mapping[tuple[str, str], Measured], suffix: str) -> list[str]:
     """Say of strategies that also ran the usual way, under their name with `suffix`, what ours gains."""
     sentences = []
-    for (name, precision), ours in runs.items():
-        if (usual := runs.get((name + suffix, precision))) is not None:
+    for (name, _), ours in runs.items():
+        if (usual := runs.get((name + suffix, FULL))) is not None:
             gain = ours.row.images_per_s / usual.row.images_per_s if usual.row.images_per_s else 0.0
             sentences.append(f"{ours.row.strategy}: {gain:.2f} x the images/s of {usual.row.strategy}")
             sentences.append(alike(usual, ours, f"of {usual.row.strategy}"))

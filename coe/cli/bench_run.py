@@ -47,11 +47,25 @@ if TYPE_CHECKING:
 
 CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
 CONFIGURED = (CASUAL, PROFILED)
+_OF_A_BOARD = {"images_at": "--images", "store": "--store"}
+_WITHOUT_A_BOARD = {
+    "experts": "--experts",
+    "kind": "--kind",
+    "files": "--files",
+    "input_size": "--input",
+    "work": "--work",
+}
 
 
 def run(
-    board: Annotated[str | None, typer.Option(help="A board with trained experts, inspecting --images.")] = None,
-    images_at: Annotated[Path | None, typer.Option("--images", help="Images for --board.")] = None,
+    context: typer.Context,
+    board: Annotated[
+        str | None, typer.Option(help="A board whose experts are in the store; else synthetic experts are made.")
+    ] = None,
+    images_at: Annotated[
+        Path | None,
+        typer.Option("--images", help="Images for --board. Default: pictures of noise, by the counts of components."),
+    ] = None,
     experts: Annotated[int, typer.Option(min=1, help="Without --board: how many synthetic experts.")] = 24,
     kind: Annotated[str, typer.Option(help="Without --board: of which kind.")] = "resnet101",
     files: Annotated[
@@ -128,12 +142,13 @@ def run(
     if prescheduled and allowed != ANY_TIME:
         raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
+    _check_source(context, board)
     precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
-        path, shelf, pictures = _given(board, images_at, store, requests)
-        task, order = rules.load(path).board, "given"
+        path, shelf, pictures = _given(board, images_at, store, requests, seed)
+        task, order = rules.load(path).board, "given" if images_at else "iid"
     else:
         path, shelf = _synthetic(work, kind, experts, input_size, seed, files, _variants(executors, precisions))
         pictures = synthetic.synthetic_pictures(path, requests, seed)
@@ -182,7 +197,7 @@ def run(
             shown_as = measured.row.strategy.replace(strategy, name, 1)
             return replace(measured, row=replace(measured.row, strategy=shown_as))
 
-        ways = [(name, one) for one in precisions for name in names]
+        ways = [(name, one) for one in precisions for name in names if one == FULL or not name.endswith(USUAL)]
         every = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
         best = {way: max(runs, key=lambda one: one.row.images_per_s) for way, runs in zip(ways, every, strict=True)}
         for (name, used), done in best.items():
@@ -218,9 +233,18 @@ def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(name.strip() for name in text.split(",")))
     for name in found:
         check_precision(name, floor)
-    if (usual := [name for name in names if name.endswith(USUAL)]) and found != [FULL]:
-        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; leave out --precision, or run the others by themselves")
+    if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in found:
+        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *found])}")
     return found
+
+
+def _check_source(context: typer.Context, board: str | None) -> None:
+    """Refuse what would mean nothing: options of a board without one, and those of synthetic experts with one."""
+    others, why = (_OF_A_BOARD, "--board is not given") if board is None else (_WITHOUT_A_BOARD, "--board is given")
+    for name, option in others.items():
+        # Asked by its name: where typer keeps the class has changed from version to version.
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"{option} would mean nothing, because {why}; leave one of them out")
 
 
 def _check_rate(rate: float | None, backlog: bool) -> None:
@@ -281,12 +305,15 @@ def _synthetic(
     return path, store
 
 
-def _given(board: str, images_at: Path | None, store: Path | None, requests: int) -> tuple[Path, Store, list[Picture]]:
+def _given(
+    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int
+) -> tuple[Path, Store, list[Picture]]:
+    from coe.benchmark.synthetic import synthetic_pictures
     from coe.inspector import Picture
 
-    if images_at is None:
-        raise ConfigError("--board needs --images")
     found = rules.load(board)
+    if images_at is None:
+        return found.path, Store(store), synthetic_pictures(found.path, requests, seed)
     items = [item for item in images.find(images_at, found.components)[0] if item.error is None]
     if not items:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board}'")

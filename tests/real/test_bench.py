@@ -43,6 +43,15 @@ def test_strategies_are_measured_side_by_side(work, call):
     assert "4 x resnet18" in err
 
 
+def test_a_board_needs_no_images(tiny, tmp_path, call):
+    board, store = tiny
+    rows = tmp_path / "rows.json"
+    small = ("--requests", "6", "--memory", "150MB")
+    assert call("run", "--board", board, "--store", store, *small, "--json", rows).status == 0
+    (row,) = json.loads(rows.read_text(encoding="utf-8"))
+    assert (row["task"], row["order"], row["images"], row["errors"]) == ("tiny", "iid", 6, 0)
+
+
 def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
     mixed = ("--precision", "fp32,mixed", "--label-floor", "0.99", "--work", work)
     status, out, _ = call(
@@ -172,7 +181,8 @@ def test_many_experts_share_a_few_files(tmp_path):
     ("arguments", "sentence"),
     [
         (("--strategy", "coserve,fast"), "no strategy 'fast'"),
-        (("--board", "demo"), "--board needs --images"),
+        (("--images", "pictures"), "--images would mean nothing, because --board is not given"),
+        (("--board", "demo"), "--work would mean nothing, because --board is given"),
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet9"), "not a kind"),
         (("--rate", "250", "--backlog"), "exclude each other"),

@@ -208,6 +208,16 @@ def test_the_usual_way_stands_beside_ours(work, call):
     assert " x the images/s of samba-usual" in said.out
 
 
+def test_the_usual_way_stands_beside_less_precise_ones(work, call):
+    where = work / "mixed.json"
+    names = ("--strategy", "line-usual,line", "--precision", "fp32,mixed")
+    said = call(*SMALL, *names, "--work", work, "--json", where)
+    assert said.status == 0
+    rows = json.loads(where.read_text(encoding="utf-8"))
+    assert [row["strategy"] for row in rows] == ["line-usual", "line", "line mixed"]
+    assert "line mixed: labels equal to those of line-usual on 24 of 24 images" in " ".join(said.out.split())
+
+
 def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     measured_run, tables, ways = engine.measured_run, [], []
 
@@ -231,7 +241,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     [
         (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
         (("--strategy", "line-profile-usual"), "'line-profile' is a configuration of our own loads"),
-        (("--strategy", "samba-usual,line", "--precision", "fp32,mixed"), "'samba-usual' runs in fp32 alone"),
+        (("--strategy", "samba-usual", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
         (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],
 )
