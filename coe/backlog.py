@@ -81,7 +81,8 @@ class Group:
         taken = [
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
-        return tuple(place.stage for place in taken), sum(place.charge_s for place in taken)
+        # Not `sum`, which rounds otherwise from Python 3.12 on: ties, and so decisions, shall be the same everywhere.
+        return tuple(place.stage for place in taken), math.fsum(place.charge_s for place in taken)
 
     def _put(self, place: _Place, due_s: float) -> None:
         if due_s == math.inf:

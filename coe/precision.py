@@ -7,6 +7,7 @@ was measured for each expert does, and a finding that is nearly a tie is not bel
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -230,7 +231,8 @@ def _hull(
 
 def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
     """Return how long an image keeps the busier of the two, the executors together or the disk."""
-    return max(sum(way.run_s for way in taken.values()) / executors, sum(way.load_s for way in taken.values()))
+    run_s, load_s = math.fsum(way.run_s for way in taken.values()), math.fsum(way.load_s for way in taken.values())
+    return max(run_s / executors, load_s)
 
 
 def _is_sound(offered: PreparedVariant | None, floor: float) -> bool:

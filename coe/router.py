@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -175,7 +176,7 @@ def usage(components: Iterable[Component], escalations: Mapping[str, Escalation]
     share of its findings that is expected to be in doubt.
     """
     components = list(components)
-    total = sum(component.count for component in components) or 1.0
+    total = math.fsum(component.count for component in components) or 1.0
     probability: dict[str, float] = {}
     for component in components:
         needed: dict[str, float] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -234,7 +235,7 @@ class _Reader:
             if label not in labels:
                 hint = did_you_mean(label, labels)
                 raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
-        total = sum(stated.values())
+        total = math.fsum(stated.values())
         silent = [label for label in expert.labels if label not in stated]
         if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):
             raise self.sheet.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")

@@ -152,7 +152,7 @@ def with_tail(board: Rules, tail: str) -> Rules:
     present = [component for component in board.components.values() if component.count > 0]
     present.sort(key=lambda component: -component.count)
     weights = [rank**-chosen.exponent if rank <= chosen.types else 0.0 for rank in range(1, len(present) + 1)]
-    scale = sum(component.count for component in present) / sum(weights)
+    scale = math.fsum(component.count for component in present) / math.fsum(weights)
     counts = {component.name: scale * weight for component, weight in zip(present, weights, strict=True)}
     return with_counts(board, counts)
 
@@ -173,7 +173,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
         name: Component(name, counts.get(name, component.count), component.root)
         for name, component in board.components.items()
     }
-    total = sum(component.count for component in components.values())
+    total = math.fsum(component.count for component in components.values())
     if not 0 < total < math.inf:
         raise ConfigError(f"the counts of board {board.board} add up to {total}; at least one component must occur")
     escalations = board.router.escalations

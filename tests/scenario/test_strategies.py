@@ -121,11 +121,11 @@ def switches(name: str, seed: int) -> int:
 
 GOLDEN = {
     1: {"coserve": 25, "coserve-em-ra": 36, "coserve-em": 123, "coserve-none": 147, "samba": 42, "samba-fifo": 53},
-    2: {"coserve": 32, "coserve-em-ra": 36, "coserve-em": 112, "coserve-none": 129, "samba": 47, "samba-fifo": 50},
+    2: {"coserve": 27, "coserve-em-ra": 40, "coserve-em": 114, "coserve-none": 129, "samba": 47, "samba-fifo": 50},
     3: {"coserve": 16, "coserve-em-ra": 39, "coserve-em": 130, "coserve-none": 155, "samba": 43, "samba-fifo": 64},
     4: {"coserve": 24, "coserve-em-ra": 39, "coserve-em": 116, "coserve-none": 136, "samba": 37, "samba-fifo": 49},
 }
-PARALLEL = {1: 141, 2: 121, 3: 145, 4: 122}
+PARALLEL = {1: 141, 2: 125, 3: 145, 4: 122}
 LINE = {1: 14, 2: 17, 3: 18, 4: 16}
 
 
