@@ -102,6 +102,8 @@ class UsualDevice:
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Construct an expert, and return when it is there; raises StoreError, DeviceFull, DeviceLost."""
+        # A plain program loads and runs on one thread; here a team of the lane's would slow the executors' (`aside`).
+        bound_threads(1)
         state = self._copies.get(expert.id) or self.store.load(expert.weights)
         self._resident[pool, expert.id] = self._brought(expert, state)
         if keep and self._driver:
@@ -163,15 +165,10 @@ class UsualDevice:
             ) from None
 
     def _brought(self, expert: Expert, state: State) -> torch.nn.Module:
-        def work() -> torch.nn.Module:
-            bound_threads(self.threads)
-            module = constructed(self._kinds[expert.kind], expert, state)
-            with torch_driver.errors():
-                # Returns when it is there: copies from memory that is not pinned hold the thread up.
-                return module.to(self._device)
-
-        # A plain program has one thread that loads and runs. Of ours the lane's operators would slow the executors'.
-        return aside(work)
+        module = constructed(self._kinds[expert.kind], expert, state)
+        with torch_driver.errors():
+            # Returns when it is there: copies from memory that is not pinned hold the thread up.
+            return module.to(self._device)
 
     def _outputs(self, expert: Expert, module: torch.nn.Module, pixels: Image) -> Any:
         """Run (n, 3, S, S) uint8 and return what `postprocess` takes, on the CPU."""
