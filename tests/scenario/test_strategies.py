@@ -139,7 +139,7 @@ def test_coserve_switches_less_than_the_papers_others_and_the_counts_are_known(s
 
 def test_line_switches_less_than_coserve() -> None:
     """Not on every small board: it makes room ahead, so that the disk need not wait, and that may be a load more."""
-    assert sum(LINE.values()) < 0.7 * sum(own["coserve"] for own in GOLDEN.values())
+    assert sum(LINE.values()) < 0.75 * sum(own["coserve"] for own in GOLDEN.values())
 
 
 def steps(name: str, images: int, capacity: int) -> int:
