@@ -143,7 +143,7 @@ class Engine:
         self._inbox.put(Stopped())
 
     def close(self) -> None:
-        """End all threads. Call it when every reply is in."""
+        """End all threads and let the devices go. Call it when every reply is in."""
         self._workers.shutdown()
         self._inbox.put(None)
         for runs in self._runs.values():
@@ -154,6 +154,9 @@ class Engine:
         for thread in self._threads:
             thread.join()
         self._settled.set()
+        # Who keeps a closed line, for what it counted, keeps none of its memory.
+        self.devices = {}
+        self._lanes.clear()
 
     # Workers
 

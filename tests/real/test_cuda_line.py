@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from fake_gpu import FakeDriver
 
@@ -74,6 +76,17 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert sentences[0].startswith("cuda: 257.5 MiB of 4.00 GiB of device memory (its driver and others hold 100.0 MiB")
     assert line.plan.cache is not None
     assert line.plan.cache.demotes
+
+
+def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, pictures, costs):
+    board, store = tiny
+    line = Inspector(board, store=store, costs=costs, **GPU)
+    with line:
+        assert {result.error for result in line.stream(pictures[:4])} == {None}
+        assert driver.reserved > 0
+    gc.collect()
+    assert driver.reserved == 0
+    assert line.metrics().images == 4
 
 
 def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
