@@ -150,6 +150,27 @@ class ModuleKind(Kind):
         return state
 
 
+def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
+    """Return seeded random weights, by name, for trials: what they say means nothing.
+
+    Batch norms take over the statistics of noise, so that numbers do not grow from layer to layer: those of a ResNet101
+    that is merely initialised leave the range of fp16.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        module = kind.skeleton(expert)
+        norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
+        for norm in norms:
+            norm.train()
+            norm.momentum = 1.0
+        # Of small images more, since at the end of the network little is left of each.
+        size = expert.input_size
+        kind.forward(module, torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8))
+        for norm in norms:
+            norm.eval()
+        return dict(module.state_dict())
+
+
 class Session(Protocol):
     """A loaded expert of a `FileKind`."""
 

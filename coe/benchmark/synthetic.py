@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -48,7 +47,7 @@ def synthetic_board(
             store.link(weights, original, labels=labels)
             continue
         expert = Expert(f"e{index}", kind, labels, input_size, weights)
-        state = aside(lambda expert=expert, own=seed + index: _random_state(found, expert, own))  # type: ignore[misc]
+        state = aside(lambda expert=expert, own=seed + index: kinds.random_weights(found, expert, own))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     lines = [f"board: {name}", "experts:"]
     lines += [
@@ -85,11 +84,3 @@ def quarter_budget(board: Path | str, store: Store) -> int:
     """Return a budget whose three quarters (the rest is for activations) hold a quarter of a board's experts."""
     total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
     return total // 4 * 4 // 3
-
-
-def _random_state(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, Any]:
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return dict(kind.skeleton(expert).state_dict())

@@ -270,14 +270,10 @@ def _samples_of(data: Path) -> list[Path]:
 
 
 def _random_state(expert: Expert, seed: int) -> dict[str, torch.Tensor]:
-    import torch
-
     kind = kinds.resolve(expert.kind)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which no weights can be made up")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return dict(kind.skeleton(expert).state_dict())
+    return kinds.random_weights(kind, expert, seed)
 
 
 def _forward(shelf: Store, manifest: Manifest) -> None:

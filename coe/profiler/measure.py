@@ -16,7 +16,7 @@ import torch
 from coe import assembly
 from coe.core import Expert
 from coe.fit import fit, memory, plateau, spread, typical
-from coe.kinds import Kind, ModuleKind
+from coe.kinds import Kind, ModuleKind, random_weights
 from coe.prepare.agreement import compare, findings
 from coe.profile import Agreement, BatchTime, KindProfile
 from coe.profiler import backends
@@ -166,9 +166,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
     if not isinstance(kind, ModuleKind):
         raise CannotMeasure(f"expert '{expert.id}' has no weights, and for kind '{kind.name}' none can be made up")
     say(f"'{expert.weights}' is not in the store; {kind.name} is measured with random weights")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = kind.skeleton(expert).state_dict()
+    state = random_weights(kind, expert, 0)
     made = Store(folder / "store")
     made.put(expert.weights, kind=kind.name, labels=expert.labels, input_size=expert.input_size, state=state)
     return made

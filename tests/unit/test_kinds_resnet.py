@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, StoreError
-from coe.kinds import TrainingPlan, resolve
+from coe.kinds import TrainingPlan, random_weights, resolve
 from experts.augment import Augment
 from experts.classifier_train import computing, pace
 from experts.resnet import ResNet, normalise
@@ -198,3 +198,25 @@ def test_what_cannot_be_frozen_is_said(tmp_path, frozen, given, words):
     root = folder(tmp_path / "d", {"bright": 2, "dark": 2})
     with pytest.raises(ConfigError, match=words):
         KIND.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)
+
+
+def test_random_weights_stay_in_the_range_of_fp16_and_come_from_their_seed():
+    kind, expert = resolve("resnet101"), Expert("e", "resnet101", ("ok", "bad"), 64, "t/e")
+
+    def largest(state):
+        module, seen = kind.skeleton(expert), []
+        module.load_state_dict(state)
+        for one in module.modules():
+            if isinstance(one, torch.nn.Conv2d):
+                one.register_forward_hook(lambda _, __, output: seen.append(float(output.abs().max())))
+        with torch.inference_mode():
+            kind.forward(module, torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8))
+        return max(seen)
+
+    torch.manual_seed(0)
+    assert largest(kind.skeleton(expert).state_dict()) > 1e4
+    first, same, other = (random_weights(kind, expert, seed) for seed in (1, 1, 2))
+    assert largest(first) < 1e3
+    assert all(torch.equal(tensor, same[name]) for name, tensor in first.items())
+    assert not torch.equal(first["conv1.weight"], other["conv1.weight"])
+    assert not kind.skeleton(expert).training
