@@ -20,6 +20,9 @@ from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, did_you_mean
 from coe.store import load_tensors
 
+_WILD = 1e3
+"""Numbers beyond this are on their way out of the range of fp16, which ends at 65,504."""
+
 GROUP = "coe.kinds"
 Image = NDArray[np.uint8]
 
@@ -153,22 +156,36 @@ class ModuleKind(Kind):
 def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
     """Return seeded random weights, by name, for trials: what they say means nothing.
 
-    Batch norms take over the statistics of noise, so that numbers do not grow from layer to layer: those of a ResNet101
-    that is merely initialised leave the range of fp16.
+    Where numbers grow from layer to layer, so that those of a ResNet101 would leave the range of fp16, batch norms take
+    over the statistics of noise.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         module = kind.skeleton(expert)
-        norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
-        for norm in norms:
-            norm.train()
-            norm.momentum = 1.0
         # Of small images more, since at the end of the network little is left of each.
         size = expert.input_size
-        kind.forward(module, torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8))
-        for norm in norms:
-            norm.eval()
+        noise = torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8)
+        if _largest(kind, module, noise) > _WILD:
+            norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
+            for norm in norms:
+                norm.train()
+                norm.momentum = 1.0
+            kind.forward(module, noise)
         return dict(module.state_dict())
+
+
+def _largest(kind: ModuleKind, module: torch.nn.Module, images: torch.Tensor) -> float:
+    """Return the largest number that a convolution of the network puts out."""
+    seen = [0.0]
+    hooks = [
+        one.register_forward_hook(lambda _, __, output: seen.append(float(output.abs().max())))
+        for one in module.modules()
+        if isinstance(one, torch.nn.Conv2d)
+    ]
+    kind.forward(module, images)
+    for hook in hooks:
+        hook.remove()
+    return max(seen)
 
 
 class Session(Protocol):
