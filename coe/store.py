@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import safetensors
-import safetensors.torch
-import torch
 import xxhash
 from pydantic import ValidationError
 
@@ -27,6 +26,9 @@ from coe.blob_format import Variant
 from coe.errors import StoreError, did_you_mean
 from coe.files import DiskFull, alone, is_full, replacing
 from coe.manifest import Manifest
+
+if TYPE_CHECKING:
+    import torch
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
@@ -215,6 +217,8 @@ class Store:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; raises StoreError if it is none, a pickle with that name included."""
+    import safetensors.torch
+
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -231,6 +235,8 @@ def _reading(weights: str, path: Path) -> Iterator[None]:
 
 def _write(folder: Path, state: Mapping[str, torch.Tensor] | None, file: Path | None) -> Path:
     if state is not None:
+        import safetensors.torch
+
         path = folder / "weights.safetensors"
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
         safetensors.torch.save_file(tensors, path)

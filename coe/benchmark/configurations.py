@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from coe import config
 from coe.errors import ConfigError
 from coe.plan import inbox_bytes
 from coe.profile import BoardProfile, Chosen, Profile
 from coe.rules import Rules
-from coe.store import Store
+
+if TYPE_CHECKING:
+    from coe.store import Store
 
 CASUAL = 0.25
 """What the paper's casual configuration leaves to batches (section 5.2)."""

@@ -10,14 +10,13 @@ from rich.measure import Measurement
 
 from coe.benchmark.rows import Row, to_json, to_table
 from coe.cli import options
+from coe.cli.bench_ways import USUAL
 from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
 from coe.policies.strategies import STRATEGIES, Times, check_hurry
 from coe.policies.strategies import strategy as named_strategy
 
 STANDARD_OUTPUT = "-"
-USUAL = "-usual"
-"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.benchmark.usual`)."""
 
 
 def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:

@@ -9,16 +9,16 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, fingerprint, images, profile, rules
+from coe import config, fingerprint, profile, rules
 from coe.cli.common import application, err, out, run, wide
 from coe.cli.options import DeviceMemoryOption, HostMemoryOption, StoreOption
+from coe.cli.pictures import pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.profile import BoardProfile, KindProfile, Profile
 from coe.store import Store
 
 if TYPE_CHECKING:
-    from coe.inspector import Picture
     from coe.rules import Rules
 
 _SHOWN = 10
@@ -85,7 +85,7 @@ def calibrate(
         memory_bytes=config.parse_bytes(memory),
         device_bytes=config.parse_bytes(device_memory) if device_memory else None,
         host_bytes=config.parse_bytes(host_memory) if host_memory else None,
-        pictures=_pictures(known, images_at),
+        pictures=pictures_of(known, images_at) if images_at else [],
         faithful=faithful,
         on_machine=on_machine,
     )
@@ -127,17 +127,6 @@ def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settin
             progress=Told(say, step),
             **settings,
         )
-
-
-def _pictures(board: Rules, images_at: Path | None) -> list[Picture]:
-    from coe.inspector import Picture
-
-    if images_at is None:
-        return []
-    items = [item for item in images.find(images_at, board.components)[0] if item.error is None]
-    if not items:
-        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
-    return [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in items]
 
 
 def _chosen_board(found: Profile, board: str | None) -> BoardProfile:

@@ -1,6 +1,8 @@
 """The rows of the house (DESIGN section 2): a module imports only from rows below its own."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,3 +165,11 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
         (7, "coe.x"),
         (8, "torch"),
     ]
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    imports_all = (
+        "import sys, coe.cli.bench, coe.cli.inspect, coe.cli.profile; print(sorted({'torch'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", imports_all], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"

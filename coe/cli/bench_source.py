@@ -1,0 +1,73 @@
+"""What `coe-bench run` runs: a board with its experts and pictures, or experts and pictures that are made up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coe import config, rules
+from coe.cli.common import err
+from coe.cli.pictures import pictures_of
+from coe.core import FULL
+from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import typer
+
+    from coe.inspector import Picture
+    from coe.store import Store
+
+_OF_A_BOARD = {"images_at": "--images", "store": "--store"}
+_WITHOUT_A_BOARD = {
+    "experts": "--experts",
+    "kind": "--kind",
+    "files": "--files",
+    "input_size": "--input",
+    "work": "--work",
+}
+
+
+def check_source(context: typer.Context, board: str | None) -> None:
+    """Refuse what would mean nothing: options of a board without one, and those of synthetic experts with one."""
+    others, why = (_OF_A_BOARD, "--board is not given") if board is None else (_WITHOUT_A_BOARD, "--board is given")
+    for name, option in others.items():
+        # Asked by its name: where typer keeps the class has changed from version to version.
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
+            raise ConfigError(f"{option} would mean nothing, because {why}; leave one of them out")
+
+
+def given(
+    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int
+) -> tuple[Path, Store, list[Picture]]:
+    """Return a board's file and store, and so many pictures: those given, again and again, else noise."""
+    from coe.benchmark.synthetic import synthetic_pictures
+    from coe.store import Store
+
+    found = rules.load(board)
+    if images_at is None:
+        return found.path, Store(store), synthetic_pictures(found.path, requests, seed)
+    pictures = pictures_of(found, images_at)
+    return found.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
+
+
+def variants(executors: str, precisions: Sequence[str]) -> list[str]:
+    """Return what experts are prepared in for such executors; nothing where all run in fp32 anyway."""
+    if set(precisions) == {FULL}:
+        return []
+    halves = {"cpu": "bf16", "cuda": "fp16"}
+    return ["fp32", *(halves[device] for device in config.parse_executors(executors) if device in halves), "q8"]
+
+
+def synthetic_experts(
+    work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, variants: Sequence[str]
+) -> tuple[Path, Store]:
+    """Make a board of experts of random weights, or find them made; return its file and store."""
+    from coe.benchmark.synthetic import prepare, synthetic_board
+
+    err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
+    path, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
+    if variants:
+        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True))  # type: ignore[arg-type]
+    return path, store

@@ -1,0 +1,66 @@
+"""What the names of `coe-bench run --strategy` stand for: a strategy, a configuration of ours, or the usual way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coe import config, fingerprint, profile, rules
+from coe.benchmark.configurations import casual, chosen, entry, pinned
+from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from coe.assembly import MakeDevices
+    from coe.profile import Profile
+    from coe.store import Store
+
+CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
+CONFIGURED = (CASUAL, PROFILED)
+USUAL = "-usual"
+"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.benchmark.usual`)."""
+
+
+def strategy_of(name: str) -> str:
+    """Return the strategy behind a name."""
+    return config.STRATEGY if name in CONFIGURED else name.removesuffix(USUAL)
+
+
+def make_devices(name: str) -> MakeDevices:
+    """Return what makes the devices of a name: ours, or such as do it the usual way."""
+    from coe import assembly
+    from coe.benchmark import usual
+
+    return usual.devices if name.endswith(USUAL) else assembly.devices
+
+
+def settled_by(
+    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, said: int | None
+) -> tuple[int, dict[str, Profile]]:
+    """Return the memory budget, and a profile for each name that stands for a configuration: nothing but that choice.
+
+    The budget is what was said, else that of the profile if it is used, else one for a quarter of the experts.
+    """
+    from coe.benchmark.synthetic import quarter_budget
+
+    board = rules.load(path)
+    if not set(names) & set(CONFIGURED):
+        return said or quarter_budget(path, store), {}
+    known = _profile(profile_at)
+    found = chosen(known, board, said) if PROFILED in names else None
+    budget = said or (found.memory_bytes if found else quarter_budget(path, store))
+    on_gpu = found is not None and found.device_bytes is not None
+    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: found.chosen} if found else {})}
+    own = (found.device_bytes, found.host_bytes) if found else (None, None)
+    return budget, {
+        name: pinned(known, entry(board, one, budget, *own)) for name, one in choices.items() if name in names
+    }
+
+
+def _profile(at: Path | None) -> Profile:
+    """Return the profile that configurations are taken from; raises ConfigError."""
+    found = profile.load(at or profile.place())
+    if changed := fingerprint.differences(found.machine, fingerprint.here()):
+        raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
+    return found

@@ -1,0 +1,24 @@
+"""A board's pictures in a folder, as the commands that measure take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coe import images
+from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coe.inspector import Picture
+    from coe.rules import Rules
+
+
+def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
+    """Return all pictures that can be inspected; raises ConfigError if there is none."""
+    from coe.inspector import Picture
+
+    items = [item for item in images.find(images_at, board.components)[0] if item.error is None]
+    if not items:
+        raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
+    return [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in items]
