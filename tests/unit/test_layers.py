@@ -168,8 +168,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
 
 
 def test_help_does_not_wait_for_torch() -> None:
-    imports_all = (
-        "import sys, coe.cli.bench, coe.cli.inspect, coe.cli.profile; print(sorted({'torch'} & set(sys.modules)))"
-    )
+    commands = "coe.cli.bench, coe.cli.inspect, coe.cli.profile"
+    imports_all = f"import sys, {commands}; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", imports_all], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "[]"
+    assert said.stdout.strip() == "False"
