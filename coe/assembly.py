@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -110,6 +111,9 @@ def _gpu(
     say: Callable[[str], None],
 ) -> Device:
     driver = torch_driver.driver()
+    # What a line before this one held is free once torch lets go of it.
+    gc.collect()
+    driver.trim()
     usage = driver.usage()
     memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
     if memory_bytes > usage.free:

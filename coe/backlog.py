@@ -10,7 +10,7 @@ from typing import Any
 
 from sortedcontainers import SortedDict
 
-from coe.core import Stage
+from coe.core import Stage, added
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,7 @@ class Group:
         taken = [
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
-        # Not `sum`, which rounds otherwise from Python 3.12 on: ties, and so decisions, shall be the same everywhere.
-        return tuple(place.stage for place in taken), math.fsum(place.charge_s for place in taken)
+        return tuple(place.stage for place in taken), added(place.charge_s for place in taken)
 
     def _put(self, place: _Place, due_s: float) -> None:
         if due_s == math.inf:

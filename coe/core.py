@@ -26,6 +26,17 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
 
 
+def added(numbers: Iterable[float]) -> float:
+    """Add numbers up, with one rounding; inf if that is too much.
+
+    Not `sum`, which rounds otherwise from Python 3.12 on: a tie that falls otherwise is another run.
+    """
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf
+
+
 FULL = "fp32"
 """The variant that is believed whatever its margin: full precision."""
 

@@ -23,10 +23,16 @@ def here() -> Fingerprint:
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
-        gpu=_field(Path("/proc/driver/nvidia/gpus"), "*/information", "Model"),
-        driver=_field(Path("/proc/driver/nvidia"), "version", "NVRM version"),
+        gpu=_field(Path("/proc/driver/nvidia/gpus"), "*/information", "Model") if _sees_gpu() else None,
+        driver=_field(Path("/proc/driver/nvidia"), "version", "NVRM version") if _sees_gpu() else None,
         libraries={name: found for name in LIBRARIES if (found := _version(name))},
     )
+
+
+def _sees_gpu() -> bool:
+    """Tell whether this process may use a GPU: a driver also shows in containers, and to who was told to use none."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible not in ("", "-1", "NoDevFiles") and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:

@@ -7,7 +7,6 @@ was measured for each expert does, and a finding that is nearly a tie is not bel
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from statistics import fmean
 
 from coe import config
 from coe.config import format_bytes
-from coe.core import FULL, again_id
+from coe.core import FULL, added, again_id
 from coe.costs import Cost
 from coe.errors import ConfigError, did_you_mean
 from coe.graph import ExpertGraph
@@ -231,7 +230,7 @@ def _hull(
 
 def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
     """Return how long an image keeps the busier of the two, the executors together or the disk."""
-    run_s, load_s = math.fsum(way.run_s for way in taken.values()), math.fsum(way.load_s for way in taken.values())
+    run_s, load_s = added(way.run_s for way in taken.values()), added(way.load_s for way in taken.values())
     return max(run_s / executors, load_s)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coe.core import FULL, Finding, Verdict, again_id
+from coe.core import FULL, Finding, Verdict, added, again_id
 from coe.errors import RulesError, did_you_mean
 
 
@@ -176,7 +175,7 @@ def usage(components: Iterable[Component], escalations: Mapping[str, Escalation]
     share of its findings that is expected to be in doubt.
     """
     components = list(components)
-    total = math.fsum(component.count for component in components) or 1.0
+    total = added(component.count for component in components) or 1.0
     probability: dict[str, float] = {}
     for component in components:
         needed: dict[str, float] = {}

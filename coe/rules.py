@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import config, process_sheet
-from coe.core import NOTHING, Expert, Verdict
+from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.graph import ExpertGraph
 from coe.process_sheet import Place, Sheet
@@ -235,7 +234,7 @@ class _Reader:
             if label not in labels:
                 hint = did_you_mean(label, labels)
                 raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
-        total = math.fsum(stated.values())
+        total = added(stated.values())
         silent = [label for label in expert.labels if label not in stated]
         if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):
             raise self.sheet.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")

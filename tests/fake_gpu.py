@@ -95,6 +95,8 @@ class FakeGraph:
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
 
+    Memory that nobody holds any more is `kept`, as by torch's allocator, until more is needed or it is trimmed.
+
     `troubles` maps the beginning of what is done to the errors that this raises, one after another.
     """
 
@@ -106,6 +108,7 @@ class FakeDriver:
     log: list[str] = field(default_factory=list)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     reserved: int = 0
+    kept: int = 0
     peak: int = 0
     lost: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
@@ -122,7 +125,8 @@ class FakeDriver:
                 raise error
 
     def usage(self) -> Usage:
-        return Usage(self.total, self.total - self.context - self.reserved, self.reserved, self.peak)
+        reserved = self.reserved + self.kept
+        return Usage(self.total, self.total - self.context - reserved, reserved, self.peak)
 
     def limit(self, size: int) -> None:
         self._limit = size
@@ -150,14 +154,17 @@ class FakeDriver:
 
     def trim(self) -> None:
         self.answer("trim")
+        self.kept = 0
 
     def reserve(self, holder: Any, size: int) -> None:
         """Count bytes for as long as `holder` lives."""
         if self.reserved + size > self._limit:
             raise DeviceFull(f"{size} bytes more than {self.reserved} of {self._limit}")
         self.reserved += size
+        self.kept = max(0, self.kept - size)
         self.peak = max(self.peak, self.reserved)
         weakref.finalize(holder, self._free, size)
 
     def _free(self, size: int) -> None:
         self.reserved -= size
+        self.kept += size

@@ -34,8 +34,9 @@ def synthetic_board(
     found = kinds.resolve(kind)
     if not isinstance(found, ModuleKind):
         raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
-    # All that the weights depend on is in the name, so that a folder never serves two kinds of trials.
-    name = f"bench-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
+    # All that the weights depend on is in the name, so that a folder never serves two kinds of trials; the 2 stands for
+    # how they are made up.
+    name = f"bench2-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
     store = Store(folder / "store")
     have = set(store.ids())
     labels = ("ok", "bad")

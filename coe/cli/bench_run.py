@@ -14,7 +14,7 @@ from coe import config, rules
 from coe.benchmark.configurations import in_turn
 from coe.cli import bench_out
 from coe.cli.bench_source import check_source, given, synthetic_experts, variants
-from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, make_devices, settled_by, strategy_of
+from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, has_gpu, make_devices, settled_by, strategy_of
 from coe.cli.common import err, out
 from coe.cli.options import (
     WORK,
@@ -127,7 +127,7 @@ def run(
     if prescheduled and allowed != ANY_TIME:
         raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
-    check_source(context, board)
+    check_source(context, board, images_at, names)
     precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
@@ -159,8 +159,8 @@ def run(
                 pictures,
                 memory_bytes=budget,
                 executors=None if found else executors,
-                device_memory=device_memory,
-                host_memory=host_memory,
+                device_memory=device_memory if has_gpu(found) else None,
+                host_memory=host_memory if has_gpu(found) else None,
                 strategy=strategy,
                 precision=precision,
                 label_floor=label_floor,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coe import config, rules
+from coe.cli.bench_ways import CONFIGURED
 from coe.cli.common import err
 from coe.cli.pictures import pictures_of
 from coe.core import FULL
@@ -29,13 +30,26 @@ _WITHOUT_A_BOARD = {
 }
 
 
-def check_source(context: typer.Context, board: str | None) -> None:
-    """Refuse what would mean nothing: options of a board without one, and those of synthetic experts with one."""
-    others, why = (_OF_A_BOARD, "--board is not given") if board is None else (_WITHOUT_A_BOARD, "--board is given")
-    for name, option in others.items():
+def check_source(context: typer.Context, board: str | None, images_at: Path | None, names: Sequence[str]) -> None:
+    """Refuse options that would mean nothing; raises ConfigError."""
+    if board is None:
+        _refuse(context, _OF_A_BOARD, "--board is not given")
+    else:
+        _refuse(context, _WITHOUT_A_BOARD, "--board is given")
+    if images_at is not None:
+        _refuse(context, {"seed": "--seed"}, "--images are given")
+    configured = [name for name in names if name in CONFIGURED]
+    if not configured:
+        _refuse(context, {"profile_at": "--profile"}, f"neither of {', '.join(CONFIGURED)} is run")
+    if configured == list(names):
+        _refuse(context, {"executors": "--executors"}, f"{', '.join(configured)} bring their own")
+
+
+def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
+    for name, option in options.items():
         # Asked by its name: where typer keeps the class has changed from version to version.
         if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
-            raise ConfigError(f"{option} would mean nothing, because {why}; leave one of them out")
+            raise ConfigError(f"{option} would mean nothing, because {why}; leave it out")
 
 
 def given(

@@ -50,12 +50,19 @@ def settled_by(
     known = _profile(profile_at)
     found = chosen(known, board, said) if PROFILED in names else None
     budget = said or (found.memory_bytes if found else quarter_budget(path, store))
-    on_gpu = found is not None and found.device_bytes is not None
+    # Somebody who does not calibrate has the same box, and uses its GPU.
+    same = found or known.boards.get(board.board)
+    own = (same.device_bytes, same.host_bytes) if same else (None, None)
+    on_gpu = own[0] is not None
     choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: found.chosen} if found else {})}
-    own = (found.device_bytes, found.host_bytes) if found else (None, None)
     return budget, {
         name: pinned(known, entry(board, one, budget, *own)) for name, one in choices.items() if name in names
     }
+
+
+def has_gpu(found: Profile | None) -> bool:
+    """Tell whether a configuration has executors of a GPU; without one that is the user's word."""
+    return found is None or any("cuda" in board.chosen.executors for board in found.boards.values())
 
 
 def _profile(at: Path | None) -> Profile:

@@ -9,13 +9,23 @@ from tempfile import TemporaryDirectory
 
 from coe import kinds
 from coe.core import Expert
+from coe.errors import ConfigError, DeviceFull
 from coe.inspector import Picture
 from coe.profile import KindProfile
 from coe.profiler.draft import Draft
 from coe.profiler.measure import Backend, Precision, measure, with_weights
 from coe.profiler.steps import Steps
 from coe.profiler.together import together
+from coe.runtime.aside import aside
 from coe.store import Store
+
+
+def step_of(kind: str, threads: int, device: str = "cpu", backend: str = "torch", precision: str = "fp32") -> str:
+    """Say what is measured, in the words of the progress bar."""
+    if device == "cuda":
+        return f"{kind} on the GPU"
+    way = "" if (backend, precision) == ("torch", "fp32") else f", {backend} {precision}"
+    return f"{kind}, {threads} thread(s){way}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +51,7 @@ class Bench:
         precision: Precision = "fp32",
     ) -> None:
         """Take the next step: measure a kind in a way; raises CannotMeasure, ConfigError."""
-        self.steps.begin()
+        self.steps.begin(step_of(kind, threads, device, backend, precision))
         if self.draft.knows(kind, device, threads, backend, precision):
             return
         found = measure(
@@ -66,23 +76,20 @@ class Bench:
             return
         known = self.draft.known.kind(kind, device, threads)
         images = {} if device == "cpu" or known is None else {"images": known.max_batch}
+        sample, one = self.samples[kind], kinds.resolve(kind)
+        speeds = [1.0]
         with TemporaryDirectory(prefix="coe-profile-") as folder:
-            one = kinds.resolve(kind)
-            whole = with_weights(self.samples[kind], one, self.store, Path(folder), lambda sentence: None)
-            speeds = tuple(
-                together(
-                    self.samples[kind],
-                    one,
-                    whole,
-                    number,
-                    threads,
-                    device=device,
-                    device_bytes=self.device_bytes,
-                    **images,
-                )
-                for number in range(1, most + 1)
-            )
-        self.draft.add_scaling(device, threads, speeds)
+            whole = aside(lambda: with_weights(sample, one, self.store, Path(folder), lambda sentence: None))
+            for number in range(2, most + 1):
+                try:
+                    found = together(
+                        sample, one, whole, number, threads, device=device, device_bytes=self.device_bytes, **images
+                    )
+                except (ConfigError, DeviceFull):
+                    # So many do not fit on the device; fewer did.
+                    break
+                speeds.append(found)
+        self.draft.add_scaling(device, threads, tuple(speeds))
 
     def kinds_at(self, device: str, threads: int) -> dict[str, KindProfile]:
         """Return what was measured of kinds, for executors of so many threads."""

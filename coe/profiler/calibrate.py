@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from coe import kinds
 from coe.core import Expert
-from coe.errors import CoeError, ConfigError
+from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.inspector import Picture
+from coe.kinds import FileKind
 from coe.plan import memory_scores
 from coe.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.bench import Bench
-from coe.profiler.confirm import Ground, confirm
+from coe.profiler.bench import Bench, step_of
+from coe.profiler.confirm import Ground, confirm, without_weights
 from coe.profiler.draft import Draft
 from coe.profiler.measure import Backend, Precision
 from coe.profiler.memories import Memories, warn_if_crowded
@@ -39,6 +41,7 @@ _CONFIRM_S = 2.0
 """So many seconds of images are confirmed with: on a fast board more of them, as short runs tell nothing."""
 _AROUND_S = 4.0
 """What a kind takes about beside its batches: weights, loads, memory."""
+_CHOOSING, _CONFIRMING = "choosing executors and memory", "confirming the choice on the machine"
 _CHOOSING_S = 5.0
 _CONFIRMING_S = 30.0
 
@@ -83,16 +86,16 @@ def calibrate(
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads_of = sorted({cores // number for number in counts}, reverse=True)
     others: list[tuple[Backend, Precision]] = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
-    on_gpu = list(samples) if _has_gpu(device_bytes, host_bytes, progress.say) else []
+    on_gpu = list(samples) if _has_gpu(board, store, device_bytes, host_bytes, progress.say) else []
     one_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
     steps = Steps(
         progress.step,
         [
-            *((f"{kind}, {threads} thread(s)", one_s) for threads in threads_of for kind in samples),
-            *((f"{kind} on the GPU", other_s) for kind in on_gpu),
-            *((f"{kind}, {backend} {precision}", other_s) for kind in samples for backend, precision in others),
-            ("choosing executors and memory", _CHOOSING_S),
-            ("confirming the choice on the machine", _CONFIRMING_S),
+            *((step_of(kind, threads), one_s) for threads in threads_of for kind in samples),
+            *((step_of(kind, 1, "cuda"), other_s) for kind in on_gpu),
+            *((step_of(kind, cores, "cpu", *way), other_s) for kind in samples for way in others),
+            (_CHOOSING, _CHOOSING_S),
+            (_CONFIRMING, _CONFIRMING_S),
         ],
     )
     bench = Bench(store, samples, draft, pictures, progress.say, steps, device_bytes)
@@ -101,24 +104,24 @@ def calibrate(
         for kind in samples:
             bench.measure(kind, threads, effort.kind_s)
         bench.measure_together(likeliest, "cpu", threads, cores // threads)
+    memories, gpu = Memories(board, store, device_bytes, host_bytes), None
     try:
         for kind in on_gpu:
             bench.measure(kind, 1, effort.kind_s / 2, device="cuda")
         if on_gpu:
+            gpu = memories.look("cuda", 1)
             bench.measure_together(likeliest, "cuda", 1, min(cores, MOST_ON_GPU))
-    except ConfigError as error:
+    except (ConfigError, DeviceFull, DeviceLost) as error:
         progress.say(f"{error}; the GPU is left out")
-        on_gpu = []
+        gpu = None
     for kind in samples:
         for backend, precision in others:
             try:
                 bench.measure(kind, cores, effort.kind_s / 2, backend=backend, precision=precision)
             except CannotMeasure as error:
                 progress.say(str(error))
-    steps.begin()
+    steps.begin(_CHOOSING)
     file_bytes = _file_bytes(board, store, draft.known)
-    memories = Memories(board, store, device_bytes, host_bytes)
-    gpu = memories.look("cuda", 1) if on_gpu else None
     ground = Ground(
         board,
         store,
@@ -140,9 +143,11 @@ def calibrate(
         sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
         on_machine=_on_machine(ground, effort.confirm_images) if on_machine else None,
     )
-    most = {**({"cuda": MOST_ON_GPU} if on_gpu else {}), "cpu": cores}
+    most = {**({"cuda": len(draft.scaling("cuda", 1))} if gpu else {}), "cpu": cores}
     choices = Tuner(basis, most, None if faithful is None else Random(faithful)).choose()
-    steps.begin()
+    if not any("cuda" in choice.chosen.executors for choice in choices):
+        ground = ground.without_gpu()
+    steps.begin(_CONFIRMING)
     confirmed = confirm(
         ground,
         choices,
@@ -162,7 +167,9 @@ def calibrate(
     )
 
 
-def _has_gpu(device_bytes: int | None, host_bytes: int | None, say: Callable[[str], None]) -> bool:
+def _has_gpu(
+    board: Rules, store: Store, device_bytes: int | None, host_bytes: int | None, say: Callable[[str], None]
+) -> bool:
     """Tell whether there is a GPU to calibrate; raises ConfigError if memory of one was given and there is none."""
     if not torch_driver.is_there():
         if (device_bytes, host_bytes) != (None, None):
@@ -171,13 +178,20 @@ def _has_gpu(device_bytes: int | None, host_bytes: int | None, say: Callable[[st
                 "leave them out"
             )
         return False
+    files = sorted({one.kind for one in board.experts.values() if isinstance(kinds.resolve(one.kind), FileKind)})
+    if files:
+        say(f"experts of kind '{files[0]}' run on the CPU alone; the GPU is left out")
+        return False
+    if missing := without_weights(board, store):
+        say(f"{len(missing)} experts have no weights, so nobody knows what the GPU would hold; it is left out")
+        return False
     warn_if_crowded(torch_driver.driver().usage(), say)
     return True
 
 
 def _on_machine(ground: Ground, images: int) -> Callable[[Chosen], float]:
     """Return what runs a sample with a configuration and returns images a second."""
-    if missing := ground.without_weights():
+    if missing := without_weights(ground.board, ground.store):
         raise ConfigError(
             f"nothing can run on the machine: {len(missing)} of {len(ground.board.experts)} experts have no weights; "
             "train or import them, or leave --on-machine out"

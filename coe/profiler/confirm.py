@@ -87,10 +87,15 @@ class Ground:
         """Return the casual configuration: on the GPU, where there is one."""
         return casual(self.board, self.store, self.memory_bytes, on_gpu=self._device_bytes is not None)
 
-    def without_weights(self) -> list[str]:
-        """Return the experts of the board that are not in the store."""
-        experts = self.board.experts.values()
-        return [one.id for one in experts if not (self.store.folder(one.weights) / MANIFEST).exists()]
+    def without_gpu(self) -> Ground:
+        """Return the same without a GPU, where none of it is of use."""
+        return Ground(self.board, self.store, self._known, self.pictures, memory_bytes=self.memory_bytes)
+
+
+def without_weights(board: Rules, store: Store) -> list[str]:
+    """Return the experts of a board that are not in the store."""
+    experts = board.experts.values()
+    return [one.id for one in experts if not (store.folder(one.weights) / MANIFEST).exists()]
 
 
 def confirm(
@@ -107,7 +112,7 @@ def confirm(
     simulated throughputs stand then, and a reason says so.
     """
     candidates = [choice.chosen for choice in choices]
-    if missing := ground.without_weights():
+    if missing := without_weights(ground.board, ground.store):
         why = f"not confirmed on the machine: {len(missing)} of {len(ground.board.experts)} experts have no weights"
         say(why)
         return Confirmed(candidates[0].model_copy(update={"reasons": (*candidates[0].reasons, why)}), None)

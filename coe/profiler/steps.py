@@ -22,10 +22,11 @@ class Steps:
         self._coming = iter(lengths_s)
         self._what, self._length_s = "", 0.0
 
-    def begin(self) -> None:
-        """Go on to the next step."""
-        self._before_s += self._length_s
-        self._what, self._length_s = next(self._coming)
+    def begin(self, what: str) -> None:
+        """Go on to a step; those before it that were not begun count as done."""
+        while self._what != what:
+            self._before_s += self._length_s
+            self._what, self._length_s = next(self._coming)
         self.part(0.0)
 
     def part(self, done: float) -> None:

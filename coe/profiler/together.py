@@ -69,7 +69,12 @@ def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executor
         device.load(name, expert)
     try:
         with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
-            return statistics.mean(pool.map(work, names))
+            futures = [pool.submit(work, name) for name in names]
+        for error in filter(None, (future.exception() for future in futures)):
+            # Of the others it is only told that they waited in vain.
+            if not isinstance(error, threading.BrokenBarrierError):
+                raise error
+        return statistics.mean(future.result() for future in futures)
     finally:
         for name in names:
             device.evict(name, expert)

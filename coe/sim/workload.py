@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 
 from coe import rules
-from coe.core import Finding, Request
+from coe.core import Finding, Request, added
 from coe.errors import ConfigError, did_you_mean
 from coe.graph import ExpertGraph
 from coe.router import Component, Router, usage
@@ -152,7 +152,7 @@ def with_tail(board: Rules, tail: str) -> Rules:
     present = [component for component in board.components.values() if component.count > 0]
     present.sort(key=lambda component: -component.count)
     weights = [rank**-chosen.exponent if rank <= chosen.types else 0.0 for rank in range(1, len(present) + 1)]
-    scale = math.fsum(component.count for component in present) / math.fsum(weights)
+    scale = added(component.count for component in present) / added(weights)
     counts = {component.name: scale * weight for component, weight in zip(present, weights, strict=True)}
     return with_counts(board, counts)
 
@@ -173,7 +173,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
         name: Component(name, counts.get(name, component.count), component.root)
         for name, component in board.components.items()
     }
-    total = math.fsum(component.count for component in components.values())
+    total = added(component.count for component in components.values())
     if not 0 < total < math.inf:
         raise ConfigError(f"the counts of board {board.board} add up to {total}; at least one component must occur")
     escalations = board.router.escalations

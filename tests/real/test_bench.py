@@ -183,6 +183,8 @@ def test_many_experts_share_a_few_files(tmp_path):
         (("--strategy", "coserve,fast"), "no strategy 'fast'"),
         (("--images", "pictures"), "--images would mean nothing, because --board is not given"),
         (("--board", "demo"), "--work would mean nothing, because --board is given"),
+        (("--profile", "p.json"), "--profile would mean nothing, because neither of line-casual, line-profile is run"),
+        (("--strategy", "line-casual", "--executors", "cpu=2"), "--executors would mean nothing"),
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet9"), "not a kind"),
         (("--rate", "250", "--backlog"), "exclude each other"),

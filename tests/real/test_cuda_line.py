@@ -89,6 +89,16 @@ def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, 
     assert line.metrics().images == 4
 
 
+def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, costs, monkeypatch):
+    # As large as one line, its context and a little; what the first one held is kept by the allocator until asked for.
+    driver = FakeDriver(total=700 << 20)
+    monkeypatch.setattr(torch_driver, "driver", lambda: driver)
+    board, store = tiny
+    for _ in range(2):
+        with Inspector(board, store=store, costs=costs, **GPU) as line:
+            assert {result.error for result in line.stream(pictures[:2])} == {None}
+
+
 def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
     board, store = tiny
     with Inspector(board, store=store, costs=costs, **{**GPU, "executors": "cuda=1,cpu=1"}) as line:

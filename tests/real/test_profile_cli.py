@@ -145,8 +145,33 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
     configurations = ("--strategy", "line-casual,line-profile")
     assert call("run", *synthetic, "--requests", "6", *configurations, "--json", rows).status == 0
-    casual, _ = json.loads(rows.read_text())
+    casual, tuned = json.loads(rows.read_text())
     assert casual["device"] == "cuda=1"
+    assert tuned["device"] == ",".join(f"{device}={number}" for device, number in entry.chosen.executors.items())
+
+
+def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, driver) -> None:
+    board, _ = bench
+    place = tmp_path / "profile.json"
+    arguments = ("--board", board, "--store", tmp_path / "empty", "--memory", "150MB", "--quick", "--out", place)
+    said = run(*arguments)
+    assert said.status == 0
+    assert "4 experts have no weights, so nobody knows what the GPU would hold; it is left out" in said.words
+    known = profile.load(place)
+    assert {kind.device for kind in known.kinds} == {"cpu"}
+    assert all(entry.device_bytes is None for entry in known.boards.values())
+
+
+def test_a_gpu_too_small_for_the_board_is_no_reason_to_lose_the_rest(bench, run, tmp_path, driver) -> None:
+    board, store = bench
+    place = tmp_path / "profile.json"
+    arguments = ("--board", board, "--store", store, "--memory", "150MB", "--quick", "--out", place)
+    assert run(*arguments, "--device-memory", "400MB").status == 0
+    # The kinds are known now; the budget is another.
+    assert run(*arguments, "--device-memory", "120MB").status == 0
+    (entry,) = profile.load(place).boards.values()
+    assert set(entry.chosen.executors) == {"cpu"}
+    assert entry.device_bytes is None
 
 
 def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monkeypatch) -> None:

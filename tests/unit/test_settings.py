@@ -209,6 +209,19 @@ def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
     assert str(profile.place()) == "/home/someone/.local/share/coe/profile.json"
 
 
+@pytest.mark.parametrize("visible", ["", "-1"])
+def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
+    monkeypatch.setattr(fingerprint, "_field", lambda *arguments: "Some GPU")
+    monkeypatch.setattr(fingerprint.Path, "glob", lambda self, pattern: iter([self / "nvidia0"]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with_it = fingerprint.here()
+    assert (with_it.gpu, with_it.driver) == ("Some GPU", "Some GPU")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    without = fingerprint.here()
+    assert (without.gpu, without.driver) == (None, None)
+    assert any("the GPU was Some GPU, is None" in one for one in fingerprint.differences(with_it, without))
+
+
 def test_a_fingerprint_says_what_has_changed() -> None:
     now = fingerprint.here()
     assert fingerprint.differences(now, now) == []

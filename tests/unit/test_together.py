@@ -1,0 +1,68 @@
+"""Several executors at once: how many were measured, and what is said when one fails."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coe.core import Expert
+from coe.errors import ConfigError, DeviceFull
+from coe.profiler import bench as measuring
+from coe.profiler.bench import Bench
+from coe.profiler.draft import Draft
+from coe.profiler.steps import Steps
+from coe.profiler.together import _batch_s
+from coe.store import Store
+
+EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "t/e")
+
+
+class Failing:
+    """A device on which the second executor fails while the first one waits for it."""
+
+    def __init__(self) -> None:
+        self.first_is_in = threading.Event()
+
+    def run(self, executor, pool, expert, images):
+        if executor.endswith("0"):
+            self.first_is_in.set()
+            return []
+        self.first_is_in.wait()
+        raise DeviceFull("no room for weights that run")
+
+    def __getattr__(self, name):
+        return lambda *arguments, **options: None
+
+
+def test_the_error_of_who_failed_is_told_not_that_of_who_waited() -> None:
+    with pytest.raises(DeviceFull, match="no room for weights that run"):
+        _batch_s(Failing(), EXPERT, [], 2)
+
+
+@pytest.mark.parametrize("error", [ConfigError("too small"), DeviceFull("too small")])
+def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypatch, error) -> None:
+    def together(expert, kind, store, number, threads, **options):
+        if number > 2:
+            raise error
+        return 1.5
+
+    monkeypatch.setattr(measuring, "together", together)
+    draft = Draft(tmp_path / "profile.json", print)
+    steps = Steps(lambda what, done, total: None, [])
+    bench = Bench(Store(tmp_path / "store"), {"resnet18": EXPERT}, draft, [], print, steps, None)
+    bench.measure_together("resnet18", "cuda", 1, 4)
+    assert draft.scaling("cuda", 1) == (1.0, 1.5)
+    # It is known now, and not measured again.
+    monkeypatch.setattr(measuring, "together", lambda *arguments, **options: pytest.fail("measured again"))
+    bench.measure_together("resnet18", "cuda", 1, 4)
+    assert Draft(tmp_path / "profile.json", print).scaling("cuda", 1) == (1.0, 1.5)
+
+
+def test_steps_that_were_left_out_count_as_done() -> None:
+    told: list[tuple[str, float]] = []
+    steps = Steps(lambda what, done, total: told.append((what, done)), [("a", 1.0), ("b", 2.0), ("c", 4.0)])
+    steps.begin("a")
+    steps.begin("c")
+    steps.part(0.5)
+    assert told == [("a", 0.0), ("c", 3.0), ("c", 5.0)]
