@@ -147,9 +147,11 @@ class UsualDevice:
         state = self._kinds[expert.kind].skeleton(expert).state_dict()
 
         def load() -> None:
-            # A damaged file tells nothing, it is reported when its turn comes.
+            # As on the lane. A damaged file tells nothing, it is reported when its turn comes.
+            bound_threads(1)
             with contextlib.suppress(StoreError):
                 self._brought(expert, self.store.load(expert.weights))
+            bound_threads(self.threads)
 
         try:
             found = partial(self._outputs, expert, self._brought(expert, state)), expert.input_size, size, path, load

@@ -197,6 +197,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
     assert not place.exists()
     measured: list[str] = []
     monkeypatch.setattr(measuring, "measure", lambda expert, *a, **o: measured.append(expert.kind))
+    monkeypatch.setattr(measuring, "together", lambda expert, *a, **o: measured.append("together"))
     said = run(*arguments)
     assert said.status == 0
     assert measured == []
