@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -39,7 +40,7 @@ class Pretending(CpuDevice):
 
 
 @pytest.fixture
-def prepared(own_tiny, monkeypatch):
+def prepared(own_tiny):
     """A board whose classifiers say that they have a bf16 variant, one that is always in doubt among them."""
     board, root = own_tiny
     store = Store(root)
@@ -51,8 +52,10 @@ def prepared(own_tiny, monkeypatch):
         )
         text = manifest.model_copy(update={"variants": {"bf16": variant}}).model_dump_json()
         (store.folder(weights) / MANIFEST).write_text(text, encoding="utf-8")
-    monkeypatch.setattr(assembly, "CpuDevice", Pretending)
     return board, root
+
+
+PRETENDING = partial(assembly.devices, on_cpu=Pretending)
 
 
 def by_name(results):
@@ -62,7 +65,8 @@ def by_name(results):
 def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepared, pictures):
     board, store = prepared
     options = {"store": store, "memory": "150MB", "executors": "cpu=2", "precision": "half", "keep_trace": True}
-    with Inspector(board, store=store, memory="150MB") as line:
+    options["make_devices"] = PRETENDING
+    with Inspector(board, store=store, memory="150MB", make_devices=PRETENDING) as line:
         sharp = by_name(line.stream(pictures))
     said: list[str] = []
     with Inspector(board, say=said.append, **options) as line:
@@ -99,6 +103,7 @@ def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prep
         precision="half",
         task="t",
         order="given",
+        make_devices=PRETENDING,
     )
     assert done.metrics.escalated > 0
     foretold = predict(done)

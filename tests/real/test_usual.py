@@ -147,11 +147,12 @@ class Keeping(FakeDriver):
 
     def batch(self, images):
         self.trim()
-        self.kept = [type("Block", (), {})()]
-        self.reserve(self.kept[0], 3_000_000 + images * 10_000_000)
+        self.block = type("Block", (), {})()
+        self.reserve(self.block, 3_000_000 + images * 10_000_000)
 
     def trim(self):
-        self.kept = []
+        self.block = None
+        super().trim()
 
 
 def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypatch):
