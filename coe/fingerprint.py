@@ -19,12 +19,13 @@ _MEMORY_TOLERANCE = 0.05
 
 def here() -> Fingerprint:
     """Return the fingerprint of the machine that this runs on."""
+    seen = _sees_gpu()
     return Fingerprint(
         cpu=_cpu(),
         cores=os.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
-        gpu=_field(Path("/proc/driver/nvidia/gpus"), "*/information", "Model") if _sees_gpu() else None,
-        driver=_field(Path("/proc/driver/nvidia"), "version", "NVRM version") if _sees_gpu() else None,
+        gpu=_field(Path("/proc/driver/nvidia/gpus"), "*/information", "Model") if seen else None,
+        driver=_field(Path("/proc/driver/nvidia"), "version", "NVRM version") if seen else None,
         libraries={name: found for name in LIBRARIES if (found := _version(name))},
     )
 

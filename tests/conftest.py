@@ -18,6 +18,8 @@ settings.register_profile(
 )
 settings.load_profile("stable")
 
+pytest_plugins = ["tiny_line"]
+
 # The profile of whoever runs the tests is none of theirs.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 

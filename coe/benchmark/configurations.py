@@ -26,22 +26,13 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
 
     `on_gpu` gives it the GPU, which divides its memory itself.
     """
-    if on_gpu:
-        return _casual({"cuda": 1}, {}, {}, 0)
     mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
     pool_bytes = memory_bytes - inbox_bytes(memory_bytes)
-    loaded = int(pool_bytes * (1 - CASUAL) / mean_bytes)
-    return _casual({"cpu": 1}, {"cpu": os.cpu_count() or 1}, {"cpu": int(pool_bytes * CASUAL)}, loaded)
-
-
-def _casual(
-    executors: dict[str, int], threads: dict[str, int], workspace_bytes: dict[str, int], loaded_experts: int
-) -> Chosen:
     return Chosen(
-        executors=executors,
-        threads=threads,
-        workspace_bytes=workspace_bytes,
-        loaded_experts=loaded_experts,
+        executors={"cuda": 1} if on_gpu else {"cpu": 1},
+        threads={} if on_gpu else {"cpu": os.cpu_count() or 1},
+        workspace_bytes={} if on_gpu else {"cpu": int(pool_bytes * CASUAL)},
+        loaded_experts=0 if on_gpu else int(pool_bytes * (1 - CASUAL) / mean_bytes),
         images_per_s=0.0,
         casual_images_per_s=0.0,
         reasons=("the casual split",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -71,25 +71,29 @@ class Bench:
         self.draft.add_kind(found)
 
     def measure_together(self, kind: str, device: str, threads: int, most: int) -> None:
-        """Find out how fast several executors are together, by a kind that was measured."""
-        if self.draft.scaling(device, threads):
-            return
+        """Find out how fast 1, 2, ... executors are together, by a kind that was measured.
+
+        What is known is not measured again; more executors than once fitted are tried, since memory may be another now.
+        """
+        speeds = list(self.draft.scaling(device, threads)) or [1.0]
+        if len(speeds) < most:
+            speeds += self._faster(kind, device, threads, range(len(speeds) + 1, most + 1))
+        self.draft.add_scaling(device, threads, tuple(speeds))
+
+    def _faster(self, kind: str, device: str, threads: int, numbers: Iterable[int]) -> Iterator[float]:
+        """Give the speeds of so many executors together, until they do not fit."""
         known = self.draft.known.kind(kind, device, threads)
         images = {} if device == "cpu" or known is None else {"images": known.max_batch}
         sample, one = self.samples[kind], kinds.resolve(kind)
-        speeds = [1.0]
         with TemporaryDirectory(prefix="coe-profile-") as folder:
             whole = aside(lambda: with_weights(sample, one, self.store, Path(folder), lambda sentence: None))
-            for number in range(2, most + 1):
+            for number in numbers:
                 try:
-                    found = together(
+                    yield together(
                         sample, one, whole, number, threads, device=device, device_bytes=self.device_bytes, **images
                     )
                 except (ConfigError, DeviceFull):
-                    # So many do not fit on the device; fewer did.
-                    break
-                speeds.append(found)
-        self.draft.add_scaling(device, threads, tuple(speeds))
+                    return
 
     def kinds_at(self, device: str, threads: int) -> dict[str, KindProfile]:
         """Return what was measured of kinds, for executors of so many threads."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from fake_gpu import FakeDriver
 
 from coe import kinds, rules
 from coe.profiler.measure import measure
@@ -13,13 +12,6 @@ from coe.runtime.cuda import torch_driver
 from coe.store import Store
 
 SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
-
-
-@pytest.fixture
-def driver(monkeypatch):
-    found = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: found)
-    return found
 
 
 def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, tmp_path, call):

@@ -18,13 +18,6 @@ from coe.store import Store
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 
 
-@pytest.fixture
-def driver(monkeypatch):
-    found = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: found)
-    return found
-
-
 @pytest.fixture(scope="module")
 def costs(tiny):
     """Measured once, for all lines."""

@@ -109,12 +109,11 @@ def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None
 
 
 @pytest.fixture
-def driver(monkeypatch) -> FakeDriver:
-    """A GPU made of CPU tensors, the better half of whose memory somebody else has."""
-    found = FakeDriver(total=2 << 30, context=1200 << 20)
-    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+def driver(driver, monkeypatch) -> FakeDriver:
+    """A GPU that is there, the better half of whose memory somebody else has."""
+    driver.total, driver.context = 2 << 30, 1200 << 20
     monkeypatch.setattr(torch_driver, "is_there", lambda: True)
-    return found
+    return driver
 
 
 def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, tmp_path, monkeypatch, driver) -> None:

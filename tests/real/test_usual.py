@@ -18,18 +18,10 @@ from coe.events import Load
 from coe.inspector import Inspector
 from coe.kinds import Prepared
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.cuda import torch_driver
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
 USUAL = {"make_devices": usual.devices, "profile": None}
 SMALL = ("run", "--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
-
-
-@pytest.fixture
-def driver(monkeypatch):
-    found = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: found)
-    return found
 
 
 def known(found):

@@ -11,11 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from fake_gpu import FakeDriver
 
 from coe import kinds, rules
 from coe.cli import bench
 from coe.core import Result
 from coe.inspector import Inspector, Picture
+from coe.runtime.cuda import torch_driver
 from coe.store import Store
 
 
@@ -70,6 +72,14 @@ def fill(store: Store, board: rules.Rules) -> None:
             torch.manual_seed(seed)
             state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
         store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+    """A fake GPU in the place of the machine's."""
+    found = FakeDriver()
+    monkeypatch.setattr(torch_driver, "driver", lambda: found)
+    return found
 
 
 @pytest.fixture(scope="session")
