@@ -4,7 +4,7 @@ BIN := .venv/bin
 IMAGES := build/demo/images
 RUN := runs/demo/latest
 
-.PHONY: inspect test check lint demo setup lock clean help
+.PHONY: inspect test stress check demo setup lock clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,7 +19,13 @@ test: setup ## lint, types and all tests that are not marked slow or gpu
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	$(BIN)/python -m pytest -m "not slow and not gpu and not stress"
+
+stress: setup ## property tests with random seeds; threads, kills and floods (about 20 minutes; SEED=n repeats a run)
+	@seed=$${SEED:-$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(10**9))')}; \
+	echo "seed: $$seed (again: make stress SEED=$$seed)"; \
+	COE_STRESS_SEED=$$seed $(BIN)/python -m pytest -m "stress or hypothesis" -o timeout=1800 --hypothesis-seed=$$seed \
+	    || { echo "failed with seed $$seed (again: make stress SEED=$$seed)"; exit 1; }
 
 check: setup ## lint and types alone
 	$(BIN)/ruff check .

@@ -16,7 +16,14 @@ settings.register_profile(
     max_examples=100,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-settings.load_profile("stable")
+settings.register_profile(
+    "stress",
+    parent=settings.get_profile("stable"),
+    derandomize=False,
+    max_examples=500,
+    print_blob=True,
+)
+settings.load_profile("stress" if os.environ.get("COE_STRESS_SEED") else "stable")
 
 pytest_plugins = ["tiny_line"]
 
