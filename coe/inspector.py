@@ -266,7 +266,9 @@ class Inspector:
 
     async def _inspected(self, taken: _Taken) -> Result:
         with self._ticket(taken, wait=self._blocking) as ticket:
-            await asyncio.wrap_future(ticket.granted)
+            if not ticket.granted.done():
+                await asyncio.wrap_future(ticket.granted)
+            ticket.wait()
             future = self._hand_in(taken, ticket)
         return await asyncio.wrap_future(future)
 
