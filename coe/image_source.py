@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class ImageSource:
         if isinstance(image, np.ndarray):
             # What is refused by its type or size is refused without a copy: it may be more than there is memory.
             whole = image.dtype == np.uint8 and image.size <= 4 * config.MAX_IMAGE_PIXELS
-            return cls(image.copy(), order, image.nbytes) if whole else cls(image, order, 0)
+            return cls(np.array(image, order="C"), order, image.nbytes) if whole else cls(image, order, 0)
         if isinstance(image, bytes | bytearray | memoryview):
             encoded = bytes(image)
             return cls(encoded, order, len(encoded))
@@ -81,8 +81,11 @@ class ImageSource:
             size = len(self.image)
         else:
             try:
-                size = read_bytes = self.image.stat().st_size
-                with open(self.image, "rb", opener=_without_waiting) as file:
+                found = self.image.stat()
+                if not stat.S_ISREG(found.st_mode):  # a pipe would wait for ever
+                    return 0
+                size = read_bytes = found.st_size
+                with self.image.open("rb") as file:
                     pixels = pixels_in(file)
             except (OSError, ValueError):  # `decode` says what is wrong with it
                 return 0
@@ -93,7 +96,3 @@ class ImageSource:
     def decode(self) -> Pixels:
         """Return the pixels, (H, W, 3) uint8 RGB; raises ImageError."""
         return decode(self.image, order=self.order)
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for whoever writes

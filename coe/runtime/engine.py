@@ -38,7 +38,7 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
 from coe.runtime.device import Device
 from coe.runtime.lane import Disk, Lane
-from coe.runtime.pending import Pending
+from coe.runtime.pending import Pending, answered
 from coe.runtime.place import Place
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
@@ -294,6 +294,6 @@ class Engine:
         return self._workers.submit(lambda: self._prepare(job, expert))
 
     def _answer(self) -> None:
-        while (reply := self._replies.get()) is not None:
-            future, result = reply
-            future.answer(result)
+        # An idle thread keeps nothing of the last image: its callbacks may be all that holds the line.
+        while answered(self._replies.get()):
+            pass

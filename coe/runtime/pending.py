@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any
 
 from coe.core import Result
@@ -28,11 +29,18 @@ class Pending(Future[Result]):
         self.set_running_or_notify_cancel()
 
     def answer(self, result: Result) -> None:
-        """Give the result and call what waits for it, on the thread of replies."""
-        try:
-            self.set_result(result)
-        finally:
-            self._answered = True
+        """Give the result and call what waits for it, on the thread of replies; raises nothing."""
+        with suppress(BaseException):  # callbacks are guarded already, this is the last guard of that thread
+            super().set_result(result)
+        self._answered = True
+
+    def set_result(self, result: Result) -> None:
+        """Refuse: the line alone answers."""
+        raise InvalidStateError("the line answers this future; nobody else can")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Refuse: the line alone answers."""
+        raise InvalidStateError("the line answers this future; nobody else can")
 
     def result(self, timeout: float | None = None) -> Result:
         """Wait for the result, `timeout` seconds at most; raises TimeoutError."""
@@ -66,3 +74,12 @@ class Pending(Future[Result]):
         # In a forked child a lock may have been left behind by a thread that is not there: nothing is asked of it.
         if not self._answered and (self._place.is_forked or not self.done()):
             self._place.expect_waitable(call)
+
+
+def answered(reply: tuple[Pending, Result] | None) -> bool:
+    """Answer an image, and keep nothing of it; return False where there is none."""
+    if reply is None:
+        return False
+    future, result = reply
+    future.answer(result)
+    return True

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from coe.errors import LineClosed
+
 T = TypeVar("T")
 
 
@@ -16,22 +18,28 @@ class Workers:
 
     def __init__(self, count: int, name: str) -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._lock, self._closed = threading.Lock(), False
         self.threads = [
             threading.Thread(target=_work_through, args=(self._work,), name=f"{name}-{number}", daemon=True)
             for number in range(count)
         ]
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have `work` done; the future gives what it returns or raises."""
+        """Have `work` done; the future gives what it returns or raises. Raises LineClosed after `close`."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        self._work.put((future, work))
+        with self._lock:
+            if self._closed:
+                raise LineClosed("its threads have ended")
+            self._work.put((future, work))
         return future
 
     def close(self) -> None:
         """End the threads once they have done what they were given before."""
-        for _ in self.threads:
-            self._work.put(None)
+        with self._lock:
+            self._closed = True
+            for _ in self.threads:
+                self._work.put(None)
 
 
 def _work_through(given: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:

@@ -11,7 +11,7 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -252,6 +252,21 @@ def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(
         assert heard.wait(60)
         assert (first.result(60).verdict, second.result(60).verdict) == (Verdict.OK, Verdict.NG)
         assert line.drain(60)
+
+
+@pytest.mark.parametrize("call", ["set_result", "set_exception", "cancel"])
+def test_nobody_but_the_line_answers_an_image(tiny: tuple[Path, Path], call: str) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device) as line:
+        future = line.submit(LIGHT, "C")
+        if call == "cancel":
+            assert not future.cancel()
+        else:
+            with pytest.raises(InvalidStateError, match="the line answers this future"):
+                getattr(future, call)(None)
+        device.gate.set()
+        assert future.result(60).verdict is Verdict.OK
 
 
 def said_in_a_callback(line: Inspector, device: QuickDevice, call: Callable[[], object]) -> object:
@@ -634,6 +649,21 @@ def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(t
     del futures, found
     gc.collect()
     assert engine() is None
+
+
+def test_a_callback_that_holds_the_line_keeps_it_no_longer_than_its_image(tiny: tuple[Path, Path]) -> None:
+    line, seen = quick(tiny), []
+    future = line.submit(LIGHT, "C")
+    future.add_done_callback(lambda _, line=line: seen.append(line.metrics().images))  # type: ignore[misc]
+    assert line.drain(60)
+    assert future.result(60).verdict is Verdict.OK
+    threads = line._engine._threads
+    del line, future
+    gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert seen == [1]
 
 
 EXIT = """
