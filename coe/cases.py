@@ -15,7 +15,7 @@ class _Case:
     """One request. `seen` holds the steps that were reached: one that several branches lead to is taken once."""
 
     request: Request
-    arrived_s: float
+    since_s: float
     findings: dict[str, Finding] = field(default_factory=dict)
     awaiting: dict[str, list[Step]] = field(default_factory=dict)
     seen: set[Step] = field(default_factory=set)
@@ -55,13 +55,13 @@ class Cases:
         try:
             first = self._router.first(request.component)
         except RulesError as error:
-            return self.refuse(request, str(error))
-        case = self._cases[request.id] = _Case(request, now)
+            return self.refuse(request, str(error), now)
+        case = self._cases[request.id] = _Case(request, request.since_s(now))
         return self._advance(case, [first], now)
 
-    def refuse(self, request: Request, reason: str) -> Advance:
+    def refuse(self, request: Request, reason: str, now: float) -> Advance:
         """End a request that never arrived."""
-        return Advance(result=Result(request, None, (), 0.0, reason))
+        return Advance(result=Result.refused(request, reason, now))
 
     def found(self, stage: Stage, finding: Finding, now: float) -> Advance:
         """Take in what an expert says."""
@@ -107,4 +107,4 @@ class Cases:
         order = self._router.order(case.request.component)
         findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
         late = now > case.request.due_s
-        return Result(case.request, verdict, findings, max(0.0, now - case.arrived_s), case.error, late)
+        return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.error, late)

@@ -113,7 +113,7 @@ class Controller:
                     self._deadlines.arrived(event.request, now)
                 self._go_on(advance, now)
             case Rejected():
-                self._go_on(self._cases.refuse(event.request, event.reason), now)
+                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():

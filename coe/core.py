@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -134,7 +134,9 @@ def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 class Request:
     """One image to be judged. The pixels stay with the engine; decisions never need them.
 
-    `due_s` is when its result is due, on the clock of the line that it is for; infinity: whenever.
+    `due_s` is when its result is due, on the clock of the line that it is for; infinity: whenever. `submitted_s` is
+    when it was handed in, on the same clock; None where that is when it arrives, as in the simulator. It says nothing
+    of which image this is, so that requests of two runs compare equal.
     """
 
     id: int
@@ -143,6 +145,11 @@ class Request:
     serial: str = ""
     refdes: str = ""
     due_s: float = math.inf
+    submitted_s: float | None = field(default=None, compare=False)
+
+    def since_s(self, now: float) -> float:
+        """Return when its time began: when it was handed in, or now, when it arrives."""
+        return now if self.submitted_s is None else self.submitted_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +175,7 @@ class Batch:
 class Result:
     """The one reply that every request gets. `verdict` is None exactly when `error` says why.
 
-    `late` says that it came after the request was due.
+    `latency_s` counts from when the request was handed in. `late` says that it came after the request was due.
     """
 
     request: Request
@@ -177,3 +184,8 @@ class Result:
     latency_s: float
     error: str | None = None
     late: bool = False
+
+    @classmethod
+    def refused(cls, request: Request, reason: str, now: float) -> Result:
+        """Return the reply to a request of which no expert says anything."""
+        return cls(request, None, (), max(0.0, now - request.since_s(now)), reason, now > request.due_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -53,7 +52,7 @@ class Change:
 class Deadlines:
     """Puts requests into a hurry once half of their time is over, and tells of boards that will not be done in time.
 
-    An image has `max_wait_s` from its arrival. One with a due time has until then, less what it needs at least, and
+    An image has `max_wait_s` from its submission. One with a due time has until then, less what it needs at least, and
     goes by the earliest due time of its board, until it is certain that an image of that board is too late: what is
     left of it then has all its time again, so that boards that can still be done in time are.
     """
@@ -61,7 +60,7 @@ class Deadlines:
     def __init__(self, max_wait_s: float, doom: Doom) -> None:
         self._max_wait_s, self._doom = max_wait_s, doom
         self._arrived_s: dict[int, float] = {}
-        self._aging: deque[int] = deque()
+        self._aging: list[tuple[float, int, int]] = []
         self._hurried: dict[int, float] = {}
         self._boards: dict[str, Board] = {}
         self._board_of: dict[int, Board] = {}
@@ -75,8 +74,9 @@ class Deadlines:
 
     def arrived(self, request: Request, now: float) -> None:
         """Take in an image."""
-        self._arrived_s[request.id] = now
-        self._aging.append(request.id)
+        since_s = self._arrived_s[request.id] = request.since_s(now)
+        # Pictures are decoded side by side: who was handed in first need not arrive first.
+        heapq.heappush(self._aging, (since_s, next(self._ties), request.id))
         if request.due_s == math.inf:
             return
         # Two images of one name are not one board.
@@ -85,7 +85,7 @@ class Deadlines:
         board = self._board_of[request.id] = self._boards.setdefault(key, Board(key, name))
         board.images[request.id] = request.due_s
         board.due_s = min(board.due_s, request.due_s)
-        board.hurry_s = min(board.hurry_s, (now + request.due_s) / 2)
+        board.hurry_s = min(board.hurry_s, (since_s + request.due_s) / 2)
         # Even if the others are in a hurry already: this one is to be, too.
         heapq.heappush(self._to_hurry, (board.hurry_s, next(self._ties), board))
         if len(board.images) >= _GROWN * board.looked_at:
@@ -110,8 +110,8 @@ class Deadlines:
 
     def changes(self, now: float) -> Iterator[Change]:
         """Yield what has come into a hurry by now, or is in none any more."""
-        while self._aging and (self._aging[0] not in self._arrived_s or self._is_old(self._aging[0], now)):
-            yield from self._set(self._aging.popleft(), now)
+        while self._aging and (self._aging[0][2] not in self._arrived_s or self._is_old(self._aging[0][2], now)):
+            yield from self._set(heapq.heappop(self._aging)[2], now)
         while self._to_look_at and self._to_look_at[0][0] <= now:
             _, _, board = heapq.heappop(self._to_look_at)
             if board.images and not board.late:

@@ -13,11 +13,11 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, TiffTags
+from PIL import Image
 from PIL.BmpImagePlugin import BmpImageFile
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
@@ -26,13 +26,14 @@ from PIL.TiffImagePlugin import TiffImageFile
 
 from coe import config
 from coe.errors import ImageError
+from coe.image_size import pixels_in
+from coe.tiff import DAMAGED, TRUNCATED, Directory
 
 Pixels = NDArray[np.uint8]
 Order = Literal["RGB", "BGR"]
 
-TRUNCATED = "is truncated: the file ends before the picture does; copy it again from the camera"
+_BAND_PIXELS = 1 << 18
 UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG with 8 or 16 bits a channel"
-DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from the camera"
 
 
 def decode(
@@ -86,6 +87,9 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
         if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger ones while it decodes
             limit_pixels = min(limit_pixels, Image.MAX_IMAGE_PIXELS)
         _check_size(*picture.size, limit_pixels, min_side)
+        if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
+            # What is decoded was booked by its header: of two that differ, Pillow would follow the other.
+            raise ImageError(DAMAGED)
         if picture.format == "BMP":
             _check_rows(picture, data)
         turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
@@ -110,7 +114,17 @@ def _to_rgb(picture: Image.Image, source: ImageFile) -> Pixels:
     if picture.has_transparency_data:
         layers = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
-    return np.array(picture if picture.mode == "RGB" else picture.convert("RGB"))
+    return _copied(picture if picture.mode == "RGB" else picture.convert("RGB"))
+
+
+def _copied(picture: Image.Image) -> Pixels:
+    """Return Pillow's pixels as an array, band by band: all at once they would be there three times."""
+    pixels = np.empty((picture.height, picture.width, 3), np.uint8)
+    rows = max(1, _BAND_PIXELS // picture.width)
+    for top in range(0, picture.height, rows):
+        bottom = min(top + rows, picture.height)
+        pixels[top:bottom] = np.asarray(picture.crop((0, top, picture.width, bottom)))
+    return pixels
 
 
 def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
@@ -222,58 +236,6 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], 
     (b"BM", _open_bmp),
     ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
 )
-
-
-class Directory:
-    """The first directory of a TIFF file or EXIF block, found sound: Pillow will read it without a warning.
-
-    Raises ImageError where Pillow would warn and go on.
-    """
-
-    _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
-    _NUMBERS: ClassVar = {3: "H", 4: "I", 13: "I", 16: "Q"}
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._order = "<" if data[:1] == b"I" else ">"
-        self._big = 43 in data[2:4]
-        self._tags: dict[int, tuple[int, int, int]] = {}  # tag: type, count, offset of the value
-        self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
-
-    def numbers(self, tag: int) -> tuple[int, ...]:
-        """Return the values of a tag of whole numbers; none if it is not there or of another type."""
-        kind, count, at = self._tags.get(tag, (0, 0, 0))
-        return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
-
-    def _walk(self, start: int, depth: int) -> None:
-        inline, entry_bytes = (8, 20) if self._big else (4, 12)
-        entries = self._unpack("Q" if self._big else "H", start)
-        first = start + (8 if self._big else 2)
-        if first + entries * entry_bytes + inline > len(self._data):
-            raise ImageError(TRUNCATED)
-        outside = 0
-        for at in range(first, first + entries * entry_bytes, entry_bytes):
-            tag, kind = self._unpack("H", at), self._unpack("H", at + 2)
-            count = self._unpack("Q" if self._big else "I", at + 4)
-            size = count * self._SIZES.get(kind, 0)
-            value = at + entry_bytes - inline
-            if size > inline:
-                value = self._unpack("Q" if self._big else "I", value)
-                outside += size
-                if value + size > len(self._data):
-                    raise ImageError(TRUNCATED)
-            if outside > len(self._data) or (count > 1 and kind not in (1, 2, 7) and TiffTags.lookup(tag).length == 1):
-                raise ImageError(DAMAGED)
-            if depth == 0 and kind in self._NUMBERS and tag not in self._tags:
-                self._tags[tag] = (kind, count, value)
-            if tag in TiffTags.TAGS_V2_GROUPS and kind in self._NUMBERS and size and depth < 3:
-                self._walk(self._unpack(self._NUMBERS[kind], value), depth + 1)
-
-    def _unpack(self, code: str, at: int) -> int:
-        try:
-            return int(struct.unpack_from(self._order + code, self._data, at)[0])
-        except struct.error as error:
-            raise ImageError(TRUNCATED) from error
 
 
 def _orientation(exif: object) -> Image.Transpose | None:

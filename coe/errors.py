@@ -39,7 +39,20 @@ class LineFull(CoeError):
 
 
 class LineClosed(CoeError):
-    """Something was submitted to an `Inspector` that is closed or closing."""
+    """Something was asked of an `Inspector` that is closed or closing, or that was opened before a fork."""
+
+
+class WouldWaitForItself(CoeError):
+    """A call that waits for a line was made on a thread of that line, say in a callback: it would never end."""
+
+
+def sentence_of(error: BaseException) -> str:
+    """Return what is said of an error to users: a sentence of ours as it is, else the error's type too."""
+    try:
+        words = str(error)
+    except BaseException:  # of a user's kind, even this may be broken
+        words = "it does not say more"
+    return words if isinstance(error, CoeError) else f"{type(error).__name__}: {words}"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

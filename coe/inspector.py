@@ -15,33 +15,33 @@ from __future__ import annotations
 import asyncio
 import math
 import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from coe import assembly, config, kinds, rules
 from coe.budgets import planned
 from coe.controller import Controller
 from coe.core import Request, Result
 from coe.costs import CostTable
-from coe.decoding import decode
+from coe.decoding import Order
 from coe.demand import Demand, Drift
-from coe.errors import ConfigError, LineClosed, LineFull
+from coe.errors import ConfigError, LineClosed
+from coe.image_source import ImageLike as Image
+from coe.image_source import ImageSource, Picture
 from coe.metrics import Metrics, Watcher
-from coe.plan import inbox_bytes as share_of_images
-from coe.plan import joined
+from coe.plan import images_budget, joined
 from coe.policies.strategies import check_hurry
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.prescheduled import Prescheduled
 from coe.profile import Profile
+from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.decider import Decider
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
@@ -49,24 +49,20 @@ from coe.runtime.throttle import Throttle
 from coe.settings import AUTO, settle
 from coe.store import Store
 
-Order = Literal["BGR", "RGB"]
-Image = NDArray[np.uint8] | str | Path | bytes
+__all__ = ["Inspector", "Picture"]
+
+_END = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
+class _Taken:
+    """An image that the line has of its own, what is said of it, and the bytes that it books; times on its clock."""
 
-    `within_s` as for `Inspector.submit`.
-    """
-
-    image: Image
-    component: str
-    serial: str = ""
-    refdes: str = ""
-    name: str = ""
-    order: Order = "BGR"
-    within_s: float | None = None
+    picture: Picture
+    source: ImageSource
+    size: int
+    submitted_s: float
+    due_s: float
 
 
 class Inspector:
@@ -202,6 +198,8 @@ class Inspector:
             self._demand = controller.demand
         else:
             controller = Prescheduled(prescheduled, self.rules.router, self.plan, self.costs)
+        images = images_budget(self.memory_bytes, inbox_bytes)
+        self._inbox, self._blocking = Admission(inbox, images.waiting_bytes), on_full == "block"
         self._engine = Engine(
             controller,
             devices,
@@ -209,15 +207,13 @@ class Inspector:
             self.kinds,
             disk=Disk(assembly.file_bytes(self.rules, manifests), throttle),
             workers=assembly.decode_workers(),
+            decoding_bytes=images.decoding_bytes,
             watchers=watchers,
             keep_trace=keep_trace,
         )
-        self._inbox = _Inbox(
-            inbox,
-            share_of_images(self.memory_bytes) if inbox_bytes is None else inbox_bytes,
-            blocking=on_full == "block",
-        )
-        self._closed = False
+        # A line that is dropped ends its threads; these hold the engine, and nothing of theirs holds the line.
+        self._finalizer = weakref.finalize(self, self._engine.abandon)
+        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
         return f"<Inspector {self.rules.board}, {self._engine.controller!r}>"
@@ -242,63 +238,115 @@ class Inspector:
 
         An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
         a path must stay until its result is there. What is wrong with the image itself (or its component) is said in
-        `Result.error`. Raises LineClosed after `close`, LineFull if asked for, TypeError for what is no image.
+        `Result.error`. Raises LineClosed after `close` or `stop`, LineFull if asked for, TypeError for what is no
+        image, and WouldWaitForItself where it would have to wait for room on a thread of the line, say in a callback.
         """
-        if order not in ("BGR", "RGB"):
-            raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
-        check_hurry(self._strategy, within_s=within_s)
-        due_s = math.inf if within_s is None else self._engine.now() + within_s
-        if isinstance(image, np.ndarray):
-            source: NDArray[Any] | bytes | Path = image.copy()
-            size = image.nbytes
-        elif isinstance(image, bytes | bytearray | memoryview):
-            source = bytes(image)
-            size = len(source)
-        elif isinstance(image, str | Path):
-            source, size, name = Path(image), 0, name or str(image)
-        else:
-            raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
-        if self._closed:
-            raise LineClosed("this line is closed; open a new Inspector")
-        size += self._prepared_bytes(component)
-        self._inbox.enter(size)
-        request = Request(self._engine.next_id(), component, name, serial, refdes, due_s)
-        future = self._engine.submit(request, lambda: decode(source, order=order))
-        future.add_done_callback(lambda _: self._inbox.leave(size))
-        return future
+        picture = Picture(image, component, serial, refdes, name, order, within_s)
+        return self._submit(self._taken(picture), wait=self._blocking)
 
-    async def inspect(self, image: Image, component: str, **details: Any) -> Result:
-        """Submit from asyncio (with the arguments of `submit`) and wait for the result without blocking the loop."""
-        future = await asyncio.to_thread(self.submit, image, component, **details)
+    def inspect(
+        self,
+        image: Image,
+        component: str,
+        *,
+        serial: str = "",
+        refdes: str = "",
+        name: str = "",
+        order: Order = "BGR",
+        within_s: float | None = None,
+    ) -> Coroutine[Any, Any, Result]:
+        """Take over one image now, and return a coroutine that gives its `Result` without blocking the loop.
+
+        As `submit` does, when this is called and not when the coroutine is first awaited: the pixels are copied, and
+        `within_s` begins to count. No thread waits for room. A coroutine that is cancelled while it waits for room
+        gives its place in the row back; one that is cancelled later has its image inspected all the same.
+        """
+        self._engine.place.expect_waitable("inspect()")
+        return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
+
+    async def _inspected(self, taken: _Taken) -> Result:
+        with self._ticket(taken, wait=self._blocking) as ticket:
+            if not ticket.granted.done():
+                await asyncio.wrap_future(ticket.granted)
+            ticket.wait()
+            future = self._hand_in(taken, ticket)
         return await asyncio.wrap_future(future)
 
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
 
-        Pictures are taken from the iterable only as fast as there is room; a slow consumer slows the line.
+        Pictures are taken from the iterable only as fast as there is room, whatever `on_full` says; a slow consumer
+        slows the line. Where a picture cannot be taken in, or the iterable raises, the results under way are yielded
+        before that is raised.
         """
         done: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
         under_way = 0
-        for picture in pictures:
-            while under_way >= self._inbox.images:
-                yield done.get().result()
-                under_way -= 1
-            future = self.submit(
-                picture.image,
-                picture.component,
-                serial=picture.serial,
-                refdes=picture.refdes,
-                name=picture.name,
-                order=picture.order,
-                within_s=picture.within_s,
-            )
+        source = iter(pictures)
+
+        def finished() -> Result:
+            self._engine.place.expect_waitable("stream()")
+            return done.get().result()
+
+        while True:
+            self._engine.place.expect_waitable("stream()")
+            try:
+                picture = next(source, _END)
+                if picture is _END:
+                    break
+                future = self._submit(self._taken(picture), wait=True)
+            except Exception:
+                for _ in range(under_way):
+                    yield finished()
+                raise
             future.add_done_callback(done.put)
             under_way += 1
-            while not done.empty():
-                yield done.get().result()
+            while not done.empty() or under_way >= self._inbox.places:
+                yield finished()
                 under_way -= 1
         for _ in range(under_way):
-            yield done.get().result()
+            yield finished()
+
+    def _taken(self, picture: object) -> _Taken:
+        """Take over a picture's pixels, and note the time; raises as `submit` does."""
+        now = self._engine.now()
+        self._engine.place.expect_process()
+        if not isinstance(picture, Picture):
+            raise TypeError(f"a line takes pictures (coe.inspector.Picture), not {type(picture).__name__}")
+        picture.check()
+        check_hurry(self._strategy, within_s=picture.within_s)
+        if self._inbox.closed:
+            raise LineClosed(CLOSED)
+        source = ImageSource.of(picture.image, picture.order)
+        size = source.held_bytes + self._prepared_bytes(picture.component)
+        due_s = math.inf if picture.within_s is None else now + picture.within_s
+        # Nothing here keeps the caller's array.
+        name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
+        return _Taken(replace(picture, image="", name=name), source, size, now, due_s)
+
+    def _submit(self, taken: _Taken, *, wait: bool) -> Future[Result]:
+        with self._ticket(taken, wait=wait) as ticket:
+            if not ticket.granted.done():
+                self._engine.place.expect_waitable("submit() on a full line")
+            ticket.wait()
+            return self._hand_in(taken, ticket)
+
+    @contextmanager
+    def _ticket(self, taken: _Taken, *, wait: bool) -> Iterator[Ticket]:
+        """Give a place in the row, and take it back if the block does not get as far as handing the image in."""
+        ticket = self._inbox.enter(taken.size, wait=wait)
+        try:
+            yield ticket
+        except BaseException:
+            ticket.leave()
+            raise
+
+    def _hand_in(self, taken: _Taken, ticket: Ticket) -> Future[Result]:
+        told, id = taken.picture, self._engine.next_id()
+        request = Request(id, told.component, told.name, told.serial, told.refdes, taken.due_s, taken.submitted_s)
+        future = self._engine.submit(request, taken.source)
+        # The first of its callbacks: whoever is told of a result finds its place free. The line itself is not held.
+        future.add_done_callback(lambda _: ticket.leave())
+        return future
 
     def _prepared_bytes(self, component: str) -> int:
         """Return what the input of a component's first expert takes while it waits."""
@@ -325,24 +373,42 @@ class Inspector:
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold the experts that they begin with; images may be submitted before.
 
-        Return False if `timeout_s` passes first, or if the line ended before.
+        Return False if `timeout_s` passes first, or if the line ended before. Raises WouldWaitForItself on a thread of
+        the line.
         """
+        self._engine.place.expect_waitable("ready()")
         return self._engine.ready(timeout_s)
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first."""
+        """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first.
+
+        Raises WouldWaitForItself on a thread of the line.
+        """
+        self._engine.place.expect_waitable("drain()")
         return self._inbox.wait_empty(timeout_s)
 
     def stop(self) -> None:
-        """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`."""
-        self._closed = True
-        self._engine.stop()
+        """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`.
+
+        Waits for nothing, and may be called in a callback or by a handler of signals. Does nothing in a forked child.
+        """
+        if not self._engine.place.is_forked:
+            self._inbox.close()
+            self._engine.stop()
 
     def close(self) -> None:
-        """Take in nothing more, wait for what is under way, and end all threads."""
-        self._closed = True
-        self.drain()
+        """Take in nothing more, wait for what is under way, and end all threads.
+
+        Whoever waits for room gets LineClosed. May be called again, and by several threads at once. Does nothing in a
+        forked child. Raises WouldWaitForItself on a thread of the line.
+        """
+        if self._engine.place.is_forked:
+            return
+        self._engine.place.expect_waitable("close()")
+        self._inbox.close()
+        self._inbox.wait_empty()
         self._engine.close()
+        self._finalizer.detach()
 
     def __enter__(self) -> Inspector:
         return self
@@ -353,34 +419,3 @@ class Inspector:
         if error is not None:
             self.stop()
         self.close()
-
-
-class _Inbox:
-    """Bounds what is under way, in images and in bytes; one image larger than all is still let in, alone."""
-
-    def __init__(self, images: int, limit_bytes: int, *, blocking: bool) -> None:
-        self.images = images
-        self._limit_bytes, self._blocking = limit_bytes, blocking
-        self._count = self._bytes = 0
-        self._changed = threading.Condition()
-
-    def enter(self, size: int) -> None:
-        with self._changed:
-            if not self._blocking and not self._has_room(size):
-                raise LineFull(f"{self._count} images are under way; wait for results, or submit with on_full='block'")
-            self._changed.wait_for(lambda: self._has_room(size))
-            self._count += 1
-            self._bytes += size
-
-    def leave(self, size: int) -> None:
-        with self._changed:
-            self._count -= 1
-            self._bytes -= size
-            self._changed.notify_all()
-
-    def wait_empty(self, timeout_s: float | None) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: self._count == 0, timeout_s)
-
-    def _has_room(self, size: int) -> bool:
-        return self._count == 0 or (self._count < self.images and self._bytes + size <= self._limit_bytes)

@@ -111,6 +111,23 @@ def inbox_bytes(memory_bytes: int) -> int:
     return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
 
 
+@dataclass(frozen=True, slots=True)
+class ImagesBudget:
+    """What images under way may take: those that wait, prepared inputs included, and pictures being decoded."""
+
+    waiting_bytes: int
+    decoding_bytes: int
+
+
+def images_budget(memory_bytes: int, waiting_bytes: int | None = None) -> ImagesBudget:
+    """Divide the images' part of a memory budget in halves; with `waiting_bytes` both have as much, beside the memory.
+
+    What is decoded is gone again before the image waits, so that one half does not grow with the other.
+    """
+    half = inbox_bytes(memory_bytes) // 2
+    return ImagesBudget(half, half) if waiting_bytes is None else ImagesBudget(waiting_bytes, waiting_bytes)
+
+
 def joined(plan: Plan) -> Plan:
     """Return a plan in which the executors of a device have their pools together as one, for late binding."""
     pools = {

@@ -111,7 +111,7 @@ class Prescheduled:
                 self._go_on(self._cases.open(event.request, now), now)
             case Rejected():
                 self._to_come.discard(event.request.id)
-                self._go_on(self._cases.refuse(event.request, event.reason), now)
+                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():

@@ -29,8 +29,9 @@ def recorded(trace: Trace) -> Recorded:
         if isinstance(event, Arrived):
             began_s = now if began_s is None else began_s
             number = numbers[event.request.id] = len(arrivals)
-            due_s = event.request.due_s - began_s
-            arrivals.append(Arrival(now - began_s, replace(event.request, id=number, due_s=due_s)))
+            due_s, since_s = event.request.due_s - began_s, event.request.since_s(now) - began_s
+            request = replace(event.request, id=number, due_s=due_s, submitted_s=since_s)
+            arrivals.append(Arrival(now - began_s, request))
         elif isinstance(event, Finished):
             batch = running[event.executor]
             # Not strict: the stages of a batch with too few findings have run again.

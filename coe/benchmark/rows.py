@@ -37,7 +37,7 @@ class MachineFigures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. Latencies run from the arrival of an image to its reply.
+    """One run. Latencies run from when an image was handed in to its reply.
 
     `makespan_s` runs from the first arrival to the last reply; the lower bounds are what no order could beat (see
     `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected, `late`

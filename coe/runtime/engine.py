@@ -1,44 +1,48 @@
 """Carries out a decider's commands with threads: one that decides, lanes that load, executors that run.
 
 All that happens comes through one inbox to the control thread, which alone touches the decider. Nothing that runs
-models, reads disks or calls a user's code runs on it; only watchers, which must be quick.
+models, reads disks or calls a user's code runs on it; only watchers, which must be quick. Whatever a user's code
+raises, SystemExit included, every image gets its reply, and either the line goes on or each reply says why it does not.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any
 
+from coe import config
 from coe.core import Expert, Request, Result
-from coe.errors import CoeError, DeviceLost
+from coe.errors import CoeError, sentence_of
 from coe.events import (
     Arrived,
     Command,
     Event,
     Evict,
-    Finished,
     Load,
-    Lost,
     Rejected,
     Reply,
     Run,
-    RunFailed,
     Stopped,
 )
-from coe.kinds import Image, Kind, Prepared
+from coe.image_source import ImageSource
+from coe.kinds import Kind, Prepared
 from coe.metrics import Metrics, Recorder, Watcher
+from coe.runtime.admission import Admission
+from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
 from coe.runtime.device import Device
-from coe.runtime.lane import Disk, Lane, reason_of
+from coe.runtime.lane import Disk, Lane
+from coe.runtime.pending import Pending, answered
+from coe.runtime.place import Place
+from coe.runtime.runner import Runner
+from coe.runtime.workers import Workers
 
-Source = Callable[[], Image]
-"""Gives the decoded picture, (H, W, 3) uint8 RGB; called on a worker, again for each further expert."""
 Trace = list[tuple[float, Event | None, list[Command]]]
 
 
@@ -47,8 +51,8 @@ class _Job:
     """What the engine keeps of a request until its reply."""
 
     request: Request
-    source: Source
-    future: Future[Result]
+    source: ImageSource
+    future: Pending
     prepared: dict[str, Prepared] = field(default_factory=dict)
 
 
@@ -56,10 +60,14 @@ class _Job:
 class _Crash:
     """A thread met what must not happen."""
 
-    error: Exception
+    error: BaseException
 
 
-def _crashing(inbox: queue.SimpleQueue[Event | _Crash | None]) -> Callable[[Exception], None]:
+_Inbox = queue.SimpleQueue[Event | _Crash | None]
+"""What has happened; None: end once every image has its reply."""
+
+
+def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
     return lambda error: inbox.put(_Crash(error))
 
 
@@ -79,46 +87,58 @@ class Engine:
         *,
         disk: Disk | None = None,
         workers: int = 2,
+        decoding_bytes: int = 1 << 62,
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
         self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
         self.trace: Trace | None = [] if keep_trace else None
+        self.place = Place()
         self._recorder = Recorder(controller.pools)
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
-        self._inbox: queue.SimpleQueue[Event | _Crash | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[tuple[Future[Result], Result] | None] = queue.SimpleQueue()
-        self._runs: dict[str, queue.SimpleQueue[Run | None]] = {id: queue.SimpleQueue() for id in controller.executors}
+        self._inbox: _Inbox = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         # Of the inbox alone, not of this engine: no cycle keeps weights mapped until garbage is collected.
         tell, crash = self._inbox.put, _crashing(self._inbox)
         disk = disk or Disk({}, None)
         self._lanes = {
             name: Lane(name, device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()
         }
-        self._workers = ThreadPoolExecutor(workers, thread_name_prefix="coe-decode")
+        self._runners = {
+            id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
+            for id, executor in controller.executors.items()
+        }
+        self._workers = Workers(workers, "coe-decode")
+        self._decoding = Admission(workers, decoding_bytes)
         self._failure: str | None = None
         self._filled = False
         self._settled = threading.Event()
         self._began = time.monotonic()
-        threads: list[tuple[str, Callable[..., None], tuple[str, ...]]] = [
-            ("coe-control", self._control, ()),
-            ("coe-reply", self._answer, ()),
-            *((f"coe-lane-{name}", lane.work, ()) for name, lane in self._lanes.items()),
-            *((f"coe-executor-{id}", self._execute, (id,)) for id in controller.executors),
-        ]
-        self._threads = [threading.Thread(target=t, args=a, name=n, daemon=True) for n, t, a in threads]
-        for thread in self._threads:
-            thread.start()
+        bodies: dict[str, Callable[[], None]] = {
+            "coe-control": self._control,
+            "coe-reply": self._answer,
+            **{f"coe-lane-{name}": lane.work for name, lane in self._lanes.items()},
+            **{f"coe-executor-{id}": runner.work for id, runner in self._runners.items()},
+        }
+        self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
+        self._threads += self._workers.threads
+        self.place.threads = frozenset(self._threads)
+        end_at_exit(self)
+        try:
+            for thread in self._threads:
+                thread.start()
+        except BaseException:  # a system that is out of threads
+            self._inbox.put(None)
+            self._end_others()
+            raise
 
-    def submit(self, request: Request, source: Source) -> Future[Result]:
+    def submit(self, request: Request, source: ImageSource) -> Pending:
         """Take in an image; the future's result is its one reply, errors included."""
-        job = _Job(request, source, Future())
-        # A reply cannot be called off: `cancel` on the future says no from here on.
-        job.future.set_running_or_notify_cancel()
+        job = _Job(request, source, Pending(self.place))
         self._jobs[request.id] = job
-        self._workers.submit(self._receive, job)
+        self._workers.submit(lambda: self._receive(job))
         return job.future
 
     def now(self) -> float:
@@ -139,24 +159,31 @@ class Engine:
         return self._filled
 
     def stop(self) -> None:
-        """Finish the batches that run and answer everything else with an error."""
+        """Finish the batches that run and answer everything else with an error. Waits for nothing, takes no lock."""
         self._inbox.put(Stopped())
 
     def close(self) -> None:
-        """End all threads and let the devices go. Call it when every reply is in."""
-        self._workers.shutdown()
+        """End all threads once every reply is out, and let the devices go. May be called again, and by several."""
         self._inbox.put(None)
-        for runs in self._runs.values():
-            runs.put(None)
-        for lane in self._lanes.values():
-            lane.close()
-        self._replies.put(None)
-        for thread in self._threads:
-            thread.join()
-        self._settled.set()
+        self.join()
         # Who keeps a closed line, for what it counted, keeps none of its memory.
         self.devices = {}
         self._lanes.clear()
+        self._runners.clear()
+
+    def abandon(self) -> None:
+        """Stop, and end all threads; waits for nothing. For a line that nobody holds any more."""
+        if not self.place.is_forked:
+            # A collection of garbage may call this on any thread, under any lock: it does no more than this.
+            self._inbox.put(Stopped())
+            self._inbox.put(None)
+
+    def join(self, until_s: float = math.inf) -> None:
+        """Wait until all threads have ended, to that time on the monotonic clock at most."""
+        # A forked child has none of them.
+        for thread in () if self.place.is_forked else self._threads:
+            left_s = until_s - time.monotonic()
+            thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
 
     # Workers
 
@@ -168,31 +195,52 @@ class Engine:
             job.prepared[first] = self._prepare(job, first)
             event = Arrived(job.request)
         except CoeError as error:
-            event = Rejected(job.request, str(error))
-        except Exception as error:
-            event = Rejected(job.request, f"{type(error).__name__} while decoding: {error}")
+            event = Rejected(job.request, sentence_of(error))
+        except BaseException as error:
+            kind, _, words = sentence_of(error).partition(": ")
+            event = Rejected(job.request, f"{kind} while decoding: {words}")
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
         spec = self.experts[expert]
-        return self.kinds[spec.kind].preprocess(job.source(), spec)
+        with self._decoding.room(job.source.decoding_bytes()):
+            return self.kinds[spec.kind].preprocess(job.source.decode(), spec)
 
     # The control thread
 
     def _control(self) -> None:
         try:
-            self._step(None)
-            while (event := self._inbox.get()) is not None:
-                if isinstance(event, _Crash):
-                    raise event.error
-                self._step(event)
-        except Exception as error:
-            # A bug of ours; still every image gets its reply, and the reply says why the line stands.
-            self._failure = f"the engine failed: {type(error).__name__}: {error}"
+            self._decide()
+        except BaseException as error:
+            # A bug of ours, or of a watcher; still every image gets its reply, and the reply says why the line stands.
+            words = sentence_of(error)
+            self._failure = f"the engine failed: {words}"
             self._settled.set()
             self._give_up()
-            while (event := self._inbox.get()) is not None:
-                self._give_up()
+        finally:
+            self._end_others()
+
+    def _decide(self) -> None:
+        self._step(None)
+        ending = False
+        while not ending or self._jobs:
+            event = self._inbox.get()
+            if isinstance(event, _Crash):
+                raise event.error
+            if event is None:
+                ending = True
+            else:
+                self._step(event)
+
+    def _give_up(self) -> None:
+        """Answer everything with why the line stands, until it ends."""
+        ending = False
+        while not ending or self._jobs:
+            for id in list(self._jobs):
+                job = self._jobs.pop(id)
+                refused = Result.refused(job.request, self._failure or config.STOPPED, self.now())
+                self._replies.put((job.future, refused))
+            ending = ending or self._inbox.get() is None
 
     def _step(self, event: Event | None) -> None:
         now = self.now()
@@ -215,47 +263,37 @@ class Engine:
             case Load() | Evict():
                 self._lanes[self.controller.pools[command.pool].device].put(command)
             case Run():
-                self._runs[command.executor].put(command)
+                self._runners[command.executor].put(command)
             case Reply():
                 job = self._jobs.pop(command.result.request.id)
                 self._replies.put((job.future, command.result))
 
-    def _give_up(self) -> None:
-        for id in list(self._jobs):
-            job = self._jobs.pop(id)
-            self._replies.put((job.future, Result(job.request, None, (), 0.0, self._failure)))
+    def _end_others(self) -> None:
+        """Let all other threads end."""
+        self._workers.close()
+        for runner in self._runners.values():
+            runner.close()
+        for lane in self._lanes.values():
+            lane.close()
+        self._replies.put(None)
+        self._settled.set()
 
-    # Executors, replies
+    # Images of batches, replies
 
-    def _execute(self, name: str) -> None:
-        executor, runs = self.controller.executors[name], self._runs[name]
-        device = self.devices[executor.device]
-        device.enter(name)
-        while (command := runs.get()) is not None:
-            expert = self.experts[command.batch.expert]
-            began = time.perf_counter()
-            try:
-                jobs = [self._jobs[stage.request_id] for stage in command.batch.stages]
-                images = self._prepared(jobs, expert.id)
-                findings = device.run(name, executor.pool.id, expert, images)
-            except Exception as error:
-                if isinstance(error, DeviceLost):
-                    self._inbox.put(Lost(executor.device, str(error)))
-                self._inbox.put(RunFailed(name, reason_of(error)))
-            else:
-                self._inbox.put(Finished(name, tuple(findings), time.perf_counter() - began))
-
-    def _prepared(self, jobs: list[_Job], expert: str) -> list[Prepared]:
-        """Return the batch's images; those of later stages are decoded again, in parallel, rather than kept."""
-        futures: list[Any] = [
-            None if expert in job.prepared else self._workers.submit(self._prepare, job, expert) for job in jobs
-        ]
+    def _prepared(self, command: Run) -> list[Prepared]:
+        """Return a batch's images; those of later stages are decoded again, in parallel, rather than kept."""
+        expert = command.batch.expert
+        jobs = [self._jobs[stage.request_id] for stage in command.batch.stages]
+        again = [None if expert in job.prepared else self._again(job, expert) for job in jobs]
         return [
             job.prepared.pop(expert) if future is None else future.result()
-            for job, future in zip(jobs, futures, strict=True)
+            for job, future in zip(jobs, again, strict=True)
         ]
 
+    def _again(self, job: _Job, expert: str) -> Future[Prepared]:
+        return self._workers.submit(lambda: self._prepare(job, expert))
+
     def _answer(self) -> None:
-        while (reply := self._replies.get()) is not None:
-            future, result = reply
-            future.set_result(result)
+        # An idle thread keeps nothing of the last image: its callbacks may be all that holds the line.
+        while answered(self._replies.get()):
+            pass

@@ -6,22 +6,18 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from coe.core import Expert
 from coe.costs import Tier
-from coe.errors import CoeError, DeviceLost
+from coe.errors import DeviceLost, sentence_of
 from coe.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
 
 _FIRST, _END = -1, -2
 """Evictions go before all loads, which wait for them; an end goes before everything."""
-
-
-def reason_of(error: Exception) -> str:
-    """Return what is said of an error to users: a sentence of ours as it is, else the error's type too."""
-    return str(error) if isinstance(error, CoeError) else f"{type(error).__name__}: {error}"
 
 
 class Disk:
@@ -42,7 +38,8 @@ class Disk:
 class Lane:
     """Carries out loads and evictions on the device of that name and tells what became of them.
 
-    `tell` gets the events; `crash` gets what must not happen. Both are called on the lane's thread, which is that of
+    `tell` gets the events; `crash` gets what must not happen, an eviction that fails or memory that is not given back:
+    the books would be wrong from then on, and the lane ends. Both are called on the lane's thread, which is that of
     `work`.
     """
 
@@ -54,7 +51,7 @@ class Lane:
         disk: Disk,
         *,
         tell: Callable[[Event], None],
-        crash: Callable[[Exception], None],
+        crash: Callable[[BaseException], None],
     ) -> None:
         self._name, self._device, self._experts, self._disk = name, device, experts, disk
         self._tell, self._crash = tell, crash
@@ -74,20 +71,20 @@ class Lane:
 
     def work(self) -> None:
         """Carry out commands until `close`."""
-        while (command := self._queue.get()[2]) is not None:
-            if isinstance(command, Evict):
-                self._evict(command)
-            else:
-                self._load(command)
+        try:
+            while (command := self._queue.get()[2]) is not None:
+                if isinstance(command, Evict):
+                    self._evict(command)
+                else:
+                    self._load(command)
+        except BaseException as error:
+            self._crash(error)
 
     def _evict(self, command: Evict) -> None:
-        try:
+        with self._losing():
             self._forget(command.drops)
             self._device.evict(command.pool, self._experts[command.expert], keep=command.keep)
-        except Exception as error:
-            self._crash(error)
-        else:
-            self._tell(Evicted(command.pool, command.expert))
+        self._tell(Evicted(command.pool, command.expert))
 
     def _load(self, command: Load) -> None:
         began = time.perf_counter()
@@ -95,17 +92,26 @@ class Lane:
         try:
             self._forget(command.drops)
             self._device.load(command.pool, self._experts[command.expert], keep=command.keep)
-        except Exception as error:
+        except BaseException as error:
             if isinstance(error, DeviceLost):
-                self._tell(Lost(self._name, str(error)))
-            self._tell(LoadFailed(command.pool, command.expert, reason_of(error)))
+                self._tell(Lost(self._name, sentence_of(error)))
+            self._tell(LoadFailed(command.pool, command.expert, sentence_of(error)))
             return
         if self._queue.empty():
             # What evictions left over counts as free: a batch may want it now.
-            self._device.trim()
+            with self._losing():
+                self._device.trim()
         # `close` comes when every reply is in: then nobody waits for this expert any more.
         self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """Tell of a device that is lost, and go on: its memory is gone with it."""
+        try:
+            yield
+        except DeviceLost as error:
+            self._tell(Lost(self._name, sentence_of(error)))
 
     def _forget(self, experts: Iterable[str]) -> None:
         for expert in experts:

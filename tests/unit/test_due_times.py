@@ -77,3 +77,18 @@ def test_a_board_is_looked_at_seldom_however_many_images_it_has() -> None:
         book.arrived(Request(number, "R", serial="S", due_s=1000.0), number * 1e-3)
         list(book.changes(number * 1e-3))
     assert sum(looks) < 10 * 1000
+
+
+def test_waiting_counts_from_when_an_image_was_handed_in() -> None:
+    book = made(max_wait_s=10.0)
+    book.arrived(Request(0, "R", submitted_s=5.0), 5.5)
+    # Handed in before the other, decoded after it.
+    book.arrived(Request(1, "R", submitted_s=1.0), 6.0)
+    assert list(book.changes(6.0)) == [Change(1, 11.0, math.inf)]
+    assert list(book.changes(10.0)) == [Change(0, 15.0, math.inf)]
+
+
+def test_half_of_the_time_until_it_is_due_counts_from_there_too() -> None:
+    book = made()
+    book.arrived(Request(0, "R", due_s=10.0, submitted_s=0.0), 6.0)
+    assert list(book.changes(6.0)) == [Change(0, 10.0, math.inf)]

@@ -28,11 +28,11 @@ metrics residency
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
-rules images kinds variants
+rules images image_source kinds variants
 store router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file
-graph config events files blob_format
+graph config events files blob_format image_size tiff
 costs
 core errors
 """

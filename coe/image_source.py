@@ -1,0 +1,98 @@
+"""One image as it was handed over. Law: its pixels are those of that moment, whatever becomes of a caller's buffer."""
+
+from __future__ import annotations
+
+import io
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe import config
+from coe.decoding import Order, Pixels, decode
+from coe.errors import ConfigError
+from coe.image_size import pixels_in
+
+ImageLike = NDArray[np.uint8] | str | Path | bytes | bytearray | memoryview
+"""What an image may be handed over as."""
+
+_ARRAY_BYTES, _DECODER_BYTES = 3, 4
+"""What a pixel takes in the array that decoding gives, and in Pillow's own memory meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
+
+    `within_s` as for `Inspector.submit`.
+    """
+
+    image: ImageLike
+    component: str
+    serial: str = ""
+    refdes: str = ""
+    name: str = ""
+    order: Order = "BGR"
+    within_s: float | None = None
+
+    def check(self) -> None:
+        """Raise TypeError for a word that is none."""
+        for word in ("component", "serial", "refdes", "name"):
+            if not isinstance(getattr(self, word), str):
+                raise TypeError(f"{word} is a str, not {type(getattr(self, word)).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where the pixels of an image come from, again and again; `held_bytes` is what it takes while it waits."""
+
+    image: NDArray[Any] | bytes | Path
+    order: Order
+    held_bytes: int
+
+    @classmethod
+    def of(cls, image: ImageLike, order: Order) -> ImageSource:
+        """Take an image over: arrays and buffers are copied now, a file at a path is read when its turn comes.
+
+        Raises TypeError for what is no image, ConfigError for an order of colours that is none.
+        """
+        if order not in ("BGR", "RGB"):
+            raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
+        if isinstance(image, np.ndarray):
+            # What is refused by its type or size is refused without a copy: it may be more than there is memory.
+            whole = image.dtype == np.uint8 and image.size <= 4 * config.MAX_IMAGE_PIXELS
+            return cls(np.array(image, order="C"), order, image.nbytes) if whole else cls(image, order, 0)
+        if isinstance(image, bytes | bytearray | memoryview):
+            encoded = bytes(image)
+            return cls(encoded, order, len(encoded))
+        if isinstance(image, str | Path):
+            return cls(Path(image), order, 0)
+        raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
+
+    def decoding_bytes(self) -> int:
+        """Return what decoding takes, by the picture's header; its size as a file where that cannot be read."""
+        if isinstance(self.image, np.ndarray):
+            return _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        if isinstance(self.image, bytes):
+            read_bytes, pixels = 0, pixels_in(io.BytesIO(self.image))
+            size = len(self.image)
+        else:
+            try:
+                found = self.image.stat()
+                if not stat.S_ISREG(found.st_mode):  # a pipe would wait for ever
+                    return 0
+                size = read_bytes = found.st_size
+                with self.image.open("rb") as file:
+                    pixels = pixels_in(file)
+            except (OSError, ValueError):  # `decode` says what is wrong with it
+                return 0
+        if pixels is None or pixels > config.MAX_IMAGE_PIXELS:
+            return size
+        return read_bytes + (_ARRAY_BYTES + _DECODER_BYTES) * pixels
+
+    def decode(self) -> Pixels:
+        """Return the pixels, (H, W, 3) uint8 RGB; raises ImageError."""
+        return decode(self.image, order=self.order)

@@ -1,0 +1,49 @@
+"""Where a call is made: in the process of the line and on which thread. Law: nobody waits for what waits for him.
+
+A thread of the line that waited for the line would never get what it waits for. A forked child has a line's memory but
+none of its threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection
+
+from coe.errors import LineClosed, WouldWaitForItself
+
+
+class Place:
+    """The process that a line was opened in, and the threads of the line."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self.threads: Collection[threading.Thread] = ()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child of the line's process."""
+        return os.getpid() != self._process
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the calling thread is one of the line's."""
+        return threading.current_thread() in self.threads
+
+    def expect_process(self) -> None:
+        """Raise LineClosed in a forked child."""
+        if self.is_forked:
+            raise LineClosed(
+                f"this line runs in process {self._process} alone, and this is process {os.getpid()}, forked from it; "
+                "open an Inspector of its own here, or submit there"
+            )
+
+    def expect_waitable(self, call: str) -> None:
+        """Raise LineClosed in a forked child, WouldWaitForItself on a thread of the line."""
+        self.expect_process()
+        if self.is_own_thread:
+            raise WouldWaitForItself(
+                f"{call} would wait for this line on a thread of the line itself "
+                f"({threading.current_thread().name}: a callback, a watcher or a kind) and never end; "
+                "call it on a thread of your own"
+            )

@@ -1,0 +1,702 @@
+"""Wrong and rough uses of the API: each ends in a sentence or a result, and the line goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from quick_line import DARK, LIGHT, QuickDevice, quick
+
+from coe import config
+from coe.core import Result, Verdict
+from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
+from coe.events import Arrived
+from coe.inspector import Inspector, Picture
+
+
+@pytest.fixture
+def line(tiny: tuple[Path, Path]) -> Iterator[Inspector]:
+    """A line that must still inspect when a test is done with it."""
+    with quick(tiny) as line:
+        yield line
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+
+
+def by_submit(line: Inspector, *arguments: object, **words: object) -> Result:
+    return line.submit(*arguments, **words).result(60)  # type: ignore[arg-type]
+
+
+def by_inspect(line: Inspector, *arguments: object, **words: object) -> Result:
+    async def ask() -> Result:
+        return await line.inspect(*arguments, **words)  # type: ignore[arg-type]
+
+    return asyncio.run(ask())
+
+
+def by_stream(line: Inspector, *arguments: object, **words: object) -> Result:
+    (result,) = line.stream([Picture(*arguments, **words)])  # type: ignore[arg-type]
+    return result
+
+
+Ask = Callable[..., Result]
+WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
+
+
+# Wrong arguments
+
+
+@WAYS
+@pytest.mark.parametrize("image", [None, 3, [[0]], object(), iter([])], ids=lambda image: type(image).__name__)
+def test_what_is_no_image_is_said(line: Inspector, ask: Ask, image: object) -> None:
+    with pytest.raises(TypeError, match=f"an image is an array, bytes or a path, not {type(image).__name__}"):
+        ask(line, image, "C")
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "words",
+    [{"component": None}, {"component": ["C"]}, {"serial": 7}, {"refdes": b"R1"}, {"name": Path("x.png")}],
+    ids=str,
+)
+def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, object]) -> None:
+    ((word, value),) = words.items()
+    with pytest.raises(TypeError, match=f"{word} is a str, not {type(value).__name__}"):
+        ask(line, LIGHT, **{"component": "C"} | words)
+
+
+@WAYS
+@pytest.mark.parametrize("order", ["rgb", "", None, "GRB"])
+def test_an_order_of_colours_that_is_none_is_said(line: Inspector, ask: Ask, order: object) -> None:
+    with pytest.raises(ConfigError, match="is neither 'BGR' nor 'RGB'"):
+        ask(line, LIGHT, "C", order=order)
+
+
+@WAYS
+@pytest.mark.parametrize("within_s", [0, -1.5, float("nan"), float("inf")])
+def test_a_due_time_that_is_none_is_said(line: Inspector, ask: Ask, within_s: float) -> None:
+    with pytest.raises(ConfigError, match="within a number of seconds above 0"):
+        ask(line, LIGHT, "C", within_s=within_s)
+
+
+@WAYS
+def test_an_argument_that_nobody_knows_is_refused(line: Inspector, ask: Ask) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'deadline_s'"):
+        ask(line, LIGHT, "C", deadline_s=5)
+
+
+def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line: Inspector) -> None:
+    with pytest.raises(TypeError, match="not int"):
+        line.inspect(3, "C")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("item", [LIGHT, None, ("x.png", "C"), "x.png"], ids=lambda item: type(item).__name__)
+def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line: Inspector, item: object) -> None:
+    results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])  # type: ignore[list-item]
+    assert {next(results).verdict, next(results).verdict} == {Verdict.OK, Verdict.NG}
+    with pytest.raises(TypeError, match=f"a line takes pictures .* not {type(item).__name__}"):
+        next(results)
+
+
+def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line: Inspector) -> None:
+    def source() -> Iterator[Picture]:
+        yield from (Picture(LIGHT, "C"), Picture(DARK, "C"))
+        raise OSError("the camera was unplugged")
+
+    results, found = line.stream(source()), []
+    with pytest.raises(OSError, match="unplugged"):
+        found.extend(iter(results))  # what came before it fails is kept
+    assert len(found) == 2
+
+
+# Images that are wrong are results
+
+
+@pytest.mark.parametrize(
+    ("image", "sentence"),
+    [
+        (np.zeros((50, 50, 3), np.float64), "is an array of float64"),
+        (np.zeros((50, 50, 3), bool), "is an array of bool"),
+        (np.full((50, 50, 3), None), "is an array of object"),
+        (np.zeros(50, np.uint8), "has 0 x 50 pixels"),
+        (np.zeros((50, 50, 2), np.uint8), "of shape"),
+        (np.zeros((0, 50, 3), np.uint8), "has 50 x 0 pixels"),
+        (np.broadcast_to(np.uint8(1), (10**6, 10**6, 3)), "over the limit"),
+        (b"", "is empty"),
+        (bytearray(b"\xff\xd8\xff"), "is"),
+        (memoryview(b"nonsense"), "is not a JPEG"),
+        (Path("/"), "is not a file"),
+        ("a\0b.png", "cannot be read"),
+        ("nowhere.png", "cannot be read: No such file"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: object, sentence: str) -> None:
+    result = by_submit(line, image, "C")
+    assert result.verdict is None
+    assert sentence in str(result.error)
+
+
+def test_a_pipe_that_nobody_writes_to_holds_nothing_up(line: Inspector, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    assert "is not a file" in str(by_submit(line, tmp_path / "pipe.png", "C").error)
+
+
+# Buffers that are used again
+
+
+def png(pixels: np.ndarray) -> bytes:
+    return bytes(cv2.imencode(".png", pixels)[1].tobytes())
+
+
+def array() -> tuple[object, Callable[[], None]]:
+    frame = LIGHT.copy()
+    return frame, lambda: frame.fill(20)
+
+
+def window() -> tuple[object, Callable[[], None]]:
+    ring = np.full((120, 100, 3), 200, np.uint8)
+    return ring[::2, ::2], lambda: ring.fill(20)
+
+
+def columns_first() -> tuple[object, Callable[[], None]]:
+    frame = np.asfortranarray(LIGHT)
+    return frame, lambda: frame.fill(20)
+
+
+def grey() -> tuple[object, Callable[[], None]]:
+    frame = np.full((50, 50), 200, np.uint8)
+    return frame, lambda: frame.fill(20)
+
+
+def encoded() -> tuple[object, Callable[[], None]]:
+    buffer, other = bytearray(png(LIGHT)), png(DARK)
+    return buffer, lambda: buffer.__setitem__(slice(len(other)), other[: len(buffer)])
+
+
+def viewed() -> tuple[object, Callable[[], None]]:
+    buffer = bytearray(png(LIGHT))
+    return memoryview(buffer), lambda: buffer.__setitem__(slice(8, None), bytes(len(buffer) - 8))
+
+
+@pytest.mark.parametrize("camera", [array, window, columns_first, grey, encoded, viewed])
+@pytest.mark.parametrize("way", ["submit", "call", "task", "full"])
+def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(
+    tiny: tuple[Path, Path], camera: Callable[[], tuple[object, Callable[[], None]]], way: str
+) -> None:
+    device = QuickDevice()
+
+    async def ask(line: Inspector) -> Result:
+        device.gate.clear()
+        frame, overwrite = camera()
+        others = [line.submit(LIGHT, "C") for _ in range(2)] if way == "full" else []
+        if way == "submit":
+            found = asyncio.ensure_future(asyncio.wrap_future(line.submit(frame, "C")))  # type: ignore[arg-type]
+        else:
+            asked = line.inspect(frame, "C")  # type: ignore[arg-type]
+            if way == "call":
+                overwrite()
+            found = asyncio.ensure_future(asked)
+        overwrite()
+        await asyncio.sleep(0)
+        device.gate.set()
+        assert all(other.result(60).verdict is Verdict.OK for other in others)
+        return await found
+
+    with quick(tiny, device, inbox=2) as line:
+        result = asyncio.run(ask(line))
+    assert (result.error, result.verdict) == (None, Verdict.OK)
+
+
+# Callbacks
+
+
+class Rude(BaseException):
+    """Nobody's exception."""
+
+    def __str__(self) -> str:
+        raise Rude
+
+
+RAISED = [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Rude(), ValueError("x"), asyncio.CancelledError()]
+EACH = pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+
+
+@EACH
+def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(
+    tiny: tuple[Path, Path], error: BaseException
+) -> None:
+    device, heard = QuickDevice(), threading.Event()
+    device.gate.clear()
+
+    def fail(future: Future[Result]) -> None:
+        raise error
+
+    with quick(tiny, device) as line:
+        first, second = line.submit(LIGHT, "C"), line.submit(DARK, "C")
+        first.add_done_callback(fail)
+        first.add_done_callback(lambda _: heard.set())
+        device.gate.set()
+        assert heard.wait(60)
+        assert (first.result(60).verdict, second.result(60).verdict) == (Verdict.OK, Verdict.NG)
+        assert line.drain(60)
+
+
+@pytest.mark.parametrize("call", ["set_result", "set_exception", "cancel"])
+def test_nobody_but_the_line_answers_an_image(tiny: tuple[Path, Path], call: str) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device) as line:
+        future = line.submit(LIGHT, "C")
+        if call == "cancel":
+            assert not future.cancel()
+        else:
+            with pytest.raises(InvalidStateError, match="the line answers this future"):
+                getattr(future, call)(None)
+        device.gate.set()
+        assert future.result(60).verdict is Verdict.OK
+
+
+def said_in_a_callback(line: Inspector, device: QuickDevice, call: Callable[[], object]) -> object:
+    """Return what `call` returns or raises on the thread of replies."""
+    device.gate.clear()
+    outcome: Future[object] = Future()
+
+    def act(_: Future[Result]) -> None:
+        try:
+            outcome.set_result(call())
+        except Exception as error:
+            outcome.set_result(error)
+
+    line.submit(LIGHT, "C").add_done_callback(act)
+    device.gate.set()
+    return outcome.result(60)
+
+
+WAITING: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+    "drain()": lambda line, later: line.drain(5),
+    "close()": lambda line, later: line.close(),
+    "ready()": lambda line, later: line.ready(),
+    "stream()": lambda line, later: list(line.stream([Picture(LIGHT, "C")])),
+    "inspect()": lambda line, later: line.inspect(LIGHT, "C"),
+    "submit() on a full line": lambda line, later: [line.submit(LIGHT, "C") for _ in range(5)],
+    "result()": lambda line, later: later.result(),
+    "exception()": lambda line, later: later.exception(),
+}
+
+
+@pytest.mark.parametrize("call", WAITING)
+def test_a_call_that_waits_is_refused_on_the_thread_that_it_waits_for(tiny: tuple[Path, Path], call: str) -> None:
+    device, held = QuickDevice(), threading.Event()
+
+    def act(line: Inspector) -> object:
+        # Something is under way for as long as the callback runs.
+        device.gate.clear()
+        try:
+            return WAITING[call](line, line.submit(DARK, "C"))
+        finally:
+            device.gate.set()
+            held.set()
+
+    with quick(tiny, device, inbox=4) as line:
+        outcome = said_in_a_callback(line, device, lambda: act(line))
+        assert isinstance(outcome, WouldWaitForItself)
+        assert str(outcome).startswith(f"{call} would wait for this line on a thread of the line itself (coe-reply")
+        assert line.drain(60)
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+
+
+def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    # The place of the image whose callback it is, is free by then.
+    with quick(tiny, device, inbox=1) as line:
+        again = said_in_a_callback(line, device, lambda: line.submit(DARK, "C"))
+        assert isinstance(again, Future)
+        assert again.result(60).verdict is Verdict.NG
+        assert said_in_a_callback(line, device, line.stop) is None
+        with pytest.raises(LineClosed):
+            line.submit(LIGHT, "C")
+
+
+def test_a_watcher_cannot_wait_for_the_line_either(tiny: tuple[Path, Path]) -> None:
+    class Watcher:
+        def observe(self, event: object, commands: object, now: float, control_s: float = 0.0) -> None:
+            if isinstance(event, Arrived):
+                lines[0].drain()
+
+    lines: list[Inspector] = []
+    with quick(tiny, watchers=[Watcher()]) as line:
+        lines.append(line)
+        error = str(line.submit(LIGHT, "C").result(60).error)
+    assert error.startswith("the engine failed: drain() would wait for this line")
+
+
+# What a kind or a device raises
+
+
+@EACH
+@pytest.mark.parametrize("where", ["enter", "load", "run", "trim", "evict", "preprocess"])
+def test_whatever_is_raised_every_image_gets_its_reply(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
+) -> None:
+    troubles = [error] * 9
+    device = QuickDevice(**{where: troubles})
+    # Room for one expert: the others have to leave.
+    with quick(tiny, device, memory="1.4MB") as line:
+        if where == "preprocess":
+            for kind in {type(kind) for kind in line.kinds.values()}:
+                monkeypatch.setattr(kind, "preprocess", lambda *_: _raise(error))
+        results = [future.result(60) for future in [line.submit(LIGHT, component) for component in "ABCABC"]]
+        assert line.drain(60)
+    assert any(result.error for result in results)
+    for result in results:
+        assert (result.verdict is None) == (result.error is not None)
+        if result.error:
+            assert type(error).__name__ in result.error
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("where", ["enter", "load", "run", "trim", "evict"])
+def test_a_device_that_is_lost_is_said(tiny: tuple[Path, Path], where: str) -> None:
+    device = QuickDevice(**{where: [DeviceLost("it fell off the bus")]})
+    with quick(tiny, device, memory="1.4MB") as line:
+        results = [future.result(60) for future in [line.submit(LIGHT, component) for component in "ABCABC"]]
+    assert {result.error for result in results if result.error} == {"cpu was lost: it fell off the bus"}
+
+
+@pytest.mark.parametrize("findings", [None, [], ["ok"], 7], ids=str)
+def test_a_device_that_gives_no_findings_costs_its_images_alone(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, findings: object
+) -> None:
+    device = QuickDevice()
+    monkeypatch.setattr(device, "run", lambda *_: findings)
+    with quick(tiny, device) as line:
+        result = line.submit(LIGHT, "C").result(60)
+        assert line.submit(LIGHT, "C").result(60).verdict is None
+    assert result.verdict is None
+
+
+# Ends
+
+
+def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tiny: tuple[Path, Path]) -> None:
+    line = quick(tiny)
+    futures = [line.submit(LIGHT, "C") for _ in range(20)]
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(line.close) for _ in range(16)]:
+            done.result(60)
+    assert all(future.result(0).verdict is Verdict.OK for future in futures)
+    line.stop()
+    line.close()
+    assert line.drain(0)
+    assert line.metrics().images == 20
+    assert not [thread for thread in line._engine._threads if thread.is_alive()]
+
+
+ASKED: dict[str, Callable[[Inspector], object]] = {
+    "submit": lambda line: line.submit(LIGHT, "C"),
+    "inspect": lambda line: line.inspect(LIGHT, "C"),
+    "stream": lambda line: list(line.stream([Picture(LIGHT, "C")])),
+    "enter again": lambda line: line.__enter__().submit(LIGHT, "C"),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
+@pytest.mark.parametrize("end", ["close", "stop", "stop and close"])
+def test_a_line_that_has_ended_takes_nothing(tiny: tuple[Path, Path], ask: str, end: str) -> None:
+    line = quick(tiny)
+    for call in end.split(" and "):
+        getattr(line, call)()
+    with pytest.raises(LineClosed, match="this line is closed; open a new Inspector"):
+        ASKED[ask](line)
+    line.close()
+
+
+def _submit_many(line: Inspector, start: threading.Barrier, accepted: list[Future[Result]], refused: list[int]) -> None:
+    start.wait(60)
+    for number in range(20):
+        try:
+            accepted.append(line.submit(LIGHT, "C"))
+        except LineClosed:
+            refused.append(number)
+
+
+@pytest.mark.parametrize("end", ["close", "stop"])
+def test_a_submit_that_races_an_end_is_answered_or_refused(tiny: tuple[Path, Path], end: str) -> None:
+    for _ in range(10):
+        line = quick(tiny, inbox=3)
+        accepted: list[Future[Result]] = []
+        refused: list[int] = []
+        work = partial(_submit_many, line, start := threading.Barrier(9), accepted, refused)
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        start.wait(60)
+        getattr(line, end)()
+        for thread in threads:
+            thread.join(60)
+        line.close()
+        assert len(accepted) + len(refused) == 8 * 20
+        assert {future.result(0).error for future in accepted} <= {None, config.STOPPED}
+
+
+@pytest.mark.parametrize("end", ["close", "stop"])
+@pytest.mark.parametrize("way", ["submit", "inspect", "stream"])
+def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], end: str, way: str) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    ask = {"submit": by_submit, "inspect": by_inspect, "stream": by_stream}[way]
+    with quick(tiny, device, inbox=1) as line, ThreadPoolExecutor(2) as threads:
+        under_way = line.submit(LIGHT, "C")
+        waiting = threads.submit(ask, line, DARK, "C")
+        while not line._inbox._waiting:
+            assert not waiting.done()
+        ended = threads.submit(getattr(line, end))
+        with pytest.raises(LineClosed):
+            waiting.result(60)
+        device.gate.set()
+        ended.result(60)
+        assert under_way.result(60).error in (None, config.STOPPED)
+
+
+def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device, inbox=1) as line:
+        line.submit(LIGHT, "C")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("coe.runtime.admission.Ticket.wait", lambda ticket: _raise(KeyboardInterrupt()))
+            with pytest.raises(KeyboardInterrupt):
+                line.submit(LIGHT, "C")
+        assert not line._inbox._waiting
+        device.gate.set()
+        assert line.drain(60)
+
+
+def test_a_stream_waits_also_where_submit_would_raise(tiny: tuple[Path, Path]) -> None:
+    with quick(tiny, inbox=2, on_full="raise") as line:
+        assert len(list(line.stream([Picture(LIGHT, "C")] * 20))) == 20
+
+
+def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device, inbox=1, on_full="raise") as line:
+        line.submit(LIGHT, "C")
+        with pytest.raises(LineFull, match="1 images are under way"):
+            by_inspect(line, LIGHT, "C")
+        device.gate.set()
+
+
+# Asyncio
+
+
+def test_waiting_for_room_takes_no_thread_from_others(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+
+    async def work(line: Inspector) -> list[Result]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        tasks = [asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(40)]
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "unrelated"), 60) == "unrelated"
+        device.gate.set()
+        return list(await asyncio.gather(*tasks))
+
+    with quick(tiny, device, inbox=1) as line:
+        assert [result.verdict for result in asyncio.run(work(line))] == [Verdict.OK] * 40
+
+
+def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+
+    async def work(line: Inspector) -> Result:
+        running, waiting, behind = (asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(3))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        # One that is inspected already goes on without whoever asked.
+        await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        device.gate.set()
+        return await behind
+
+    with quick(tiny, device, inbox=1) as line:
+        assert asyncio.run(work(line)).verdict is Verdict.OK
+        assert line.drain(60)
+        assert line.metrics().images == 2
+
+
+def test_what_is_never_awaited_takes_no_place(tiny: tuple[Path, Path]) -> None:
+    with quick(tiny, inbox=1) as line:
+        for _ in range(5):
+            line.inspect(LIGHT, "C").close()
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+        assert line.drain(60)
+
+
+def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+
+    async def give_up(line: Inspector) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(line.inspect(LIGHT, "C"), 0.01)
+
+    with quick(tiny, device, inbox=1) as line:
+        asyncio.run(give_up(line))
+        device.gate.set()
+        assert line.drain(60)
+
+
+# Forks
+
+
+def in_a_child(call: Callable[[], object]) -> str:
+    """Return what `call` returns or raises in a forked child, as text; fails if the child does not come to an end."""
+    out, into = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(into, repr(call()).encode())
+        except CoeError as error:
+            os.write(into, f"{type(error).__name__}: {error}".encode())
+        except BaseException:
+            os.write(into, traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+    os.close(into)
+    killer = threading.Timer(60, os.kill, (child, 9))
+    killer.start()
+    with os.fdopen(out, "rb") as answer:
+        said = answer.read().decode()
+    os.waitpid(child, 0)
+    killer.cancel()
+    return said
+
+
+REFUSED: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+    "submit": lambda line, later: line.submit(LIGHT, "C"),
+    "inspect": lambda line, later: line.inspect(LIGHT, "C"),
+    "stream": lambda line, later: next(line.stream([Picture(LIGHT, "C")])),
+    "drain": lambda line, later: line.drain(),
+    "ready": lambda line, later: line.ready(),
+    "result": lambda line, later: later.result(),
+    "exception": lambda line, later: later.exception(),
+}
+IDLE: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+    "close": lambda line, later: line.close(),
+    "stop": lambda line, later: line.stop(),
+    "with": lambda line, later: line.__exit__(None, None, None),
+    "collected": lambda line, later: line._engine.abandon(),
+    "joined at the end": lambda line, later: line._engine.join(),
+}
+
+
+@pytest.mark.parametrize("call", [*REFUSED, *IDLE])
+def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny: tuple[Path, Path], call: str) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device) as line:
+        later = line.submit(LIGHT, "C")
+        assert device.reached.wait(60)
+        said = in_a_child(lambda: {**REFUSED, **IDLE}[call](line, later))
+        device.gate.set()
+        assert later.result(60).verdict is Verdict.OK
+    if call in IDLE:
+        assert said == "None"
+    else:
+        assert said.startswith(f"LineClosed: this line runs in process {os.getpid()} alone, and this is process ")
+        assert "open an Inspector of its own here" in said
+
+
+# Lines that nobody closes
+
+
+def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    line = quick(tiny, device)
+    futures = [line.submit(LIGHT, "C") for _ in range(40)]
+    assert device.reached.wait(60)
+    threads, engine = line._engine._threads, weakref.ref(line._engine)
+    assert all(thread.is_alive() for thread in threads)
+    del line
+    gc.collect()
+    device.gate.set()
+    found = [future.result(60) for future in futures]
+    assert {result.error for result in found} <= {None, config.STOPPED}
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    del futures, found
+    gc.collect()
+    assert engine() is None
+
+
+def test_a_callback_that_holds_the_line_keeps_it_no_longer_than_its_image(tiny: tuple[Path, Path]) -> None:
+    line, seen = quick(tiny), []
+    future = line.submit(LIGHT, "C")
+    future.add_done_callback(lambda _, line=line: seen.append(line.metrics().images))  # type: ignore[misc]
+    assert line.drain(60)
+    assert future.result(60).verdict is Verdict.OK
+    threads = line._engine._threads
+    del line, future
+    gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert seen == [1]
+
+
+EXIT = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from quick_line import LIGHT, QuickDevice, quick
+
+device = QuickDevice()
+line = quick((Path(sys.argv[2]), Path(sys.argv[3])), device)
+line.submit(LIGHT, "C").result(60)
+child = os.fork()
+if child == 0:
+    sys.exit(5)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+device.gate.clear()
+device.reached.clear()
+line.submit(LIGHT, "C").add_done_callback(lambda future: print(future.result().verdict, flush=True))
+device.reached.wait(60)
+device.gate.set()
+print("end", flush=True)
+"""
+
+
+def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tiny: tuple[Path, Path]) -> None:
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", EXIT, str(tests), *map(str, tiny)],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        cwd=tests.parent,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split()) == ["OK", "end"]

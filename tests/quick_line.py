@@ -1,0 +1,80 @@
+"""A line of the tiny board on a device that calculates nothing: what is tested is the API, in no time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coe.core import Expert, Finding
+from coe.costs import Cost, CostTable
+from coe.inspector import Inspector
+from coe.kinds import Prepared
+
+EXPERTS = ("body-a", "body-b", "body-c", "joint")
+COSTS = CostTable({("cpu", expert): Cost(1e-3, 1e-3, 1e-3, 1_000_000, 1_000) for expert in EXPERTS})
+LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
+"""Pictures that component C passes and rejects."""
+
+
+class QuickDevice:
+    """Says an expert's first label of a light picture, its second of a dark one; waits at `gate` before each batch.
+
+    `troubles` are raised by the method that they name, each once, the first ones first; a callable is called instead.
+    """
+
+    threads = 1
+    memory_bytes: int | None = None
+    host_bytes = 0
+
+    def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
+        self.gate, self.reached = threading.Event(), threading.Event()
+        self.gate.set()
+        self.troubles = {name: list(some) for name, some in troubles.items()}
+        self.batches: list[tuple[str, int]] = []
+
+    def _meet(self, where: str) -> None:
+        if self.troubles.get(where):
+            trouble = self.troubles[where].pop(0)
+            if isinstance(trouble, BaseException):
+                raise trouble
+            trouble()
+
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
+        self._meet("prepare")
+
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        return 0
+
+    def enter(self, executor: str) -> None:
+        self._meet("enter")
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        self._meet("load")
+
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        self._meet("evict")
+
+    def forget(self, expert: str) -> None:
+        self._meet("forget")
+
+    def trim(self) -> None:
+        self._meet("trim")
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        self.reached.set()
+        assert self.gate.wait(60)
+        self._meet("run")
+        self.batches.append((expert.id, len(images)))
+        light = [bool(image.pixels.mean() > 100) for image in images]
+        return [Finding(expert.id, "fp32", expert.labels[0 if yes else 1], 0.9, margin=0.9) for yes in light]
+
+
+def quick(tiny: tuple[Path, Path], device: QuickDevice | None = None, **options: object) -> Inspector:
+    """Open a line of the tiny board on such a device."""
+    board, store = tiny
+    made = {"cpu": device or QuickDevice()}
+    options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: made} | options
+    return Inspector(board, store=store, **options)  # type: ignore[arg-type]

@@ -1,0 +1,132 @@
+"""Who is let in, and in which order: first come, first served."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from coe.errors import LineClosed, LineFull
+from coe.runtime.admission import Admission, Ticket
+
+
+def inside(tickets: list[Ticket]) -> list[int]:
+    """Return which tickets are granted, by number."""
+    return [number for number, ticket in enumerate(tickets) if ticket.granted.done()]
+
+
+def test_a_large_image_holds_back_the_small_ones_behind_it() -> None:
+    admission = Admission(places=9, limit_bytes=100)
+    tickets = [admission.enter(size) for size in (40, 40, 90, 10, 10)]
+    assert inside(tickets) == [0, 1]
+    tickets[0].leave()
+    assert inside(tickets) == [0, 1]
+    tickets[1].leave()
+    assert inside(tickets) == [0, 1, 2, 3]
+    tickets[2].leave()
+    assert inside(tickets) == [0, 1, 2, 3, 4]
+
+
+def test_who_is_larger_than_all_is_let_in_alone() -> None:
+    admission = Admission(places=9, limit_bytes=100)
+    tickets = [admission.enter(size) for size in (1, 500, 1)]
+    assert inside(tickets) == [0]
+    tickets[0].leave()
+    assert inside(tickets) == [0, 1]
+    tickets[1].leave()
+    assert inside(tickets) == [0, 1, 2]
+
+
+def test_places_bound_as_bytes_do() -> None:
+    admission = Admission(places=2, limit_bytes=100)
+    tickets = [admission.enter(1) for _ in range(4)]
+    assert inside(tickets) == [0, 1]
+    tickets[1].leave()
+    assert inside(tickets) == [0, 1, 2]
+
+
+def test_who_gives_up_waiting_lets_those_behind_go_on() -> None:
+    admission = Admission(places=9, limit_bytes=100)
+    tickets = [admission.enter(size) for size in (50, 90, 20)]
+    assert inside(tickets) == [0]
+    tickets[1].leave()
+    assert inside(tickets) == [0, 2]
+
+
+def test_leaving_twice_gives_one_place_back() -> None:
+    admission = Admission(places=1, limit_bytes=100)
+    tickets = [admission.enter(1) for _ in range(3)]
+    for _ in range(3):
+        tickets[0].leave()
+    assert inside(tickets) == [0, 1]
+
+
+def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> None:
+    admission = Admission(places=9, limit_bytes=100)
+    first = admission.enter(40)
+    with pytest.raises(LineFull, match="1 images are under way"):
+        admission.enter(90, wait=False)
+    waiting = admission.enter(90)
+    with pytest.raises(LineFull, match="1 images are under way"):
+        admission.enter(10, wait=False)
+    first.leave()
+    assert waiting.granted.done()
+    assert admission.enter(10, wait=False).granted.done()
+
+
+def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:
+    admission = Admission(places=1, limit_bytes=100)
+    tickets = [admission.enter(1) for _ in range(3)]
+    admission.close()
+    for ticket in tickets[1:]:
+        with pytest.raises(LineClosed, match="this line is closed; open a new Inspector"):
+            ticket.wait()
+    with pytest.raises(LineClosed):
+        admission.enter(1)
+    assert not admission.wait_empty(0)
+    tickets[0].leave()
+    assert admission.wait_empty()
+
+
+def test_an_end_in_the_middle_of_another_call_is_seen_by_whoever_leaves_next() -> None:
+    admission = Admission(places=1, limit_bytes=100)
+    first, second = admission.enter(1), admission.enter(1)
+    # As a handler of signals that has interrupted the holder of the lock.
+    with admission._changed:
+        admission.close()
+    assert not second.granted.done()
+    first.leave()
+    with pytest.raises(LineClosed):
+        second.wait()
+    assert admission.wait_empty(0)
+
+
+def test_room_is_given_back_when_what_needed_it_fails() -> None:
+    admission = Admission(places=1, limit_bytes=100)
+    with pytest.raises(SystemExit), admission.room(10):
+        raise SystemExit(3)
+    assert admission.wait_empty(0)
+
+
+def test_many_threads_never_pass_the_bounds() -> None:
+    admission = Admission(places=3, limit_bytes=100)
+    lock, now, seen = threading.Lock(), [], []
+
+    def work(seed: int) -> None:
+        for turn in range(50):
+            size = (seed * 37 + turn * 11) % 140 + 1
+            with admission.room(size):
+                with lock:
+                    now.append(size)
+                    seen.append(list(now))
+                with lock:
+                    now.remove(size)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert admission.wait_empty(0)
+    assert len(seen) == 8 * 50
+    assert all(len(sizes) == 1 or (len(sizes) <= 3 and sum(sizes) <= 100) for sizes in seen)
