@@ -11,8 +11,8 @@ import csv
 import io
 import os
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from coe.decoding import decode
@@ -124,23 +124,27 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
         if entry.what is What.FILE and image:
             items.append(_place(entry.path, inside, whole, known))
         elif entry.what is What.UNREADABLE or (entry.what is What.SPECIAL and image):
-            items.append(_unusable(entry, inside, known))
+            items.append(_unusable(entry, inside, whole, known))
         else:
             reason = entry.reason or f"'{_printable(entry.path.suffix)}' is not the extension of an image"
             skipped.append(Skipped(entry.path, reason))
-    items.sort(key=lambda item: natural(item.name))
+    items = sorted(_on_boards(items), key=lambda item: natural(item.name))
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
 
 
-def _unusable(entry: Entry, inside: PurePosixPath, known: _Known) -> Item:
-    """Return what stands for something that may be an image, or hold some, and cannot be read.
+def _unusable(entry: Entry, inside: PurePosixPath, folder: Path, known: _Known) -> Item:
+    """Return what stands for something that may be an image, or hold some, and cannot be read."""
+    return replace(_place(entry.path, inside, folder, known), error=entry.reason)
 
-    It counts for the board, or the component, in whose folder it lies.
-    """
-    parent = inside.parts[0] if len(inside.parts) == 2 else ""
-    component = parent if parent in known else ""
-    serial = "" if component else _printable(parent)
-    return Item(entry.path, component, serial, name=_printable(str(inside)), error=entry.reason)
+
+def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
+    """Give images that nothing could be said of to the board in whose folder they lie: it is not OK without them."""
+    items = list(items)
+    serials = {item.serial for item in items if item.serial}
+    for item in items:
+        parent, mark, _ = item.name.partition("/")
+        lies_there = mark and not item.serial and not item.component and parent in serials
+        yield replace(item, serial=parent) if lies_there else item
 
 
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> Item:

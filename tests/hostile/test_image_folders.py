@@ -227,9 +227,19 @@ def test_what_cannot_be_read_counts_for_the_board_in_whose_folder_it_lies(tmp_pa
     make(tmp_path, "SN1/R1__C5.png", "C0/good.png")
     (tmp_path / "SN1" / "loop").symlink_to("loop")
     (tmp_path / "C0" / "loop").symlink_to("loop")
-    items = {item.name: (item.component, item.serial) for item in find(tmp_path, COMPONENTS)[0]}
-    assert items["SN1/loop"] == ("", "SN1")
-    assert items["C0/loop"] == ("C0", "")
+    (tmp_path / "SN1" / "R2__C0.png").symlink_to("R2__C0.png")
+    items = {item.name: (item.component, item.serial, item.refdes) for item in find(tmp_path, COMPONENTS)[0]}
+    assert items["SN1/loop"] == ("", "SN1", "")
+    assert items["SN1/R2__C0.png"] == ("C0", "SN1", "R2")
+    assert items["C0/loop"] == ("C0", "", "")
+
+
+@pytest.mark.parametrize("name", ["R2_C5.png", "photo.png", "deep/R2__C5.png", "deep/deeper/x.png", "R2__C55.png"])
+def test_a_picture_that_fits_nothing_counts_for_the_board_in_whose_folder_it_lies(tmp_path: Path, name: str) -> None:
+    make(tmp_path, "SN1/R1__C5.png", f"SN1/{name}", "C55/a.png")
+    items = {item.name: item for item in find(tmp_path, COMPONENTS)[0]}
+    assert (items[f"SN1/{name}"].serial, items[f"SN1/{name}"].error is None) == ("SN1", False)
+    assert items["C55/a.png"].serial == ""
 
 
 @pytest.mark.parametrize("create", [pipe, unix_socket, to_device], ids=lambda create: create.__name__)
