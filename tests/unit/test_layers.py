@@ -34,7 +34,7 @@ manifest
 plan profile blob_file
 graph config events files folder blob_format
 costs
-core errors visible
+core errors visible surroundings
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
 TORCH = {"runtime", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}
