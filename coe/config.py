@@ -27,6 +27,8 @@ DATA_VARIABLE = "COE_DATA"
 DATA_FOLDER = "../shared/data"
 RUNS_FOLDER = "runs"
 PROFILE_VARIABLE = "COE_PROFILE"
+TRACEBACK_VARIABLE = "COE_TRACEBACK"
+"""Set to anything, it shows where an error arose that nobody foresaw."""
 
 # Board files
 MAX_RULES_BYTES = 4 << 20

@@ -189,11 +189,19 @@ class Profile(Part):
 
 
 def place() -> Path:
-    """Return where this machine's profile lies: $COE_PROFILE, else coe/profile.json in the user's data folder."""
+    """Return where this machine's profile lies: $COE_PROFILE, else coe/profile.json in the user's data folder.
+
+    Raises ConfigError for a user who has no folder, as in a container.
+    """
     if named := os.environ.get(config.PROFILE_VARIABLE):
         return Path(named)
     home = os.environ.get("XDG_DATA_HOME")
-    return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
+    try:
+        return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
+    except RuntimeError:
+        raise ConfigError(
+            f"this user has no home folder where a profile could lie; name a file with ${config.PROFILE_VARIABLE}"
+        ) from None
 
 
 def writable(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,8 +111,11 @@ def _each(numbers: Mapping[str, int], threads: int | None) -> dict[str, int]:
 def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Profile | None:
     if source is None or isinstance(source, Profile):
         return source
-    path = profile.place() if source == AUTO else Path(source)
-    if source == AUTO and not path.exists():
+    try:
+        path = profile.place() if source == AUTO else Path(source)
+    except ConfigError:  # nowhere that it could lie
+        return None
+    if source == AUTO and not os.path.exists(path):  # `Path.exists` raises where nobody may look
         return None
     try:
         found = profile.load(path)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.surroundings import quiet_torch
 from experts.augment import Augment
 from experts.labelled_folder import Part, read
 from experts.matching import load_matching
@@ -27,6 +28,7 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
     Same plan, same machine, same threads: same weights. Rare labels weigh as much as frequent ones.
     """
+    quiet_torch()
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
         return _train(kind, expert, plan, progress, augment)

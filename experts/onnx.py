@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe import surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.kinds import FileKind, Image, Prepared
@@ -103,6 +104,7 @@ class _Session:
     """An open model. Runs one image at a time where the model's batch is fixed to 1."""
 
     def __init__(self, path: Path, threads: int) -> None:
+        surroundings.quiet_onnxruntime()
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -7,15 +7,14 @@ packages, and keep settings under the user's home.
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from coe import surroundings
 
 _LOCK = threading.Lock()
 _ENVIRONMENT = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBOSE": "false"}
@@ -31,16 +30,16 @@ def prepare(folder: Path | None = None) -> None:
         if "ultralytics" in sys.modules:
             _silence()
             return
-        home = folder or _temporary()
+        home = folder or surroundings.folder()
         home.mkdir(parents=True, exist_ok=True)
-        kept = {name: os.environ.get(name) for name in ("MPLCONFIGDIR", "OMP_NUM_THREADS", "ULTRALYTICS_API_KEY")}
-        os.environ.update(_ENVIRONMENT, YOLO_CONFIG_DIR=str(home), MPLCONFIGDIR=str(home))
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(home / "inductor"))  # made as soon as training starts
-        os.environ.pop("ULTRALYTICS_API_KEY", None)
+        os.environ.update(_ENVIRONMENT, YOLO_CONFIG_DIR=str(home))
+        surroundings.quiet_torch()
+        surroundings.quiet_matplotlib()
         # ultralytics sets OMP_NUM_THREADS=1 where it is unset, which every child process would inherit.
+        kept = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "ULTRALYTICS_API_KEY")}
+        os.environ.pop("ULTRALYTICS_API_KEY", None)
         try:
             _silence()
-            import matplotlib  # noqa: F401  (reads MPLCONFIGDIR once)
         finally:
             _restore(kept)
 
@@ -65,12 +64,6 @@ def _hidden(begin: Callable[..., None]) -> Callable[..., None]:
         begin(self, *given, **{**named, "disable": True})
 
     return quiet
-
-
-def _temporary() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="coe-ultralytics-"))
-    atexit.register(shutil.rmtree, path, ignore_errors=True)
-    return path
 
 
 def _restore(kept: dict[str, str | None]) -> None:

@@ -4,57 +4,118 @@
 
 Each picture under --images stands for a frame that a camera delivers at its moment. The program shows what an
 integrator has to write: submit and go on, answer a conveyor once a board is complete, and end in order.
+
+Law: a board passes only if every picture of it was judged OK. What is decided is decided by fields of results; the
+sentences are for people. The exit status is that of coe-inspect: 0 all boards are OK, 1 one is NG or to REVIEW, 2 wrong
+usage, 3 some pictures could not be inspected, 130 interrupted.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from coe import images, rules
-from coe.core import Result, Verdict, worst
+from coe.cli.common import Exit, err, guarded, out
+from coe.core import Request, Result, Verdict, worst
+from coe.errors import CoeError
 from coe.inspector import Inspector
+
+NAMED = 6
+"""So many places of a board that is not OK are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board of which every picture has its result. `serial` is empty for pictures that belong to none."""
+
+    serial: str
+    results: tuple[Result, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict; a picture that could not be judged is for a person to look at, never a pass."""
+        return worst([result.verdict or Verdict.REVIEW for result in self.results])
+
+    @property
+    def not_inspected(self) -> int:
+        """How many pictures have no verdict."""
+        return sum(result.verdict is None for result in self.results)
+
+    def __str__(self) -> str:
+        places = [
+            result.request.refdes or result.request.image for result in self.results if result.verdict is not Verdict.OK
+        ]
+        named = f" ({', '.join(places[:NAMED])}{' ...' if len(places) > NAMED else ''})" if places else ""
+        missing = f", {self.not_inspected} of them not inspected" if self.not_inspected else ""
+        slowest_s = max(result.latency_s for result in self.results)
+        name = f"board {self.serial}" if self.serial else "pictures of no board"
+        return f"{name}: {self.verdict}{named}, {len(self.results)} images{missing}, slowest {slowest_s:.2f} s"
 
 
 class Conveyor:
-    """Collects the results of each board and says what is to become of it once the last one is in."""
+    """Collects the results of each board and hands the board on once the last one is in.
+
+    `expected` says how many pictures each serial has, those that nobody can inspect among them.
+    """
 
     def __init__(self, expected: Counter[str]) -> None:
         self._expected = expected
         self._results: dict[str, list[Result]] = defaultdict(list)
 
-    def take(self, result: Result) -> str | None:
-        """Take in one result; return the sentence for a board that is complete now."""
+    def take(self, result: Result) -> Board | None:
+        """Take in one result; return its board if it is complete now."""
         serial = result.request.serial
-        found = self._results[serial]
-        found.append(result)
-        if len(found) < self._expected[serial]:
+        self._results[serial].append(result)
+        if len(self._results[serial]) < self._expected[serial]:
             return None
-        del self._results[serial]
-        # A picture that could not be judged is for a person to look at, never a pass.
-        verdict = worst([one.verdict or Verdict.REVIEW for one in found])
-        worst_places = [one.request.refdes for one in found if (one.verdict or Verdict.REVIEW) is not Verdict.OK]
-        slowest_s = max(one.latency_s for one in found)
-        places = f" ({', '.join(worst_places[:6])}{' ...' if len(worst_places) > 6 else ''})" if worst_places else ""
-        return f"board {serial or '-'}: {verdict}{places}, {len(found)} images, slowest {slowest_s:.2f} s"
+        return Board(serial, tuple(self._results.pop(serial)))
 
 
-async def run(board: str, source: Path, memory: str, rate: float) -> int:
-    """Feed frames at `rate` a second and print a line for each board; return how many boards did not pass."""
-    items = [item for item in images.find(source, rules.load(board).components)[0] if item.error is None]
+def unseen(item: images.Item, error: str) -> Result:
+    """Return the result of a picture that never reaches the line: it counts, and it is no pass."""
+    return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, error)
+
+
+def status(boards: Sequence[Board]) -> Exit:
+    """Return the exit status for boards, as coe-inspect's."""
+    if any(board.not_inspected for board in boards):
+        return Exit.NOT_INSPECTED
+    return Exit.OK if worst([board.verdict for board in boards]) is Verdict.OK else Exit.NOT_GOOD
+
+
+async def run(board: str, source: Path, *, store: Path | None, memory: str, rate: float) -> list[Board]:
+    """Feed frames at `rate` a second, say what becomes of each board, and return the boards in that order."""
+    items, skipped = images.find(source, rules.load(board).components)
+    for other in skipped:
+        err.print(f"left alone: {other.path} ({other.reason})", soft_wrap=True)
     conveyor = Conveyor(Counter(item.serial for item in items))
-    bad = 0
-    with Inspector(board, memory=memory, say=print) as line:
+    boards: list[Board] = []
+
+    def deliver(result: Result) -> None:
+        if result.error is not None:
+            err.print(f"not inspected: {result.request.image}: {result.error}", soft_wrap=True)
+        if complete := conveyor.take(result):
+            boards.append(complete)
+            out.print(str(complete), soft_wrap=True)
+
+    with Inspector(board, store=store, memory=memory, say=lambda sentence: err.print(sentence, soft_wrap=True)) as line:
 
         async def frame(item: images.Item) -> None:
-            nonlocal bad
-            result = await line.inspect(item.path, item.component, serial=item.serial, refdes=item.refdes)
-            if sentence := conveyor.take(result):
-                bad += ": OK," not in sentence
-                print(sentence, flush=True)
+            if item.error is not None:
+                return deliver(unseen(item, item.error))
+            about = {"serial": item.serial, "refdes": item.refdes, "name": item.name}
+            try:
+                result = await line.inspect(item.path, item.component, **about)
+            except CoeError as error:  # the line did not take it
+                result = unseen(item, str(error))
+            deliver(result)
 
         began = time.monotonic()
         async with asyncio.TaskGroup() as frames:
@@ -62,19 +123,33 @@ async def run(board: str, source: Path, memory: str, rate: float) -> int:
                 await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
                 frames.create_task(frame(item))
         seen = line.metrics()
-    print(f"{seen.images} images, {seen.images_per_s:.1f} images/s, {seen.switches} switches")
-    return bad
+    out.print(f"{seen.images} images, {seen.images_per_s:.1f} images/s, {seen.switches} switches", soft_wrap=True)
+    return boards
 
 
-def main() -> None:
-    """Run the command."""
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not (rate > 0 and math.isfinite(rate)):
+        raise ValueError(text)  # argparse makes the sentence
+    return rate
+
+
+def inspect() -> Exit:
+    """Read the options and run the line; raises CoeError for what cannot be run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--board", default="demo", help="a name or a YAML file (default: demo)")
     parser.add_argument("--images", type=Path, default=Path("build/demo/images"), help="folder of pictures")
+    parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, else ./store)")
     parser.add_argument("--memory", default="150MB", help="budget for experts and activations (default: 150MB)")
-    parser.add_argument("--rate", type=float, default=20.0, help="frames a second (default: 20)")
-    options = parser.parse_args()
-    raise SystemExit(1 if asyncio.run(run(options.board, options.images, options.memory, options.rate)) else 0)
+    parser.add_argument("--rate", type=_rate, default=20.0, help="frames a second (default: 20)")
+    given = parser.parse_args()
+    boards = asyncio.run(run(given.board, given.images, store=given.store, memory=given.memory, rate=given.rate))
+    return status(boards)
+
+
+def main() -> None:
+    """Run the command; an error ends in a sentence and a status, as those of the commands do."""
+    raise SystemExit(guarded(inspect))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from coe.benchmark import curves, paper
@@ -37,6 +38,7 @@ SWITCHES = Measure(
 )
 
 
+@rc_context({"text.parse_math": False})  # names and arguments may hold dollars
 def draw(
     rows: Sequence[Row],
     executor_points: Sequence[ExecutorPoint],

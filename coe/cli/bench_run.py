@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from coe import config, rules
 from coe.benchmark.configurations import in_turn
@@ -16,6 +15,7 @@ from coe.cli import bench_out
 from coe.cli.bench_source import check_source, given, synthetic_experts, variants
 from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, has_gpu, make_devices, settled_by, strategy_of
 from coe.cli.common import err, out
+from coe.cli.console import Progress
 from coe.cli.options import (
     WORK,
     DeviceMemoryOption,

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
 from coe import config
 from coe.cli.bench_out import strategies
 from coe.cli.common import err, out, wide
+from coe.cli.console import Progress
 from coe.errors import ConfigError
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from coe.cli import bench_out
 from coe.cli.common import err
+from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
 from coe.errors import ConfigError, did_you_mean
 from coe.sim import preset

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from coe import config, images, kinds, rules
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
+from coe.cli.console import Progress, styled, words
 from coe.cli.options import StoreOption
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
@@ -78,7 +79,7 @@ def train(
         threads=threads,
         init=shelf.path(init) if init else None,
     )
-    columns = (TextColumn("[bold]training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[said]}"))
+    columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[said]}"))
     with (
         tempfile.TemporaryDirectory(prefix="coe-train-") as work,
         Progress(*columns, TimeRemainingColumn(), console=err) as bar,
@@ -182,7 +183,7 @@ def verify(
     for id in chosen:
         try:
             _forward(shelf, shelf.check(id))
-            out.print(f"[green]sound[/]    {id}")
+            out.print(styled(("sound", "green"), f"    {id}"))
         except (CoeError, RuntimeError) as error:
             damaged += 1
             complain(f"{id}: {error}")
@@ -206,7 +207,7 @@ def synth(
     have = set(shelf.ids())
     made: dict[tuple[str, int, int], list[str]] = {}
     wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in have]
-    columns = (TextColumn("[bold]making"), BarColumn(), MofNCompleteColumn())
+    columns = (words("making", "bold"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err) as bar:
         for expert in bar.track(wanted):
             alike = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])

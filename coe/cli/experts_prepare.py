@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
 from coe import images, rules
 from coe.blob_format import Variant
 from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.console import Progress, words
 from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, StoreError, did_you_mean
 from coe.files import DiskFull
@@ -107,7 +108,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
     for name in ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below"):
         table.add_column(name, justify="left" if name in ("expert", "variant") else "right")
     failed = 0
-    columns = (TextColumn("[bold]preparing[/] {task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
+    columns = (words("preparing", "bold"), words("{task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
     try:
         with Progress(*columns, TimeRemainingColumn(), console=err, transient=True) as bar:
             task = bar.add_task("", total=len(ids), expert="")

@@ -16,6 +16,7 @@ import typer
 
 from coe import config, images, rules
 from coe.cli.common import Exit, application, err, run
+from coe.cli.console import styled
 from coe.cli.inspect_out import show
 from coe.cli.late import LateBoards
 from coe.cli.options import (
@@ -214,7 +215,7 @@ class _Run:
                         progress.advance(ng=result.verdict is Verdict.NG)
                     for sentence in self._late.sentences():
                         if not self._quiet:
-                            err.print(f"[yellow]late:[/] {sentence}", soft_wrap=True)
+                            err.print(styled(("late:", "yellow"), f" {sentence}"), soft_wrap=True)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -251,7 +252,8 @@ class _Run:
         if result.error is not None:
             self._errors += 1
             if not self._quiet:
-                err.print(f"[yellow]not inspected:[/] {result.request.image}: {result.error}", soft_wrap=True)
+                why = f" {result.request.image}: {result.error}"
+                err.print(styled(("not inspected:", "yellow"), why), soft_wrap=True)
             if self._max_errors is not None and self._errors > self._max_errors:
                 self._stop()
 
@@ -270,7 +272,7 @@ class _Run:
 
     def _say(self, sentence: str) -> None:
         if not self._quiet:
-            err.print(f"[dim]{sentence}[/]", soft_wrap=True)
+            err.print(styled((sentence, "dim")), soft_wrap=True)
 
 
 def _request(item: Item) -> Request:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from coe import config
 from coe.cli.common import out
+from coe.cli.console import styled
 from coe.core import FULL, Verdict
 from coe.summary import Summary, Tally
 
@@ -35,7 +37,8 @@ def show(summary: Summary, report: Path) -> None:
         out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
     if summary.late:
         boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
-        out.print(f"[yellow]late:[/] {summary.late} results came after they were due{boards}", soft_wrap=True)
+        late = f" {summary.late} results came after they were due{boards}"
+        out.print(styled(("late:", "yellow"), late), soft_wrap=True)
     if drifted := [one for one in run_.drift if abs(one.by) >= config.DRIFT]:
         told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
         out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
@@ -54,12 +57,12 @@ def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
     for name, tally in listed:
         table.add_row(name, *_cells(tally))
     if len(tallies) > len(listed):
-        table.add_row(f"[dim]... {len(tallies) - len(listed)} more, see the report[/]")
+        table.add_row(Text(f"... {len(tallies) - len(listed)} more, see the report", "dim"))
     return table
 
 
-def _cells(tally: Tally) -> list[str]:
+def _cells(tally: Tally) -> list[str | Text]:
     verdict = tally.verdict
     colour = _COLOURS[verdict]
     counts = [str(number) if number else "·" for number in (tally.ok, tally.ng, tally.review, tally.errors)]
-    return [str(tally.images), *counts, f"[{colour}]{verdict}[/]"]
+    return [str(tally.images), *counts, Text(verdict, colour)]

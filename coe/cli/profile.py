@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from coe import config, fingerprint, profile, rules
 from coe.cli.common import application, err, out, run, wide
+from coe.cli.console import Progress, styled, words
 from coe.cli.options import DeviceMemoryOption, HostMemoryOption, StoreOption
 from coe.cli.pictures import pictures_of
 from coe.config import format_bytes
@@ -71,7 +72,8 @@ def calibrate(
     if show:
         found = profile.load(place)
         if changed := fingerprint.differences(found.machine, fingerprint.here()):
-            err.print(f"[yellow]warning:[/] this profile is of another machine: {'; '.join(changed)}", soft_wrap=True)
+            other = f" this profile is of another machine: {'; '.join(changed)}"
+            err.print(styled(("warning:", "yellow"), other), soft_wrap=True)
         _show(found, _chosen_board(found, board), place, plot)
         return
     if board is None:
@@ -100,7 +102,7 @@ def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settin
     # Found out now rather than after ten minutes.
     profile.writable(place)
     columns = (
-        TextColumn("[bold]{task.description}"),
+        words("{task.description}", "bold"),
         BarColumn(bar_width=24),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
@@ -117,7 +119,7 @@ def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settin
                 err.print(f"{done / total:4.0%} {what}", soft_wrap=True)
 
         def say(sentence: str) -> None:
-            err.print(sentence, soft_wrap=True, markup=False)
+            err.print(sentence, soft_wrap=True)
 
         return work.calibrate(
             board,
@@ -144,7 +146,8 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     from coe.profiler.draw import draw
     from coe.profiler.usage import differences
 
-    out.print(f"[bold]{place}[/], made {found.made} on {found.machine.cores} x {found.machine.cpu}", soft_wrap=True)
+    made = f", made {found.made} on {found.machine.cores} x {found.machine.cpu}"
+    out.print(styled((str(place), "bold"), made), soft_wrap=True)
     wide(out).print(_kinds(found.kinds))
     chosen = board.chosen
     executors = ", ".join(
@@ -153,12 +156,13 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     )
     budgets = [(board.memory_bytes, ""), (board.device_bytes, " of the GPU"), (board.host_bytes, " for copies")]
     under = ", ".join(format_bytes(size) + words for size, words in budgets if size is not None)
-    out.print(f"\n[bold]board {board.board}[/] under {under}: {executors}", soft_wrap=True)
+    out.print()
+    out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"), soft_wrap=True)
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     left = f"each pool leaves {spaces} to batches; " if spaces else ""
     out.print(f"{left}about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
     for reason in chosen.reasons:
-        out.print(f"- {reason}", soft_wrap=True, markup=False)
+        out.print(f"- {reason}", soft_wrap=True)
     out.print(_usage(board))
     for one in differences(board.usage, chosen.sample_images)[:_SHOWN]:
         out.print(f"{one.expert}: {one.by_rules:.1%} by the rules, {one.by_images:.1%} of the images", soft_wrap=True)

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe.cli.common import err
+from coe.cli.console import Progress, words
 from coe.metrics import Metrics
 
 _PLAIN_EVERY_S = 10.0
@@ -25,11 +26,11 @@ class RunProgress:
         self._plain = not quiet and not self._live
         self._spoken_s = time.monotonic()
         self._bar = Progress(
-            TextColumn("[bold]inspecting"),
+            words("inspecting", "bold"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[figures]}"),
-            TextColumn("[dim]left"),
+            words("{task.fields[figures]}"),
+            words("left", "dim"),
             TimeRemainingColumn(elapsed_when_finished=True),
             console=err,
             disable=not self._live,

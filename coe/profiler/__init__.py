@@ -1,1 +1,5 @@
 """What `coe-profile` does: measure a machine once, and find the configuration that suits a board on it."""
+
+from coe.surroundings import quiet_matplotlib
+
+quiet_matplotlib()  # before any module here imports it

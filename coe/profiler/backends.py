@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from coe import surroundings
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.kinds import Image, Kind, ModuleKind
@@ -63,6 +64,7 @@ class _Exported:
     """An export opened by onnxruntime; it answers as the kind's `forward` does."""
 
     def __init__(self, path: Path, threads: int) -> None:
+        surroundings.quiet_onnxruntime()
         import onnxruntime as ort
 
         options = ort.SessionOptions()

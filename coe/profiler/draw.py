@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -25,6 +26,7 @@ from coe.profiler.usage import cdf
 _BLUE, _CHOSEN = COLOURS[0], canvas.COLOURS["coserve"]
 
 
+@rc_context({"text.parse_math": False})  # names may hold dollars
 def draw(profile: Profile, board: str, path: Path) -> Path:
     """Draw the curves of the kinds and of a board as PNG; raises ConfigError for a board that has no profile."""
     if board not in profile.boards:

@@ -32,9 +32,9 @@ rules images image_source kinds variants
 store router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file
-graph config events files blob_format image_size tiff
+graph config events files blob_format image_size tiff folder
 costs
-core errors
+core errors visible surroundings
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
 TORCH = {"runtime", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}

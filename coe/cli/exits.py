@@ -1,0 +1,16 @@
+"""Exit statuses of all commands. Law: a status says one thing, whatever becomes of the output."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit statuses of all commands."""
+
+    OK = 0
+    NOT_GOOD = 1
+    USAGE = 2
+    NOT_INSPECTED = 3
+    NOT_WRITTEN = 4
+    INTERRUPTED = 130

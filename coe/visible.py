@@ -1,0 +1,34 @@
+"""Text that is not ours, as it may be shown: nothing in it is obeyed by a terminal, and nothing in it is hidden.
+
+Names of files, folders, boards and serials come from anywhere. A control character among them could move the cursor,
+change the title of the window or forge a line, and text that is turned round could pass for another name.
+"""
+
+from __future__ import annotations
+
+import re
+
+_HIDDEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+"""Control characters, line separators, what turns text round, and halves of characters that no encoding can hold."""
+_ALL = re.compile(f"[{_HIDDEN}]")
+_ALL_BUT_NEWLINE = re.compile(f"(?!\n)[{_HIDDEN}]")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Return a text with each character that cannot be seen as an escape, as `\x1b`; with `lines`, line ends stay.
+
+    A byte of a file's name that is no UTF-8 (Python holds it as U+DC80 to U+DCFF) is shown as that byte.
+    """
+    return (_ALL_BUT_NEWLINE if lines else _ALL).sub(_escape, text)
+
+
+def is_visible(text: str) -> bool:
+    """Tell whether a text, line ends apart, can be shown as it is."""
+    return _ALL_BUT_NEWLINE.search(text) is None
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

@@ -1,0 +1,479 @@
+"""The surroundings of a service: nobody reads, a device is full, an encoding is foreign, there is no user, Ctrl-C comes.
+
+A few things only a process shows, and each costs the import of torch; what a function shows is asked of the function.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tiny_line import TINY, fill
+
+from coe import profile, rules, settings
+from coe.cli import common, start
+from coe.cli.common import Exit, guarded
+from coe.cli.streams import Steady, steady
+from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
+from coe.files import DiskFull
+from coe.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+class Failing(io.TextIOWrapper):
+    """A stream in memory whose device says no, at once or when it is flushed."""
+
+    def __init__(self, number: int, *, at: str = "write", encoding: str = "utf-8") -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, write_through=True)
+        self.number, self.at, self.asked = number, at, 0
+
+    def write(self, text: str) -> int:
+        if self.at == "write":
+            self._refuse()
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.at == "flush" and not self.closed:
+            self._refuse()
+        super().flush()
+
+    def close(self) -> None:
+        self.at = ""
+        super().close()
+
+    def _refuse(self) -> None:
+        self.asked += 1
+        raise OSError(self.number, os.strerror(self.number))
+
+
+GONE = [errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN]
+BROKEN = [errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EAGAIN]
+names = {"ids": lambda value: errno.errorcode.get(value, str(value)) if isinstance(value, int) else str(value)}
+
+
+def speaking(status: int) -> Callable[[], int]:
+    def command() -> int:
+        common.out.print("a table")
+        sys.stdout.write("a line\n")
+        common.err.print("a complaint")
+        return status
+
+    return command
+
+
+@pytest.mark.parametrize("at", ["write", "flush"])
+@pytest.mark.parametrize("number", GONE, **names)
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 4, 130])
+def test_a_reader_who_has_gone_changes_no_status(
+    monkeypatch: pytest.MonkeyPatch, status: int, number: int, at: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Failing(number, at=at))
+        patch.setattr(sys, "stderr", Failing(number, at=at))
+        assert guarded(speaking(status)) == status
+
+
+@pytest.mark.parametrize("at", ["write", "flush"])
+@pytest.mark.parametrize("number", BROKEN, **names)
+@pytest.mark.parametrize(("status", "ends"), [(0, 4), (1, 4), (3, 4), (2, 2), (4, 4), (130, 130)])
+def test_output_that_was_asked_for_and_lost_is_status_4_and_told(
+    monkeypatch: pytest.MonkeyPatch, number: int, status: int, ends: int, at: str
+) -> None:
+    told = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", Failing(number, at=at))
+        patch.setattr(sys, "stderr", told)
+        assert guarded(speaking(status)) == ends
+    told_of = "standard output cannot be written" in told.getvalue()
+    assert told_of == (status in (0, 1, 3))
+
+
+@pytest.mark.parametrize("number", [*GONE, *BROKEN], **names)
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_complaints_that_cannot_be_written_change_no_status(
+    monkeypatch: pytest.MonkeyPatch, number: int, status: int
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.StringIO())
+        patch.setattr(sys, "stderr", Failing(number))
+        assert guarded(speaking(status)) == status
+
+
+@pytest.mark.parametrize("missing", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" ".join)
+@pytest.mark.parametrize("status", [0, 1, 3])
+def test_streams_that_were_never_there_change_no_status(
+    monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], status: int
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in missing:
+            patch.setattr(sys, name, None)
+        assert guarded(speaking(status)) == status
+
+
+def test_a_stream_that_failed_is_not_asked_again() -> None:
+    behind = Failing(errno.ENOSPC)
+    stream = Steady(behind)
+    for _ in range(3):
+        assert stream.write("text") == 4
+    assert behind.asked == 1
+    assert stream.lost == "No space left on device"
+
+
+def test_a_closed_stream_is_given_up() -> None:
+    behind = io.StringIO()
+    behind.close()
+    stream = Steady(behind)
+    stream.write("text")
+    stream.flush()
+    assert not stream.isatty()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "cp1252", "utf-8", "shift_jis", "koi8-r"])
+@pytest.mark.parametrize("text", ["Prüfung µ …", "基板 SN1", "a\udcffb", "─│ · —", "\U0001f600"])
+def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str, text: str) -> None:
+    behind = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", behind)
+        with steady() as stream:
+            common.out.print(text)
+            sys.stdout.write(text)
+            assert stream.lost is None
+    written = behind.buffer.getvalue().decode(encoding)  # type: ignore[attr-defined]
+    assert written.count("\n") == 1
+    assert all(letter in written or "\\" in written for letter in text)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (ConfigError("a budget"), Exit.USAGE, "a budget"),
+        (RulesError("x.yaml:1: a rule"), Exit.USAGE, "a rule"),
+        (StoreError("an expert"), Exit.USAGE, "an expert"),
+        (DiskFull("no room"), Exit.NOT_WRITTEN, "no room"),
+        (ImageError("a picture"), Exit.NOT_INSPECTED, "a picture"),
+        (CoeError("something"), Exit.NOT_INSPECTED, "something"),
+        (KeyboardInterrupt(), Exit.INTERRUPTED, "interrupted"),
+        (RuntimeError("boom"), Exit.NOT_INSPECTED, "a fault of coe, not of yours: RuntimeError: boom"),
+        (KeyError("k"), Exit.NOT_INSPECTED, "KeyError: 'k'"),
+        (MemoryError(), Exit.NOT_INSPECTED, "MemoryError"),
+        (RecursionError("deep"), Exit.NOT_INSPECTED, "RecursionError: deep"),
+        (BrokenPipeError(errno.EPIPE, "a child's"), Exit.NOT_INSPECTED, "BrokenPipeError"),
+        (SystemExit(3), 3, ""),
+        (SystemExit(None), 0, ""),
+        (SystemExit("text"), 1, ""),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing(
+    capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
+) -> None:
+    def command() -> int:
+        raise error
+
+    assert guarded(command) == status
+    said = " ".join(capsys.readouterr().err.split())
+    assert says in said
+    assert "Traceback" not in said
+
+
+def test_where_a_fault_arose_is_shown_if_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COE_TRACEBACK", "1")
+
+    def command() -> int:
+        raise RuntimeError("boom")
+
+    guarded(command)
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sys.stdout, sys.stderr
+    guarded(lambda: 0)
+    assert (sys.stdout, sys.stderr) == before
+
+
+# A user without a name, and a folder that may not be looked into
+
+
+def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COE_PROFILE")
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nobody)
+    with pytest.raises(ConfigError, match=r"no home folder .*\$COE_PROFILE"):
+        profile.place()
+    assert settings._find(settings.AUTO, lambda sentence: None) is None
+
+
+def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COE_PROFILE", "/somewhere/profile.json")
+
+    def refuse(path: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", refuse)
+        assert settings._find(settings.AUTO, lambda sentence: None) is None
+
+
+# The commands, as processes
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Arguments of a board whose pictures are all OK, with experts of resnet18, yolov5n and onnx."""
+    folder = tmp_path_factory.mktemp("service")
+    text = TINY.replace("components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1)
+    text += "  E: {inspect: eye, then: {ok: joint, fine: joint}}\n"
+    text = text.replace("reject: [bridge]}", "reject: [], then: {joint: OK, bridge: OK, none: OK}}")
+    board = folder / "tiny.yaml"
+    board.write_text(text, encoding="utf-8")
+    known, store = rules.load(board), Store(folder / "store")
+    trained = {id: expert for id, expert in known.experts.items() if expert.kind != "onnx"}
+    fill(store, type("Trained", (), {"experts": trained})())  # type: ignore[arg-type]
+    eye = known.experts["eye"]
+    store.put(eye.weights, kind="onnx", labels=eye.labels, input_size=8, file=_model(folder / "eye.onnx"))
+    for name in ("SN1/R1__E.png", "SN1/R2__E.png"):
+        path = folder / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(path), np.full((60, 60, 3), 90, np.uint8))
+    given = ("--board", board, "--store", folder / "store", "--images", folder / "images", "--memory", "100MB")
+    return [str(one) for one in given]
+
+
+def _model(path: Path) -> Path:
+    """Write the mean of each of two colours as a classifier."""
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
+        helper.make_node("Flatten", ["mean"], ["flat"]),
+        helper.make_node("Slice", ["flat", "from", "to", "axis"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "eye",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])],
+        [
+            helper.make_tensor("from", TensorProto.INT64, [1], [0]),
+            helper.make_tensor("to", TensorProto.INT64, [1], [2]),
+            helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+RUN = "import sys; from coe.cli import start; sys.argv[0] = 'coe'; getattr(start, sys.argv.pop(1))()"
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """What a service has: no HOME, no user, no terminal; and the way to the code."""
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**given, "OMP_NUM_THREADS": "1", **variables}
+
+
+WATCHED = """
+import json, os, sys
+allowed = [os.path.realpath(one) for one in json.loads(os.environ.pop("ALLOWED"))]
+seen = []
+
+def watch(event, given):
+    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "urllib.Request"):
+        seen.append(f"{event} {given[1:]}")
+    elif event in ("os.mkdir", "os.rename", "os.symlink", "os.link"):
+        note(given[-2] if event == "os.mkdir" and not isinstance(given[0], (str, bytes)) else given[0], event)
+    elif event == "open" and isinstance(given[0], (str, bytes)) and (given[2] or 0) & (os.O_WRONLY | os.O_RDWR):
+        note(given[0], event)
+
+def note(path, event):
+    place = os.path.realpath(os.fsdecode(path))
+    if not any(place.startswith(one) for one in [*allowed, "/dev/", "/proc/"]):
+        seen.append(f"{event} {place}")
+
+sys.addaudithook(watch)
+commands, statuses = json.loads(os.environ.pop("COMMANDS")), []
+from coe.cli import start
+for name, *arguments in commands:
+    sys.argv = ["coe", *arguments]
+    try:
+        getattr(start, name)()
+    except SystemExit as ended:
+        statuses.append(int(ended.code or 0))
+with open(os.path.join(allowed[0], "seen.json"), "w") as file:
+    json.dump({"seen": seen, "statuses": statuses}, file)
+"""
+
+
+@pytest.mark.timeout(600)
+def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(line: list[str], tmp_path: Path) -> None:
+    homes = {name: tmp_path / name for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR")}
+    for folder in homes.values():
+        folder.mkdir()
+    work, named = tmp_path / "work", tmp_path / "named"
+    work.mkdir()
+    named.mkdir()
+    chance = np.random.default_rng(0)
+    for label in ("dark", "light"):
+        (named / "data" / label).mkdir(parents=True)
+        for index in range(6):
+            pixels = chance.integers(0, 120, (32, 32, 3), dtype=np.uint8) + (100 if label == "light" else 0)
+            cv2.imwrite(str(named / "data" / label / f"{index}.png"), pixels)
+    store = line[line.index("--store") + 1]
+    commands = [
+        ["inspect", *line, "--out", str(named / "out")],
+        ["experts", "verify", "tiny/eye", "tiny/joint", "--store", store],
+        [
+            *("experts", "train", "t/light", "--data", str(named / "data"), "--kind", "resnet18", "--input", "32"),
+            *("--epochs", "1", "--batch", "4", "--threads", "1", "--no-prepare", "--store", str(named / "store")),
+        ],
+        ["bench", "sim", "--task", "A1", "--strategy", "line", "--plot", str(named / "figures")],
+    ]
+    allowed = [str(named), str(homes["TMPDIR"])]
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHED],
+        cwd=work,
+        env=environment(
+            **{name: str(folder) for name, folder in homes.items()},
+            ALLOWED=json.dumps(allowed),
+            COMMANDS=json.dumps(commands),
+        ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((named / "seen.json").read_text(encoding="utf-8"))
+    assert told["statuses"] == [0, 0, 0, 0], done.stderr
+    assert told["seen"] == []
+    for folder in (*homes.values(), work):
+        assert list(folder.rglob("*")) == [], f"{folder.name} holds what nobody named"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("redirection", "status"),
+    [
+        (">/dev/full", 4),
+        ("2>/dev/full", 0),
+        (">&- 2>&- <&-", 0),
+        ("| true", 0),
+        ("2>&1 | true", 0),
+    ],
+)
+def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
+    line: list[str], tmp_path: Path, redirection: str, status: int
+) -> None:
+    command = ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", sys.executable, "-c", RUN, "inspect"]
+    done = subprocess.run(
+        [*command, *line, "--out", str(tmp_path / "out")],
+        env=environment(TMPDIR=str(tmp_path), HOME=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr + done.stdout) == (status, False), done.stderr
+    rows = [json.loads(row) for row in (tmp_path / "out" / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["verdict"] for row in rows] == ["OK", "OK"]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user that is not there")
+def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    for path in [tmp_path, *tmp_path.parents, *Path(line[1]).parents]:
+        if path.stat().st_uid == 0 and "pytest" in str(path):
+            path.chmod(path.stat().st_mode | 0o055)
+    become = f"import os; os.setgid(54321); os.setuid(54321); {RUN}"
+    done = subprocess.run(
+        [sys.executable, "-c", become, "inspect", *line, "--out", str(tmp_path / "out")],
+        cwd=tmp_path,
+        env=environment(TMPDIR=str(tmp_path), PYTHONIOENCODING="ascii", LC_ALL="POSIX", TERM="dumb"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "Permission" in done.stderr and "site-packages" in done.stderr:
+        pytest.skip("the interpreter lies where no other user may look")
+    assert done.returncode == 0, done.stderr
+
+
+# Ctrl-C
+
+
+@pytest.mark.parametrize("command", ["inspect", "experts", "bench", "profile"])
+def test_ctrl_c_while_libraries_are_imported_is_one_line_and_130(tmp_path: Path, command: str) -> None:
+    slow = tmp_path / "typer"  # as a library that is under import for a long time, and swallows what it can
+    slow.mkdir()
+    (slow / "__init__.py").write_text(
+        "import pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'importing')!r}).touch()\n"
+        "while True:\n"
+        "    try:\n"
+        "        time.sleep(60)\n"
+        "    except BaseException:\n"
+        "        pass\n",
+        encoding="utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, command, "--help"],
+        env=environment(PYTHONPATH=f"{tmp_path}:{ROOT}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (tmp_path / "importing").exists() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()
+    assert (process.returncode, *said) == (130, "", "interrupted\n")
+
+
+def test_where_commands_begin_nothing_takes_time_to_import() -> None:
+    script = "import sys; import coe.cli.start; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert not {"typer", "rich", "numpy", "torch", "asyncio", "inspect"} & set(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", ["inspect", "experts", "bench", "profile"])
+def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    def interrupted(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "__init__", interrupted)
+    monkeypatch.setattr(rules, "load", interrupted)
+    monkeypatch.setattr("coe.cli.bench_out.strategies", interrupted)
+    given = {
+        "inspect": ["--board", "demo", "--images", "x"],
+        "experts": ["list"],
+        "bench": ["run"],
+        "profile": ["--board", "demo"],
+    }
+    monkeypatch.setattr(sys, "argv", ["coe", *given[name]])
+    with pytest.raises(SystemExit) as ended:
+        getattr(start, name)()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
