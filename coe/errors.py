@@ -42,6 +42,18 @@ class LineClosed(CoeError):
     """Something was submitted to an `Inspector` that is closed or closing."""
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters: a longer one is cut in its middle and says how much is left out.
+
+    Its begin says what is wrong and its end what to do, so both stay.
+    """
+    if len(text) <= most:
+        return text
+    mark = f" ... ({len(text):,} characters) ... "
+    kept = max(0, most - len(mark))
+    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion for an unknown word.
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from coe.errors import CoeError, ConfigError, StoreError
-from coe.files import DiskFull
+from coe.files import NotWritten
 
 out = Console(highlight=False)
 """Standard output: what was asked for."""
@@ -51,7 +51,7 @@ def run(app: typer.Typer) -> None:
 def _guard(command: Callable[[], None]) -> None:
     try:
         command()
-    except DiskFull as error:
+    except NotWritten as error:
         complain(error)
         sys.exit(Exit.NOT_WRITTEN)
     except (ConfigError, StoreError) as error:

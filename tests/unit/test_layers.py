@@ -24,7 +24,7 @@ sim runtime
 report prescheduled
 controller chrome_trace results
 least
-metrics residency
+metrics residency run_file csv_table result_lines
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision

@@ -23,9 +23,10 @@ from coe.errors import ConfigError
 from coe.files import DiskFull, write_atomically
 from coe.images import Item
 from coe.results import ResultsFile, read
+from coe.run_file import RunIdentity
 from coe.summary import RunFigures
 
-RUN = RunFigures("demo", "coserve", 12.5, 7, 0.75, 1000, 2000, 3000, 1.5)
+RUN = RunFigures("demo", "coserve", 20, 28, 7, 1000, 2000, 3000, 1.6)
 FINDINGS = (
     Finding("body", "fp32", "ok", 0.98),
     Finding(
@@ -47,10 +48,11 @@ def item(name: str, serial: str = "SN1") -> Item:
     return Item(Path(name), "R0402", serial, "R1", name)
 
 
-def start(
-    folder: Path, *, resume: bool = False, board: str = "demo", fingerprint: str = "f1", source: str = "s"
-) -> ResultsFile:
-    return ResultsFile(folder, board=board, fingerprint=fingerprint, source=source, resume=resume)
+IDENTITY = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+
+
+def start(folder: Path, *, resume: bool = False, **other: object) -> ResultsFile:
+    return ResultsFile(folder, replace(IDENTITY, **other), resume=resume)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -106,8 +108,8 @@ def test_no_nan_gets_into_json(run: ResultsFile) -> None:
     assert row["findings"][0]["score"] is None
     (back,) = read(run.folder / "results.jsonl")
     assert math.isnan(back.findings[0].score)
-    summary = run.finish([item("a")], RunFigures("demo", hit_ratio=math.nan, images_per_s=math.inf))
-    assert json.loads((run.folder / "summary.json").read_text())["hit_ratio"] is None
+    summary = run.finish([item("a")], RunFigures("demo", wall_s=math.nan))
+    assert json.loads((run.folder / "summary.json").read_text())["wall_s"] is None
     assert summary.total.review == 1
 
 
@@ -187,8 +189,13 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
         start(tmp_path)
     for other, says in [
         ({"board": "B"}, "another board \\('demo', not 'B'\\)"),
-        ({"fingerprint": "f2"}, "another version of the board file"),
-        ({"source": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
+        ({"rules": "f2"}, "another version of the board file"),
+        ({"images": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
+        ({"strategy": "coserve"}, "another strategy \\('line', not 'coserve'\\); give --strategy line again, or give"),
+        ({"precision": "half"}, "another precision \\('fp32', not 'half'\\); give --precision fp32 again"),
+        ({"label_floor": 0.5}, "another label floor \\('0.999', not '0.5'\\); give --label-floor 0.999 again"),
+        ({"experts": {"body": "1", "joint": "3"}}, "other weights of 1 of 2 experts \\('joint'\\); put those back"),
+        ({"experts": {"body": "1"}}, "other weights of 1 of 1 experts \\('joint'\\)"),
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
@@ -295,14 +302,19 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "review": 0,
         "errors": 1,
         "missing": 1,
-        "first_pass_yield": 0.0,
+        "good_image_share": 0.0,
+        "images_without_serial": 0,
+        "boards_decided": 1,
+        "boards_ok": 0,
+        "board_fpy": 0.0,
+        "timed_images": 20,
         "images_per_s": 12.5,
         "switches": 7,
         "hit_ratio": 0.75,
         "peak_reserved_bytes": 1000,
         "budget_bytes": 2000,
         "peak_rss_bytes": 3000,
-        "wall_s": 1.5,
+        "wall_s": 1.6,
         "precision": "fp32",
         "findings": 2,
         "escalated": 0,
@@ -313,7 +325,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {
-            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "first_pass_yield": 0.0}
+            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "good_image_share": 0.0}
         },
     }
 
@@ -331,7 +343,9 @@ import sys
 from pathlib import Path
 from coe.core import Request, Result, Verdict
 from coe.results import ResultsFile
-with ResultsFile(Path(sys.argv[1]), board="demo", fingerprint="f1", source="s") as run:
+from coe.run_file import RunIdentity
+identity = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+with ResultsFile(Path(sys.argv[1]), identity) as run:
     for number in range(10**9):
         run.write(Result(Request(number, "R", f"{number}.png"), Verdict.OK, (), 0.0))
 """

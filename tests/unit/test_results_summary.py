@@ -55,7 +55,7 @@ def test_boards_and_components_in_natural_order() -> None:
     assert list(summary.components.items()) == [("A", Tally(ng=1, review=1)), ("B", Tally(ok=1, errors=1))]
     assert summary.total == Tally(ok=1, ng=1, review=1, errors=1)
     assert summary.total.images == 4
-    assert summary.total.first_pass_yield == 0.25
+    assert summary.total.good_share == 0.25
     assert summary.verdict is NG
 
 
@@ -71,7 +71,7 @@ def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
 
 def test_nothing_has_no_yield() -> None:
     summary = summarise([], RunFigures("demo"))
-    assert summary.total.first_pass_yield is None
+    assert summary.total.good_share is None
     assert summary.boards == {}
     assert summary.to_json()["hit_ratio"] is None
 
