@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coe.core import Box, Finding, Request, Result, Verdict
+from coe.demand import Drift
 from coe.errors import ConfigError
 from coe.files import DiskFull, write_atomically
 from coe.images import Item
@@ -208,6 +210,119 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
 def test_two_runs_cannot_share_a_folder(run: ResultsFile) -> None:
     with pytest.raises(ConfigError, match="another run is writing here"):
         start(run.folder, resume=True)
+
+
+def test_the_lock_goes_over_to_the_file_that_finish_writes(run: ResultsFile) -> None:
+    run.write(result("a"))
+    run.finish([item("a")], RUN)
+    with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
+        start(run.folder, resume=True)
+    run.close()
+    with start(run.folder, resume=True) as again:
+        assert again.done == {"a"}
+
+
+def test_a_lock_on_a_file_that_was_replaced_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking, the other process finishes: what was opened is no longer the file at that path."""
+    really, path = fcntl.flock, tmp_path / "results.jsonl"
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    finished = path.read_bytes()
+    locks: list[int] = []
+
+    def flock(number: int, how: int) -> None:
+        if not locks:
+            write_atomically(path, [finished.decode(), finished.decode().replace('"a"', '"b"')])
+        locks.append(os.fstat(number).st_ino)
+        really(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with start(tmp_path, resume=True) as again:
+        assert again.done == {"a", "b"}
+        again.write(result("c"))
+    assert locks[-1] == path.stat().st_ino != locks[0]
+    assert [r.request.image for r in read(path)] == ["a", "b", "c"]
+
+
+def test_a_file_that_is_taken_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, left = fcntl.flock, [1]
+
+    def flock(number: int, how: int) -> None:
+        if left:
+            left.pop()
+            (tmp_path / "results.jsonl").unlink()
+        really(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
+
+
+def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
+    items = [item(name) for name in "abc"]
+    first = RunFigures(
+        "demo",
+        "line",
+        1,
+        4,
+        2,
+        500,
+        2000,
+        900,
+        2.0,
+        interrupted=True,
+        started="early",
+        drift=(Drift("body", 0.5, 0.6),),
+    )
+    second = RunFigures("demo", "line", 2, 6, 1, 400, 1000, 950, 1.0, started="late")
+    with start(tmp_path) as run:
+        run.write(replace(result("a"), late=True))
+        run.finish(items, first)
+    with start(tmp_path, resume=True) as run:
+        run.write(result("b"))
+        run.write(result("c"))
+        summary = run.finish(items, second).to_json()
+    keys = ("started", "timed_images", "switches", "hit_ratio", "images_per_s", "wall_s", "late", "interrupted")
+    assert [summary[key] for key in keys] == ["early", 3, 3, 0.7, 1.0, 3.0, 1, False]
+    peaks = ("peak_reserved_bytes", "budget_bytes", "peak_rss_bytes")
+    assert [summary[key] for key in peaks] == [500, 2000, 950]
+    assert summary["usage_drift"] == [{"expert": "body", "rules": 0.5, "estimated": 0.6}]
+    before = (tmp_path / "summary.json").read_bytes()
+    with start(tmp_path, resume=True) as run:  # nothing is left to do
+        run.finish(items, RunFigures("demo", "line", budget_bytes=9000, started="later"))
+    assert (tmp_path / "summary.json").read_bytes() == before
+
+
+def test_a_run_that_was_killed_keeps_the_figures_of_the_parts_before(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+        run.finish([item("a")], RUN)
+    with start(tmp_path, resume=True) as run:
+        run.write(result("b"))  # and then it is killed
+    with start(tmp_path, resume=True) as run:
+        summary = run.finish([item("a"), item("b")], RunFigures("demo")).to_json()
+    assert (summary["images"], summary["timed_images"], summary["switches"]) == (2, 20, 7)
+
+
+def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.bind({"bf16", "fp32"})
+        run.write(result("a"))
+    with start(tmp_path, resume=True) as run:
+        run.bind(["fp32", "bf16"])
+        with pytest.raises(ConfigError, match=r"run in bf16, fp32, and on these devices they would run in fp16"):
+            run.bind({"fp16"})
+
+
+def test_a_folder_of_an_earlier_version_says_so(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    (tmp_path / "run.json").write_text('{"board": "demo", "fingerprint": "f1", "source": "s"}')
+    with pytest.raises(ConfigError, match="a run of an earlier version, which did not write down its experts; give"):
+        start(tmp_path, resume=True)
 
 
 def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:

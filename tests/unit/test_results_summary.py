@@ -59,6 +59,31 @@ def test_boards_and_components_in_natural_order() -> None:
     assert summary.verdict is NG
 
 
+def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
+    results = [
+        *(result("SN1", "A", OK) for _ in range(8)),
+        *(result("SN2", "A", verdict) for verdict in (OK, NG)),
+        *(result("SN3", "A", verdict) for verdict in (OK, None)),
+        result("SN4", "A", OK),
+        result("", "A", OK),
+    ]
+    waiting = [Item(Path("x"), "A", "SN4"), Item(Path("y"), "A")]
+    summary = summarise(results, RunFigures("demo"), waiting)
+    assert (summary.boards_ok, summary.boards_decided, summary.board_fpy) == (1, 3, 1 / 3)  # SN4 is not decided yet
+    assert summary.total.good_share == 12 / 14
+    assert summary.without_serial == 2
+    told = summary.to_json()
+    assert [told[key] for key in ("board_fpy", "boards_ok", "boards_decided")] == [0.3333, 1, 3]
+    assert (told["good_image_share"], told["images_without_serial"]) == (0.8571, 2)
+    assert "first_pass_yield" not in told
+
+
+@pytest.mark.parametrize("serial", ["", "SN1"])
+def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
+    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Item(Path("x"), "A", serial)])
+    assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
+
+
 def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
     late = [replace(result(serial, "A", OK), late=True) for serial in ("SN10", "SN2", "SN2", "")]
     drift = (Drift("a", 0.25, 0.5),)
