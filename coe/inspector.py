@@ -35,6 +35,7 @@ from coe.decoding import decode
 from coe.demand import Demand, Drift
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
+from coe.picture_file import PictureFile
 from coe.plan import inbox_bytes as share_of_images
 from coe.plan import joined
 from coe.policies.strategies import check_hurry
@@ -241,21 +242,22 @@ class Inspector:
         another strategy would pass it over.
 
         An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
-        a path must stay until its result is there. What is wrong with the image itself (or its component) is said in
-        `Result.error`. Raises LineClosed after `close`, LineFull if asked for, TypeError for what is no image.
+        a path must stay as it is until its result is there, else the result is an error. What is wrong with the image
+        itself (or its component) is said in `Result.error`. Raises LineClosed after `close`, LineFull if asked for,
+        TypeError for what is no image.
         """
         if order not in ("BGR", "RGB"):
             raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
         check_hurry(self._strategy, within_s=within_s)
         due_s = math.inf if within_s is None else self._engine.now() + within_s
         if isinstance(image, np.ndarray):
-            source: NDArray[Any] | bytes | Path = image.copy()
+            source: NDArray[Any] | bytes | PictureFile = image.copy()
             size = image.nbytes
         elif isinstance(image, bytes | bytearray | memoryview):
             source = bytes(image)
             size = len(source)
         elif isinstance(image, str | Path):
-            source, size, name = Path(image), 0, name or str(image)
+            source, size, name = PictureFile(Path(image)), 0, name or str(image)
         else:
             raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
         if self._closed:
