@@ -22,10 +22,10 @@ BOARD = """
 board: idle
 experts:
   body: {kind: resnet18, labels: [ok, bad], input: 48}
-  joint: {kind: resnet18, labels: [ok, bad], input: 48}
+  joint: {kind: resnet18, labels: [ok, bad], input: 48, then: {ok: OK, bad: NG}}
 components:
   A: {count: 5, inspect: body, then: {ok: joint, bad: NG}}
-  B: {count: 3, inspect: joint, then: {ok: OK, bad: REVIEW}}
+  B: {count: 3, inspect: joint}
 """
 PICTURES = 6
 
@@ -45,7 +45,7 @@ def make(folder: Path, chance: int = 0) -> None:
 
 
 class IdleLine:
-    """Stands for `coe.inspector.Inspector`; `verdict` and `between` (called between a picture's experts) are the test's."""
+    """Stands for `coe.inspector.Inspector`; `between` is called between a picture's experts."""
 
     budget_bytes = 1000
     verdict = Verdict.OK
