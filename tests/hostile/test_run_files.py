@@ -144,7 +144,7 @@ def test_a_run_goes_on_with_nothing_else_than_it_began_with(
 def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_inspected(run: Run, place: Path) -> None:
     manifest = place / "store" / "idle" / "body" / "manifest.json"
     row = json.loads(manifest.read_text())
-    agreement = {"images": 9, "labels_equal": 1.0, "score_mean": 0.0, "score_p99": 0.0}
+    agreement = {"images": 9, "labels_equal": 1.0, "largest_score_difference": 0.0}
     prepared = {"bytes": 1, "agreement": agreement, "escalate_below": 0.1}
     row["variants"] = {name: {"file": name, "digest": name, **prepared} for name in ("bf16", "fp16")}
     manifest.write_text(json.dumps(row))
@@ -307,7 +307,7 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
     assert IdleLine.opened == opened
 
 
-@pytest.mark.parametrize("name", ["a" * 256, "a/" * 2500, "é" * 200, "deep/" + "b" * 300])
+@pytest.mark.parametrize("name", ["a" * 256, "a/" * 2500, "é" * 200, "b/" + "b" * 300], ids=range(4))
 def test_a_name_that_is_too_long_for_a_folder(run: Run, name: str) -> None:
     said = run(out=name)
     assert said.status == 2
@@ -315,7 +315,9 @@ def test_a_name_that_is_too_long_for_a_folder(run: Run, name: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["--images", "--store", "--board", "--profile"])
-@pytest.mark.parametrize("name", ["a" * 300, "a/" * 2500, "a" * 300 + ".yaml", "a" * 300 + ".csv"])
+@pytest.mark.parametrize(
+    "name", ["a" * 300, "a/" * 2500, "a" * 300 + ".yaml", "a" * 300 + ".csv"], ids=["name", "path", "yaml", "csv"]
+)
 def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, name: str) -> None:
     said = run(option, name, line={"__init__": inspector_settings})
     assert said.status == 2
@@ -329,13 +331,11 @@ def inspector_settings(self: IdleLine, board: Path, **settings: Any) -> None:
 
     known = rules.load(board)
     assembly.manifests(known, settings["store"])
-    settle(
-        known, memory=None, executors=None, single=False, source=settings["profile"], say=lambda sentence: None
-    )  # fmt: skip
+    settle(known, memory=None, executors=None, single=False, source=settings["profile"], say=lambda sentence: None)
     raise AssertionError("every case names a file that cannot be there")
 
 
-@pytest.mark.parametrize("cell", ["a" * 300, "a" * 300 + ".png", "a/" * 3000 + "x.png"])
+@pytest.mark.parametrize("cell", ["a" * 300, "a" * 300 + ".png", "a/" * 3000 + "x.png"], ids=range(3))
 def test_a_name_too_long_in_a_table_is_that_row_s_error(run: Run, place: Path, cell: str) -> None:
     (place / "images" / "images.csv").write_text(f"path,component\n{cell},A\nSN0/R0__A.png,A\n")
     assert run("--quiet").status == 3
@@ -529,5 +529,4 @@ def test_an_error_of_five_thousand_characters_is_cut_on_the_terminal_and_whole_i
     assert len(said.words) < 1000
     assert "begin" in said.words
     assert " ... (5,010 characters) ... " in said.words
-    assert said.words.split("NAME")[0].count("x" * 600) == 0
     assert [row["error"] for row in rows(place / "out") if row["error"]] == [words]
