@@ -7,6 +7,7 @@ lane and per pool, and counters per pool. Viewers drop what overlaps on one thre
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -148,7 +149,7 @@ class ChromeTrace:
 
     def write(self, path: Path) -> None:
         """Write the trace; raises ConfigError if that cannot be."""
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):
             raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}; make it or name another")
         try:
             with path.open("w", encoding="utf-8") as file:

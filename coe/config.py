@@ -18,6 +18,12 @@ REPORT_PICTURES = 200
 REPORT_PICTURE_SIDE = 480
 """The longest side of such a picture in pixels."""
 
+# Errors
+MAX_ERROR = 10_000
+"""How many characters of an image's error results.jsonl keeps at most."""
+SHOWN_ERROR = 500
+"""How many characters of an error the terminal shows at most."""
+
 # Places
 RULES_VARIABLE = "COE_RULES"
 RULES_FOLDER = "routing_rules"

@@ -8,7 +8,6 @@ because `Image.open` guesses among some forty formats and warns of large picture
 from __future__ import annotations
 
 import io
-import stat
 import struct
 import zlib
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from PIL.TiffImagePlugin import TiffImageFile
 from coe import config
 from coe.errors import ImageError
 from coe.image_size import pixels_in
+from coe.picture_file import PictureFile
 from coe.tiff import DAMAGED, TRUNCATED, Directory
 
 Pixels = NDArray[np.uint8]
@@ -37,7 +37,7 @@ UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG w
 
 
 def decode(
-    image: bytes | str | Path | NDArray[np.generic],
+    image: bytes | str | Path | PictureFile | NDArray[np.generic],
     *,
     order: Order = "BGR",
     limit_pixels: int = config.MAX_IMAGE_PIXELS,
@@ -45,11 +45,11 @@ def decode(
 ) -> Pixels:
     """Return the picture as (H, W, 3) uint8 RGB, contiguous.
 
-    `image` is an encoded JPEG, PNG, BMP or TIFF (its content counts, not its extension), the path of one, or an array
-    (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of uint8 whose colours are in `order`; an RGB array may be returned as it
-    is, without a copy. Grey becomes RGB, 16 bits become 8 (the high byte), alpha is laid over white, an EXIF
-    orientation is applied. Of several pages the first counts. Safe to call from many threads; the interpreter lock is
-    free while pixels are decoded.
+    `image` is an encoded JPEG, PNG, BMP or TIFF (its content counts, not its extension), the path of one, a
+    `PictureFile` (which notices a change since it was decoded before), or an array (H, W), (H, W, 1), (H, W, 3) or
+    (H, W, 4) of uint8 whose colours are in `order`; an RGB array may be returned as it is, without a copy. Grey becomes
+    RGB, 16 bits become 8 (the high byte), alpha is laid over white, an EXIF orientation is applied. Of several pages
+    the first counts. Safe to call from many threads; the interpreter lock is free while pixels are decoded.
 
     Raises ImageError, one sentence without the image's name, if that is no whole picture of at least `min_side` pixels
     a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
@@ -60,7 +60,9 @@ def decode(
         )
         return _from_array(image, order)
     if isinstance(image, str | Path):
-        data = _read(Path(image), limit_pixels)
+        image = PictureFile(Path(image))
+    if isinstance(image, PictureFile):
+        data = image.read(8 * limit_pixels + 2**24)  # the largest pixel has 8 bytes
     elif isinstance(image, bytes | bytearray | memoryview):
         data = bytes(image)
     else:
@@ -164,20 +166,6 @@ def _check_size(width: int, height: int, limit_pixels: int, min_side: int) -> No
         )
     if min(width, height) < min_side:
         raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
-
-
-def _read(path: Path, limit_pixels: int) -> bytes:
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe would wait for ever
-            raise ImageError("is not a file")
-        if found.st_size > 8 * limit_pixels + 2**24:  # the largest pixel has 8 bytes
-            raise ImageError(f"has {found.st_size / 2**20:.0f} MiB, more than a picture within the limit can have")
-        return path.read_bytes()
-    except OSError as error:
-        raise ImageError(f"cannot be read: {error.strerror or error}") from error
-    except ValueError as error:  # a NUL in the name
-        raise ImageError(f"cannot be read: {error}") from error
 
 
 class _Jpeg(JpegImageFile):

@@ -55,6 +55,18 @@ def sentence_of(error: BaseException) -> str:
     return words if isinstance(error, CoeError) else f"{type(error).__name__}: {words}"
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters: a longer one is cut in its middle and says how much is left out.
+
+    Its begin says what is wrong and its end what to do, so both stay.
+    """
+    if len(text) <= most:
+        return text
+    mark = f" ... ({len(text):,} characters) ... "
+    kept = max(0, most - len(mark))
+    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion for an unknown word.
 

@@ -10,18 +10,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from coe.errors import CoeError, ConfigError
+from coe.errors import CoeError
 
 TEMPORARY = ".tmp"
 """How the names of files end that are being written; they begin with a dot."""
 
 
-class DiskFull(CoeError):
+class NotWritten(CoeError):
+    """A file cannot be written; what was written before is safe."""
+
+
+class DiskFull(NotWritten):
     """There is no room for more results; what was written is safe."""
 
 
 def write_atomically(path: Path, parts: Iterable[str]) -> None:
-    """Write a text file as a whole or not at all, and onto the disk before it takes its name. Raises DiskFull."""
+    """Write a text file as a whole or not at all, and onto the disk before it takes its name.
+
+    Raises DiskFull, or NotWritten for another reason.
+    """
     with writing(path), replacing(path) as file:
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
@@ -52,7 +59,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file that cannot be written into DiskFull or ConfigError."""
+    """Turn what the operating system says of a file that cannot be written into DiskFull or NotWritten."""
     try:
         yield
     except OSError as error:
@@ -60,7 +67,7 @@ def writing(path: Path) -> Iterator[None]:
             raise DiskFull(
                 f"{path}: there is no room ({error.strerror}); what was written is safe, so make room and --resume"
             ) from error
-        raise ConfigError(f"{path} cannot be written: {error.strerror}; give another folder with --out") from error
+        raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place with --out") from error
 
 
 def is_full(error: OSError) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,9 @@ from numpy.typing import NDArray
 
 from coe import config
 from coe.decoding import Order, Pixels, decode
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
 from coe.image_size import pixels_in
+from coe.picture_file import PictureFile
 
 ImageLike = NDArray[np.uint8] | str | Path | bytes | bytearray | memoryview
 """What an image may be handed over as."""
@@ -49,7 +49,7 @@ class Picture:
 class ImageSource:
     """Where the pixels of an image come from, again and again; `held_bytes` is what it takes while it waits."""
 
-    image: NDArray[Any] | bytes | Path
+    image: NDArray[Any] | bytes | PictureFile
     order: Order
     held_bytes: int
 
@@ -69,7 +69,7 @@ class ImageSource:
             encoded = bytes(image)
             return cls(encoded, order, len(encoded))
         if isinstance(image, str | Path):
-            return cls(Path(image), order, 0)
+            return cls(PictureFile(Path(image)), order, 0)
         raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
 
     def decoding_bytes(self) -> int:
@@ -81,13 +81,9 @@ class ImageSource:
             size = len(self.image)
         else:
             try:
-                found = self.image.stat()
-                if not stat.S_ISREG(found.st_mode):  # a pipe would wait for ever
-                    return 0
-                size = read_bytes = found.st_size
-                with self.image.open("rb") as file:
-                    pixels = pixels_in(file)
-            except (OSError, ValueError):  # `decode` says what is wrong with it
+                with self.image.opened() as (file, size):
+                    read_bytes, pixels = size, pixels_in(file)
+            except ImageError:  # `decode` says what is wrong with it
                 return 0
         if pixels is None or pixels > config.MAX_IMAGE_PIXELS:
             return size

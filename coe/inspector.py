@@ -237,9 +237,10 @@ class Inspector:
         another strategy would pass it over.
 
         An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
-        a path must stay until its result is there. What is wrong with the image itself (or its component) is said in
-        `Result.error`. Raises LineClosed after `close` or `stop`, LineFull if asked for, TypeError for what is no
-        image, and WouldWaitForItself where it would have to wait for room on a thread of the line, say in a callback.
+        a path must stay as it is until its result is there, else the result is an error. What is wrong with the image
+        itself (or its component) is said in `Result.error`. Raises LineClosed after `close` or `stop`, LineFull if
+        asked for, TypeError for what is no image, and WouldWaitForItself where it would have to wait for room on a
+        thread of the line, say in a callback.
         """
         picture = Picture(image, component, serial, refdes, name, order, within_s)
         return self._submit(self._taken(picture), wait=self._blocking)

@@ -105,7 +105,7 @@ def write_report(
 
     `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB; it is called for
     the first `pictures` NG and REVIEW images, one at a time, and whatever it raises costs that picture alone. Raises
-    DiskFull, or ConfigError if `path` cannot be written.
+    DiskFull, or NotWritten for another reason.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -118,7 +118,7 @@ def write_report(
         "bytes": config.format_bytes,
         "duration": _duration,
         "moment": _moment,
-        "percent": _percent,
+        "percent": percent,
         "score": _score,
     }
     template = environment.get_template("report.html.j2")
@@ -130,7 +130,7 @@ def write_report(
         summary=summary,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         boards=_boards(results, summary),
-        components=sorted(summary.components.items(), key=lambda named: named[1].first_pass_yield or 0.0),
+        components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
         cards=(_card(result, load_image, side) for result in shown[:pictures]),
         shown=min(len(shown), pictures),
         left_out=max(0, len(shown) - pictures),
@@ -208,7 +208,7 @@ def _thumbnail(pixels: NDArray[np.uint8], side: int) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-def _percent(share: float | None) -> str:
+def percent(share: float | None) -> str:
     """Write a share for people; never rounds up to 100 % or down to 0 % what is neither."""
     if share is None or not math.isfinite(share):
         return "–"

@@ -97,7 +97,7 @@ def find(board: str | Path) -> Path:
     """
     path = Path(board)
     if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
+        if not os.path.isfile(path):  # quiet where a name is too long
             raise RulesError(f"{path}: no such board file")
         return path
     known: list[str] = []

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
+_ID_PART = 200
+"""As long may a part of an id be, which is the name of a folder."""
 _CHUNK = 1 << 22
 
 
@@ -56,14 +58,19 @@ class Store:
 
     def ids(self) -> list[str]:
         """Return the ids of all experts, sorted."""
+        if not os.path.isdir(self.root):
+            return []
         found = [*self.root.glob(f"*/{MANIFEST}"), *self.root.glob(f"*/*/{MANIFEST}")]
         folders = (path.parent.relative_to(self.root) for path in found)
         return sorted(folder.as_posix() for folder in folders if not any(p.startswith(".") for p in folder.parts))
 
     def folder(self, weights: str) -> Path:
         """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
-        if not _ID.fullmatch(weights) or ".." in weights:
-            raise StoreError(f"'{weights}' is not an expert id: letters, digits and . _ + - with at most one '/'")
+        if not _ID.fullmatch(weights) or ".." in weights or max(map(len, weights.split("/"))) > _ID_PART:
+            raise StoreError(
+                f"'{weights}' is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
+                "before and after it"
+            )
         return self.root / weights
 
     def manifest(self, weights: str) -> Manifest:
@@ -159,9 +166,9 @@ class Store:
     def _making(self, weights: str) -> Iterator[Path]:
         """Give a new folder, and put it into the expert's place once all went well."""
         target = self.folder(weights)
-        if (target.parent / MANIFEST).exists():
+        if os.path.exists(target.parent / MANIFEST):
             raise StoreError(f"{weights}: '{target.parent.name}' is an expert in {self.root}, not a board")
-        if any(target.glob(f"*/{MANIFEST}")):
+        if os.path.isdir(target) and any(target.glob(f"*/{MANIFEST}")):
             raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

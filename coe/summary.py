@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coe.core import FULL, Request, Result, Verdict, second_looks
@@ -15,13 +15,16 @@ from coe.images import Item, natural
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What was measured of a run. `hit_ratio`: the share of stages that ran without a switch of their own, or None."""
+    """What was measured of a run: sums and peaks alone, so that those of a run's parts can be put together.
+
+    `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.metrics`.
+    """
 
     board: str
     strategy: str = ""
-    images_per_s: float = 0.0
+    answered: int = 0
+    stages: int = 0
     switches: int = 0
-    hit_ratio: float | None = None
     peak_reserved_bytes: int = 0
     budget_bytes: int = 0
     peak_rss_bytes: int = 0
@@ -30,6 +33,38 @@ class RunFigures:
     started: str = ""
     precision: str = FULL
     drift: tuple[Drift, ...] = ()
+
+    @property
+    def images_per_s(self) -> float:
+        """Results a second of the time in which they were measured; 0 without any."""
+        return self.answered / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """The share of stages that ran without a switch of their own; None before anything ran."""
+        return max(0.0, 1 - self.switches / self.stages) if self.stages else None
+
+    def after(self, before: RunFigures | None) -> RunFigures:
+        """Return these figures of a run's last part together with those of all parts before it.
+
+        Where the last part inspected nothing, the figures stay as they were.
+        """
+        if before is None:
+            return self
+        if not self.answered and not self.stages:
+            return replace(before, interrupted=self.interrupted)
+        return replace(
+            self,
+            answered=before.answered + self.answered,
+            stages=before.stages + self.stages,
+            switches=before.switches + self.switches,
+            peak_reserved_bytes=max(before.peak_reserved_bytes, self.peak_reserved_bytes),
+            budget_bytes=max(before.budget_bytes, self.budget_bytes),
+            peak_rss_bytes=max(before.peak_rss_bytes, self.peak_rss_bytes),
+            wall_s=before.wall_s + self.wall_s,
+            started=before.started,
+            drift=self.drift or before.drift,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +83,8 @@ class Tally:
         return self.ok + self.ng + self.review + self.errors
 
     @property
-    def first_pass_yield(self) -> float | None:
-        """Share of the images with a result that are OK; None without any."""
+    def good_share(self) -> float | None:
+        """Share of the images with a result that are OK; None without any. It is no yield, which is of boards."""
         return self.ok / self.images if self.images else None
 
     @property
@@ -79,7 +114,8 @@ class SecondLooks:
 class Summary:
     """The counts of a run: in all, per board (those with a serial) and per component, in natural order.
 
-    `late` results came after they were due; `late_boards` are the serials of such.
+    A board is a serial: the `without_serial` images, inspected or not, belong to none. `late` results came after they
+    were due; `late_boards` are the serials of such.
     """
 
     run: RunFigures
@@ -89,11 +125,27 @@ class Summary:
     looks: SecondLooks = SecondLooks()
     late: int = 0
     late_boards: tuple[str, ...] = ()
+    without_serial: int = 0
 
     @property
     def verdict(self) -> Verdict:
         """The worst verdict of all; OK needs every image to have been judged OK."""
         return self.total.verdict
+
+    @property
+    def boards_decided(self) -> int:
+        """Boards all of whose images have a result; an image that could not be inspected has one."""
+        return sum(not tally.missing for tally in self.boards.values())
+
+    @property
+    def boards_ok(self) -> int:
+        """Boards decided that are OK: all of their images are."""
+        return sum(tally.verdict is Verdict.OK for tally in self.boards.values())
+
+    @property
+    def board_fpy(self) -> float | None:
+        """First-pass yield: the share of the boards decided that are OK; None where no board is decided."""
+        return self.boards_ok / self.boards_decided if self.boards_decided else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the object that `summary.json` holds."""
@@ -103,6 +155,11 @@ class Summary:
             "strategy": run.strategy,
             "started": run.started,
             **_counts(self.total),
+            "images_without_serial": self.without_serial,
+            "boards_decided": self.boards_decided,
+            "boards_ok": self.boards_ok,
+            "board_fpy": finite(self.board_fpy, 4),
+            "timed_images": run.answered,
             "images_per_s": finite(run.images_per_s, 3),
             "switches": run.switches,
             "hit_ratio": finite(run.hit_ratio, 4),
@@ -146,7 +203,8 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
     late = [result.request.serial for result in results if result.late]
     late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
-    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards)
+    bare = sum(not what.serial for what, _ in outcomes)
+    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards, bare)
 
 
 def finite(value: float | None, digits: int) -> float | None:
@@ -166,5 +224,5 @@ def _counts(tally: Tally) -> dict[str, int | float | None]:
         "review": tally.review,
         "errors": tally.errors,
         "missing": tally.missing,
-        "first_pass_yield": finite(tally.first_pass_yield, 4),
+        "good_image_share": finite(tally.good_share, 4),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,8 +58,8 @@ def check_json(where: str | None) -> None:
     if where is None or where == STANDARD_OUTPUT:
         return
     path = Path(where)
-    if path.is_dir() or not path.parent.is_dir():
-        what = "is a folder" if path.is_dir() else f"cannot be written: there is no folder {path.parent}"
+    if os.path.isdir(path) or not os.path.isdir(path.parent):
+        what = "is a folder" if os.path.isdir(path) else f"cannot be written: there is no folder {path.parent}"
         raise ConfigError(f"--json: {where} {what}; name a file, or - for standard output")
 
 

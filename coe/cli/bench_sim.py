@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -136,8 +137,8 @@ def _check(plot: Path | None, trace: Path | None, save_task: Path | None, worklo
             plot.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--plot: {plot} cannot be a folder for figures: {error.strerror or error}") from None
-    if trace is not None and (trace.is_dir() or not trace.parent.is_dir()):
-        what = "is a folder" if trace.is_dir() else f"cannot be written: there is no folder {trace.parent}"
+    if trace is not None and (os.path.isdir(trace) or not os.path.isdir(trace.parent)):
+        what = "is a folder" if os.path.isdir(trace) else f"cannot be written: there is no folder {trace.parent}"
         raise ConfigError(f"--trace: {trace} {what}; name a file")
     if save_task is not None:
         if len(workloads) > 1:

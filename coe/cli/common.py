@@ -16,7 +16,7 @@ from coe.cli.console import Console, styled
 from coe.cli.exits import Exit
 from coe.cli.streams import steady
 from coe.errors import CoeError, ConfigError, StoreError
-from coe.files import DiskFull
+from coe.files import NotWritten
 from coe.visible import visible
 
 __all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "wide"]
@@ -76,7 +76,7 @@ def _told(error: Exception) -> Exit:
     if not isinstance(error, CoeError):
         return _fault(error)
     complain(error)
-    if isinstance(error, DiskFull):
+    if isinstance(error, NotWritten):
         return Exit.NOT_WRITTEN
     return Exit.USAGE if isinstance(error, ConfigError | StoreError) else Exit.NOT_INSPECTED
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zlib
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ def train(
     Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
     """
     shelf = Store(store)
-    if not data.exists():
+    if not os.path.exists(data):
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
     expert = _expert(id, board, kind, labels or _labels_of(data), input_size)
     plan = TrainingPlan(
@@ -119,7 +120,7 @@ def import_(
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
     """
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ConfigError(f"{file}: no such file")
     expert = _expert(id, board, kind, labels or "", input_size, whole=False)
     found = kinds.resolve(expert.kind)

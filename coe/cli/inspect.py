@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import resource
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from coe import config, images, rules
 from coe.cli.common import Exit, application, err, run
-from coe.cli.console import styled
 from coe.cli.inspect_out import show
-from coe.cli.late import LateBoards
+from coe.cli.inspect_run import InspectionRun
 from coe.cli.options import (
     DeviceMemoryOption,
     HostMemoryOption,
@@ -28,20 +23,17 @@ from coe.cli.options import (
     WithinOption,
     times,
 )
-from coe.cli.progress import RunProgress
-from coe.core import Request, Result, Verdict
-from coe.errors import ConfigError, LineClosed
-from coe.images import Item
+from coe.core import Verdict
+from coe.errors import ConfigError
 from coe.policies.strategies import check_hurry
 from coe.policies.strategies import strategy as named_strategy
 from coe.precision import check_precision
 from coe.report import write_report
 from coe.results import ResultsFile
+from coe.run_file import RunIdentity, expert_digests, manifests_of, usable_variants
 from coe.settings import AUTO
+from coe.store import Store
 from coe.summary import RunFigures, Summary
-
-if TYPE_CHECKING:
-    from coe.inspector import Inspector
 
 app = application("")
 REPORT = "report.html"
@@ -125,13 +117,24 @@ def inspect(
     if skipped and not quiet:
         err.print(f"left alone: {len(skipped)} files that are no images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
-    source = str(images_at.resolve())
-    with ResultsFile(out_dir, board=known.board, fingerprint=known.digest, source=source, resume=resume) as results:
+    shelf = Store(store)
+    manifests = manifests_of(known, shelf)
+    identity = RunIdentity(
+        known.board,
+        known.digest,
+        str(images_at.resolve()),
+        strategy,
+        precision,
+        label_floor,
+        expert_digests(known, manifests, precision),
+    )
+    with ResultsFile(out_dir, identity, resume=resume) as results:
         figures = RunFigures(known.board, strategy, precision=precision)
-        run_ = _Run(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
+        run_ = InspectionRun(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
         run_.go(
             known.path,
-            store=store,
+            lambda devices: usable_variants(known, manifests, precision, label_floor, devices),
+            store=shelf,
             memory=memory,
             executors=executors,
             device_memory=device_memory,
@@ -156,127 +159,6 @@ def inspect(
     if run_.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     raise typer.Exit(_status(summary))
-
-
-class _Run:
-    """One run: feeds the line, writes results, and stops in order when it is told to."""
-
-    def __init__(
-        self,
-        figures: RunFigures,
-        results: ResultsFile,
-        items: Sequence[Item],
-        *,
-        max_errors: int | None,
-        within_s: float | None,
-        quiet: bool,
-    ) -> None:
-        self._results, self._max_errors, self._quiet = results, max_errors, quiet
-        self._within_s, self._late = within_s, LateBoards()
-        self._items = [item for item in items if item.name not in results.done]
-        self._line: Inspector | None = None
-        self._errors = 0
-        self.stopped = False
-        self.interrupted = False
-        self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
-
-    def go(self, board: Path, *, memory: str | None, **settings: Any) -> None:
-        """Inspect what has no result yet, on a line with these settings (see Inspector)."""
-        budget = config.parse_bytes(memory or config.MEMORY)
-        self.figures = replace(self.figures, budget_bytes=budget)
-        todo = [item for item in self._items if item.error is None]
-        if todo:
-            from coe.inspector import Inspector
-
-            # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
-            self._line = Inspector(
-                board,
-                memory=memory,
-                strategy=self.figures.strategy,
-                precision=self.figures.precision,
-                watchers=[self._late],
-                say=self._say,
-                **settings,
-            )
-            self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
-        for item in self._items:
-            if item.error is not None:
-                self._write(Result(_request(item), None, (), 0.0, item.error))
-        if self._line is not None:
-            self._inspect(self._line, todo)
-
-    def _inspect(self, line: Inspector, todo: Sequence[Item]) -> None:
-        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
-                for result in self._stream(line, todo):
-                    if result.error != config.STOPPED:
-                        self._write(result)
-                        progress.advance(ng=result.verdict is Verdict.NG)
-                    for sentence in self._late.sentences():
-                        if not self._quiet:
-                            err.print(styled(("late:", "yellow"), f" {sentence}"), soft_wrap=True)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        seen = line.metrics()
-        self.figures = replace(
-            self.figures,
-            images_per_s=seen.images_per_s,
-            switches=seen.switches,
-            hit_ratio=seen.hit_ratio,
-            peak_reserved_bytes=seen.peak_reserved_bytes,
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            wall_s=seen.wall_s,
-            drift=tuple(line.drift()),
-            interrupted=self.interrupted,
-        )
-
-    def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
-        from coe.inspector import Picture
-
-        def pictures() -> Iterator[Picture]:
-            for item in todo:
-                if self.stopped:
-                    return
-                yield Picture(item.path, item.component, item.serial, item.refdes, item.name, within_s=self._within_s)
-
-        try:
-            yield from line.stream(pictures())
-        except LineClosed:
-            # Told to stop between two pictures; what was under way has been answered and is picked up on resume.
-            return
-
-    def _write(self, result: Result) -> None:
-        self._results.write(result)
-        if result.error is not None:
-            self._errors += 1
-            if not self._quiet:
-                why = f" {result.request.image}: {result.error}"
-                err.print(styled(("not inspected:", "yellow"), why), soft_wrap=True)
-            if self._max_errors is not None and self._errors > self._max_errors:
-                self._stop()
-
-    def _stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
-            if self._line is not None:
-                self._line.stop()
-
-    def _on_signal(self, number: int, frame: object) -> None:
-        if self.interrupted:
-            raise KeyboardInterrupt
-        self.interrupted = True
-        self._say("stopping: the batch that runs is finished first (once more to stop at once)")
-        self._stop()
-
-    def _say(self, sentence: str) -> None:
-        if not self._quiet:
-            err.print(styled((sentence, "dim")), soft_wrap=True)
-
-
-def _request(item: Item) -> Request:
-    return Request(-1, item.component, item.name, item.serial, item.refdes)
 
 
 def _status(summary: Summary) -> Exit:

@@ -12,6 +12,7 @@ from coe import config
 from coe.cli.common import out
 from coe.cli.console import styled
 from coe.core import FULL, Verdict
+from coe.report import percent
 from coe.summary import Summary, Tally
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
@@ -33,6 +34,9 @@ def show(summary: Summary, report: Path) -> None:
         f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}",
         soft_wrap=True,
     )
+    boards = f"board FPY {_share(summary.boards_ok, summary.boards_decided, 'boards')}; " if summary.boards else ""
+    bare = f"; {summary.without_serial} images have no serial and belong to no board" if summary.without_serial else ""
+    out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}", soft_wrap=True)
     if run_.precision != FULL or summary.looks.escalated:
         out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
     if summary.late:
@@ -43,6 +47,11 @@ def show(summary: Summary, report: Path) -> None:
         told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
         out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
     out.print(f"report: {report}", soft_wrap=True)
+
+
+def _share(good: int, counted: int, of: str) -> str:
+    """Write a share and what it is of; the share of none is none."""
+    return f"{percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
 
 
 def _table(first: str, tallies: Mapping[str, Tally]) -> Table:

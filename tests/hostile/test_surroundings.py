@@ -1,4 +1,4 @@
-"""The surroundings of a service: nobody reads, a device is full, an encoding is foreign, there is no user, Ctrl-C comes.
+"""The surroundings of a service: nobody reads, a device is full, an encoding is foreign, nobody is a user, Ctrl-C.
 
 A few things only a process shows, and each costs the import of torch; what a function shows is asked of the function.
 """

@@ -24,7 +24,7 @@ sim runtime
 report prescheduled
 controller chrome_trace results
 least
-metrics residency
+metrics residency run_file csv_table result_lines
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
@@ -32,7 +32,7 @@ rules images image_source kinds variants
 store router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file
-graph config events files blob_format image_size tiff folder
+graph config events files blob_format image_size tiff folder picture_file
 costs
 core errors visible surroundings
 """

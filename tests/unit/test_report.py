@@ -26,7 +26,7 @@ from coe.report import write_report
 from coe.summary import RunFigures, summarise
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
-RUN = RunFigures("demo", "coserve", 12.5, 7, 0.9996, 3 << 29, 2 << 30, 3 << 30, 75.0, started="21 November 2026")
+RUN = RunFigures("demo", "coserve", 938, 20_000, 7, 3 << 29, 2 << 30, 3 << 30, 75.0, started="21 November 2026")
 VOID = {"meta", "img", "input", "br", "link", "use", "path", "rect", "circle"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import json
 import math
 import os
@@ -19,13 +20,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coe.core import Box, Finding, Request, Result, Verdict
+from coe.demand import Drift
 from coe.errors import ConfigError
 from coe.files import DiskFull, write_atomically
 from coe.images import Item
 from coe.results import ResultsFile, read
+from coe.run_file import RunIdentity
 from coe.summary import RunFigures
 
-RUN = RunFigures("demo", "coserve", 12.5, 7, 0.75, 1000, 2000, 3000, 1.5)
+RUN = RunFigures("demo", "coserve", 20, 28, 7, 1000, 2000, 3000, 1.6)
 FINDINGS = (
     Finding("body", "fp32", "ok", 0.98),
     Finding(
@@ -47,10 +50,11 @@ def item(name: str, serial: str = "SN1") -> Item:
     return Item(Path(name), "R0402", serial, "R1", name)
 
 
-def start(
-    folder: Path, *, resume: bool = False, board: str = "demo", fingerprint: str = "f1", source: str = "s"
-) -> ResultsFile:
-    return ResultsFile(folder, board=board, fingerprint=fingerprint, source=source, resume=resume)
+IDENTITY = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+
+
+def start(folder: Path, *, resume: bool = False, **other: object) -> ResultsFile:
+    return ResultsFile(folder, replace(IDENTITY, **other), resume=resume)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -106,8 +110,8 @@ def test_no_nan_gets_into_json(run: ResultsFile) -> None:
     assert row["findings"][0]["score"] is None
     (back,) = read(run.folder / "results.jsonl")
     assert math.isnan(back.findings[0].score)
-    summary = run.finish([item("a")], RunFigures("demo", hit_ratio=math.nan, images_per_s=math.inf))
-    assert json.loads((run.folder / "summary.json").read_text())["hit_ratio"] is None
+    summary = run.finish([item("a")], RunFigures("demo", wall_s=math.nan))
+    assert json.loads((run.folder / "summary.json").read_text())["wall_s"] is None
     assert summary.total.review == 1
 
 
@@ -187,8 +191,13 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
         start(tmp_path)
     for other, says in [
         ({"board": "B"}, "another board \\('demo', not 'B'\\)"),
-        ({"fingerprint": "f2"}, "another version of the board file"),
-        ({"source": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
+        ({"rules": "f2"}, "another version of the board file"),
+        ({"images": "elsewhere"}, "another set of images \\('s', not 'elsewhere'\\)"),
+        ({"strategy": "coserve"}, "another strategy \\('line', not 'coserve'\\); give --strategy line again, or give"),
+        ({"precision": "half"}, "another precision \\('fp32', not 'half'\\); give --precision fp32 again"),
+        ({"label_floor": 0.5}, "another label floor \\('0.999', not '0.5'\\); give --label-floor 0.999 again"),
+        ({"experts": {"body": "1", "joint": "3"}}, "other weights of 1 of 2 experts \\('joint'\\); put those back"),
+        ({"experts": {"body": "1"}}, "other weights of 1 of 1 experts \\('joint'\\)"),
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
@@ -201,6 +210,119 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
 def test_two_runs_cannot_share_a_folder(run: ResultsFile) -> None:
     with pytest.raises(ConfigError, match="another run is writing here"):
         start(run.folder, resume=True)
+
+
+def test_the_lock_goes_over_to_the_file_that_finish_writes(run: ResultsFile) -> None:
+    run.write(result("a"))
+    run.finish([item("a")], RUN)
+    with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
+        start(run.folder, resume=True)
+    run.close()
+    with start(run.folder, resume=True) as again:
+        assert again.done == {"a"}
+
+
+def test_a_lock_on_a_file_that_was_replaced_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking, the other process finishes: what was opened is no longer the file at that path."""
+    really, path = fcntl.flock, tmp_path / "results.jsonl"
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    finished = path.read_bytes()
+    locks: list[int] = []
+
+    def flock(number: int, how: int) -> None:
+        if not locks:
+            write_atomically(path, [finished.decode(), finished.decode().replace('"a"', '"b"')])
+        locks.append(os.fstat(number).st_ino)
+        really(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with start(tmp_path, resume=True) as again:
+        assert again.done == {"a", "b"}
+        again.write(result("c"))
+    assert locks[-1] == path.stat().st_ino != locks[0]
+    assert [r.request.image for r in read(path)] == ["a", "b", "c"]
+
+
+def test_a_file_that_is_taken_away_before_it_is_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, left = fcntl.flock, [1]
+
+    def flock(number: int, how: int) -> None:
+        if left:
+            left.pop()
+            (tmp_path / "results.jsonl").unlink()
+        really(number, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
+
+
+def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
+    items = [item(name) for name in "abc"]
+    first = RunFigures(
+        "demo",
+        "line",
+        1,
+        4,
+        2,
+        500,
+        2000,
+        900,
+        2.0,
+        interrupted=True,
+        started="early",
+        drift=(Drift("body", 0.5, 0.6),),
+    )
+    second = RunFigures("demo", "line", 2, 6, 1, 400, 1000, 950, 1.0, started="late")
+    with start(tmp_path) as run:
+        run.write(replace(result("a"), late=True))
+        run.finish(items, first)
+    with start(tmp_path, resume=True) as run:
+        run.write(result("b"))
+        run.write(result("c"))
+        summary = run.finish(items, second).to_json()
+    keys = ("started", "timed_images", "switches", "hit_ratio", "images_per_s", "wall_s", "late", "interrupted")
+    assert [summary[key] for key in keys] == ["early", 3, 3, 0.7, 1.0, 3.0, 1, False]
+    peaks = ("peak_reserved_bytes", "budget_bytes", "peak_rss_bytes")
+    assert [summary[key] for key in peaks] == [500, 2000, 950]
+    assert summary["usage_drift"] == [{"expert": "body", "rules": 0.5, "estimated": 0.6}]
+    before = (tmp_path / "summary.json").read_bytes()
+    with start(tmp_path, resume=True) as run:  # nothing is left to do
+        run.finish(items, RunFigures("demo", "line", budget_bytes=9000, started="later"))
+    assert (tmp_path / "summary.json").read_bytes() == before
+
+
+def test_a_run_that_was_killed_keeps_the_figures_of_the_parts_before(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+        run.finish([item("a")], RUN)
+    with start(tmp_path, resume=True) as run:
+        run.write(result("b"))  # and then it is killed
+    with start(tmp_path, resume=True) as run:
+        summary = run.finish([item("a"), item("b")], RunFigures("demo")).to_json()
+    assert (summary["images"], summary["timed_images"], summary["switches"]) == (2, 20, 7)
+
+
+def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.bind({"bf16", "fp32"})
+        run.write(result("a"))
+    with start(tmp_path, resume=True) as run:
+        run.bind(["fp32", "bf16"])
+        with pytest.raises(ConfigError, match=r"run in bf16, fp32, and on these devices they would run in fp16"):
+            run.bind({"fp16"})
+
+
+def test_a_folder_of_an_earlier_version_says_so(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    (tmp_path / "run.json").write_text('{"board": "demo", "fingerprint": "f1", "source": "s"}')
+    with pytest.raises(ConfigError, match="a run of an earlier version, which did not write down its experts; give"):
+        start(tmp_path, resume=True)
 
 
 def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
@@ -295,14 +417,19 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "review": 0,
         "errors": 1,
         "missing": 1,
-        "first_pass_yield": 0.0,
+        "good_image_share": 0.0,
+        "images_without_serial": 0,
+        "boards_decided": 1,
+        "boards_ok": 0,
+        "board_fpy": 0.0,
+        "timed_images": 20,
         "images_per_s": 12.5,
         "switches": 7,
         "hit_ratio": 0.75,
         "peak_reserved_bytes": 1000,
         "budget_bytes": 2000,
         "peak_rss_bytes": 3000,
-        "wall_s": 1.5,
+        "wall_s": 1.6,
         "precision": "fp32",
         "findings": 2,
         "escalated": 0,
@@ -313,7 +440,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {
-            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "first_pass_yield": 0.0}
+            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "good_image_share": 0.0}
         },
     }
 
@@ -331,7 +458,9 @@ import sys
 from pathlib import Path
 from coe.core import Request, Result, Verdict
 from coe.results import ResultsFile
-with ResultsFile(Path(sys.argv[1]), board="demo", fingerprint="f1", source="s") as run:
+from coe.run_file import RunIdentity
+identity = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
+with ResultsFile(Path(sys.argv[1]), identity) as run:
     for number in range(10**9):
         run.write(Result(Request(number, "R", f"{number}.png"), Verdict.OK, (), 0.0))
 """

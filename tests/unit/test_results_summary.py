@@ -55,8 +55,33 @@ def test_boards_and_components_in_natural_order() -> None:
     assert list(summary.components.items()) == [("A", Tally(ng=1, review=1)), ("B", Tally(ok=1, errors=1))]
     assert summary.total == Tally(ok=1, ng=1, review=1, errors=1)
     assert summary.total.images == 4
-    assert summary.total.first_pass_yield == 0.25
+    assert summary.total.good_share == 0.25
     assert summary.verdict is NG
+
+
+def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
+    results = [
+        *(result("SN1", "A", OK) for _ in range(8)),
+        *(result("SN2", "A", verdict) for verdict in (OK, NG)),
+        *(result("SN3", "A", verdict) for verdict in (OK, None)),
+        result("SN4", "A", OK),
+        result("", "A", OK),
+    ]
+    waiting = [Item(Path("x"), "A", "SN4"), Item(Path("y"), "A")]
+    summary = summarise(results, RunFigures("demo"), waiting)
+    assert (summary.boards_ok, summary.boards_decided, summary.board_fpy) == (1, 3, 1 / 3)  # SN4 is not decided yet
+    assert summary.total.good_share == 12 / 14
+    assert summary.without_serial == 2
+    told = summary.to_json()
+    assert [told[key] for key in ("board_fpy", "boards_ok", "boards_decided")] == [0.3333, 1, 3]
+    assert (told["good_image_share"], told["images_without_serial"]) == (0.8571, 2)
+    assert "first_pass_yield" not in told
+
+
+@pytest.mark.parametrize("serial", ["", "SN1"])
+def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
+    summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Item(Path("x"), "A", serial)])
+    assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
 
 
 def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
@@ -71,7 +96,7 @@ def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
 
 def test_nothing_has_no_yield() -> None:
     summary = summarise([], RunFigures("demo"))
-    assert summary.total.first_pass_yield is None
+    assert summary.total.good_share is None
     assert summary.boards == {}
     assert summary.to_json()["hit_ratio"] is None
 

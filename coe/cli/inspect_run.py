@@ -1,0 +1,158 @@
+"""One run of `coe-inspect`: feeds the line, writes results as they come, and stops in order when it is told to."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coe import config
+from coe.cli.common import err
+from coe.cli.console import styled
+from coe.cli.late import LateBoards
+from coe.cli.progress import RunProgress
+from coe.core import Request, Result, Verdict
+from coe.errors import LineClosed, shortened
+from coe.images import Item
+from coe.results import ResultsFile
+from coe.summary import RunFigures
+
+if TYPE_CHECKING:
+    from coe.inspector import Inspector
+
+Variants = Callable[[Collection[str]], Collection[str]]
+"""Tells in which variants experts may run on devices of these names."""
+
+
+class InspectionRun:
+    """One run: feeds the line, writes results, and stops in order when it is told to."""
+
+    def __init__(
+        self,
+        figures: RunFigures,
+        results: ResultsFile,
+        items: Sequence[Item],
+        *,
+        max_errors: int | None,
+        within_s: float | None,
+        quiet: bool,
+    ) -> None:
+        self._results, self._max_errors, self._quiet = results, max_errors, quiet
+        self._within_s, self._late = within_s, LateBoards()
+        self._items = [item for item in items if item.name not in results.done]
+        self._line: Inspector | None = None
+        self._answered = self._errors = 0
+        self.stopped = False
+        self.interrupted = False
+        self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
+
+    def go(self, board: Path, variants: Variants, *, memory: str | None, **settings: Any) -> None:
+        """Inspect what has no result yet, on a line with these settings (see Inspector).
+
+        `variants` tells in which experts may run on devices of these names.
+        """
+        budget = config.parse_bytes(memory or config.MEMORY)
+        self.figures = replace(self.figures, budget_bytes=budget)
+        todo = [item for item in self._items if item.error is None]
+        if todo:
+            from coe.inspector import Inspector
+
+            # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
+            self._line = Inspector(
+                board,
+                memory=memory,
+                strategy=self.figures.strategy,
+                precision=self.figures.precision,
+                watchers=[self._late],
+                say=self._say,
+                **settings,
+            )
+            self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
+            try:
+                self._results.bind(variants({executor.device for executor in self._line.plan.executors}))
+            except BaseException:
+                self._line.close()
+                raise
+        for item in self._items:
+            if item.error is not None:
+                self._write(Result(_request(item), None, (), 0.0, item.error))
+        if self._line is not None:
+            self._inspect(self._line, todo)
+
+    def _inspect(self, line: Inspector, todo: Sequence[Item]) -> None:
+        before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
+                for result in self._stream(line, todo):
+                    if result.error != config.STOPPED:
+                        self._write(result)
+                        self._answered += 1
+                        progress.advance(ng=result.verdict is Verdict.NG)
+                    for sentence in self._late.sentences():
+                        if not self._quiet:
+                            err.print(styled(("late:", "yellow"), f" {sentence}"), soft_wrap=True)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        seen = line.metrics()
+        self.figures = replace(
+            self.figures,
+            answered=self._answered,
+            stages=seen.stages,
+            switches=seen.switches,
+            peak_reserved_bytes=seen.peak_reserved_bytes,
+            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            wall_s=seen.wall_s,
+            drift=tuple(line.drift()),
+            interrupted=self.interrupted,
+        )
+
+    def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
+        from coe.inspector import Picture
+
+        def pictures() -> Iterator[Picture]:
+            for item in todo:
+                if self.stopped:
+                    return
+                yield Picture(item.path, item.component, item.serial, item.refdes, item.name, within_s=self._within_s)
+
+        try:
+            yield from line.stream(pictures())
+        except LineClosed:
+            # Told to stop between two pictures; what was under way has been answered and is picked up on resume.
+            return
+
+    def _write(self, result: Result) -> None:
+        self._results.write(result)
+        if result.error is not None:
+            self._errors += 1
+            if not self._quiet:
+                error = shortened(result.error, config.SHOWN_ERROR)
+                err.print(styled(("not inspected:", "yellow"), f" {result.request.image}: {error}"), soft_wrap=True)
+            if self._max_errors is not None and self._errors > self._max_errors:
+                self._stop()
+
+    def _stop(self) -> None:
+        if not self.stopped:
+            self.stopped = True
+            if self._line is not None:
+                self._line.stop()
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+        self._say("stopping: the batch that runs is finished first (once more to stop at once)")
+        self._stop()
+
+    def _say(self, sentence: str) -> None:
+        if not self._quiet:
+            err.print(styled((sentence, "dim")), soft_wrap=True)
+
+
+def _request(item: Item) -> Request:
+    return Request(-1, item.component, item.name, item.serial, item.refdes)

@@ -1,0 +1,53 @@
+"""`results.csv`: the results for a spreadsheet. Law: no cell is a formula, and no cell breaks a row.
+
+A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` (or their wide forms, a tab, a line break) for a
+formula, and runs it: whoever names a file could then run commands on the machine of whoever opens the table. Such a
+cell gets an apostrophe in front (OWASP, "CSV Injection"), and so does a cell that begins with apostrophes and goes on
+like that, so that `restored` gives every name back. `results.jsonl` has all names as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator
+
+from coe.core import Result
+
+COLUMNS = ("image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error")
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
+
+
+def rows(results: Iterable[Result]) -> Iterator[str]:
+    """Yield the table as text: a line of headings, then one row for each result."""
+    yield _row(COLUMNS)
+    for result in results:
+        request = result.request
+        findings = " > ".join(
+            f"{finding.expert}={finding.label} {finding.score:.3f}"
+            + (f" ({len(finding.boxes)} boxes)" if finding.boxes else "")
+            for finding in result.findings
+        )
+        verdict = result.verdict.value if result.verdict else ""
+        latency = "" if math.isnan(result.latency_s) else f"{result.latency_s:.6f}"
+        about = (request.image, request.serial, request.component, request.refdes)
+        yield _row((*about, verdict, findings, latency, "late" if result.late else "", result.error or ""))
+
+
+def guarded(text: str) -> str:
+    """Return a text as a cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def restored(cell: str) -> str:
+    """Return the text of a cell that `guarded` made."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _row(cells: Iterable[str]) -> str:
+    text = io.StringIO()
+    # With this line end the writer quotes cells with a carriage return as well as those with a line feed.
+    csv.writer(text, lineterminator="\r\n").writerow([guarded(cell) for cell in cells])
+    return text.getvalue().removesuffix("\r\n") + "\n"

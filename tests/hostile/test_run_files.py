@@ -1,0 +1,532 @@
+"""A run's folder under attack: other runs, damage, odd places, full disks, and pictures that change meanwhile.
+
+Each case ends with the exit status that is promised and with a result for every image; what was written stays.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import idle_line
+import pytest
+from idle_line import PICTURES, IdleLine
+from tiny_line import Call, Said
+
+from coe import inspector
+from coe.cli import inspect
+from coe.core import Verdict
+from coe.results import ResultsFile
+from coe.store import Store
+
+Run = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    idle_line.make(folder)
+    return folder
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    """A board file, a store and six pictures to change, and no run yet."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+@pytest.fixture
+def run(place: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Run:
+    class Line(IdleLine):
+        pass
+
+    monkeypatch.setattr(inspector, "Inspector", Line)
+
+    def command(*more: object, line: dict[str, Any] | None = None, out: object = "out") -> Said:
+        for name, value in (line or {}).items():
+            monkeypatch.setattr(Line, name, value)
+        return call(
+            *("--board", place / "idle.yaml", "--images", place / "images", "--store", place / "store"),
+            *("--out", place / str(out), *more),
+            command=inspect,
+        )
+
+    return command
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def summary(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def half(out: Path) -> None:
+    """Leave a run as a kill would: three results, no summary."""
+    lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (out / "results.jsonl").write_text("".join(lines[:3]), encoding="utf-8")
+
+
+# What a run is bound to
+
+
+def other_weights(place: Path) -> None:
+    idle_line.make(place, chance=1)
+
+
+def one_other_expert(place: Path) -> None:
+    import torch
+
+    Store(place / "store").put(
+        "idle/joint", kind="resnet18", labels=("ok", "bad"), input_size=48, state={"w": torch.ones(1)}
+    )
+
+
+def no_expert(place: Path) -> None:
+    shutil.rmtree(place / "store" / "idle" / "joint")
+
+
+def other_rules(place: Path) -> None:
+    with (place / "idle.yaml").open("a", encoding="utf-8") as file:
+        file.write("# another version\n")
+
+
+def nothing(place: Path) -> None:
+    """Change nothing."""
+
+
+@pytest.mark.parametrize("finished", [True, False], ids=["finished", "half done"])
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        (other_weights, (), "other weights of 2 of 2 experts ('body', 'joint'); put those back into the store, or"),
+        (one_other_expert, (), "other weights of 1 of 2 experts ('joint')"),
+        (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
+        (other_rules, (), "another version of the board file"),
+        (nothing, ("--precision", "half"), "another precision ('fp32', not 'half'); give --precision fp32 again"),
+        (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed')"),
+        (nothing, ("--strategy", "coserve"), "another strategy ('line', not 'coserve'); give --strategy line again"),
+        (nothing, ("--label-floor", "0.5"), "another label floor ('0.999', not '0.5')"),
+        (nothing, ("--images", "images/SN0"), "another set of images"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_run_goes_on_with_nothing_else_than_it_began_with(
+    run: Run,
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Path], None],
+    options: tuple[str, ...],
+    sentence: str,
+    finished: bool,
+) -> None:
+    monkeypatch.chdir(place)
+    run()
+    if not finished:
+        half(place / "out")
+    change(place)
+    before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
+    said = run("--resume", *options)
+    assert said.status == 2
+    assert sentence in said.words
+    assert "give another folder (--out) to start a new run" in said.words
+    assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
+
+
+def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_inspected(run: Run, place: Path) -> None:
+    manifest = place / "store" / "idle" / "body" / "manifest.json"
+    row = json.loads(manifest.read_text())
+    agreement = {"images": 9, "labels_equal": 1.0, "largest_score_difference": 0.0}
+    prepared = {"bytes": 1, "agreement": agreement, "escalate_below": 0.1}
+    row["variants"] = {name: {"file": name, "digest": name, **prepared} for name in ("bf16", "fp16")}
+    manifest.write_text(json.dumps(row))
+    assert run("--precision", "half").status == 0
+    half(place / "out")
+    said = run("--precision", "half", "--resume", line={"devices": ("cuda",)})
+    assert said.status == 2
+    assert "experts run in bf16, fp32, and on these devices they would run in fp16, fp32" in said.words
+    assert len(rows(place / "out")) == 3
+    assert run("--precision", "half", "--resume", line={"devices": ("cpu",)}).status == 0
+
+
+def test_a_finished_run_keeps_its_figures(run: Run, place: Path) -> None:
+    run()
+    before = summary(place / "out")
+    opened = IdleLine.opened
+    assert run("--resume", "--memory", "1GiB").status == 0
+    assert summary(place / "out") == before
+    assert before["timed_images"] == PICTURES
+    assert IdleLine.opened == opened
+
+
+def test_figures_of_the_parts_add_up(run: Run, place: Path) -> None:
+    run()
+    half(place / "out")
+    assert run("--resume").status == 0
+    found = summary(place / "out")
+    assert (found["timed_images"], found["switches"], found["wall_s"]) == (PICTURES + 3, PICTURES + 3, 4.5)
+    assert (found["images"], found["peak_reserved_bytes"], found["images_per_s"]) == (PICTURES, 100 + PICTURES, 2.0)
+
+
+# Damage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b"3",
+        b'"run"',
+        b"\xff\xfe",
+        b"{}",
+        b"[" * 100_000,
+        b'{"board": "idle", "experts": 3}',
+        b'{"board": "idle", "experts": {}, "figures": 3}',
+        b'{"board": "idle", "experts": {}, "figures": {"board": "idle"}}',
+        b'{"board": "idle", "experts": {}, "variants": 3}',
+        b'{"board": ["idle"], "experts": {}}',
+    ],
+)
+def test_a_damaged_run_json_is_never_believed(run: Run, place: Path, text: bytes) -> None:
+    run()
+    (place / "out" / "run.json").write_bytes(text)
+    before = (place / "out" / "results.jsonl").read_bytes()
+    said = run("--resume")
+    assert said.status == 2
+    assert "give another folder (--out) to start a new run" in said.words
+    assert (place / "out" / "results.jsonl").read_bytes() == before
+
+
+def damaged(**change: object) -> bytes:
+    row = {
+        **{"image": "x", "serial": "", "component": "A", "refdes": "", "verdict": "OK", "findings": []},
+        **{"latency_s": 0.1, "late": False, "error": None},
+        **change,
+    }
+    return json.dumps(row).encode()
+
+
+def found_by(**change: object) -> bytes:
+    finding = {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.9, "boxes": [], **change}
+    return damaged(findings=[finding])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        damaged(verdict="GOOD"),
+        damaged(verdict=["OK"]),
+        damaged(verdict=None),
+        damaged(error="and an error"),
+        damaged(image=3),
+        damaged(serial=None),
+        damaged(component={}),
+        damaged(refdes=["R1"]),
+        damaged(findings=3),
+        damaged(findings=[3]),
+        damaged(latency_s="soon"),
+        damaged(latency_s=[]),
+        damaged(verdict=None, error=3),
+        found_by(label=3),
+        found_by(expert=None),
+        found_by(variant=[]),
+        found_by(score={}),
+        found_by(boxes=[{"label": "b", "score": 0.1, "xyxy": [1, 2, 3]}]),
+        found_by(boxes=[{"label": 3, "score": 0.1, "xyxy": [1, 2, 3, 4]}]),
+        found_by(score=0).replace(b'"score": 0', b'"score": 1' + b"0" * 400),
+        b"[" * 100_000,
+        b"",
+        b"{}",
+        b"\xff",
+    ],
+)
+def test_a_damaged_line_is_named_and_nothing_is_lost(run: Run, place: Path, line: bytes) -> None:
+    run()
+    path = place / "out" / "results.jsonl"
+    first, *others = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + line + b"\n" + b"".join(others))
+    before = path.read_bytes()
+    said = run("--resume")
+    assert said.status == 2
+    assert "results.jsonl:2: not a result" in said.words
+    assert path.read_bytes() == before
+
+
+# Places
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def file(path: Path) -> None:
+    path.write_text("in the way")
+
+
+def folder(path: Path) -> None:
+    (path / "in the way").mkdir(parents=True)
+
+
+def circle(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("where", "what"),
+    [
+        ("out", file),
+        ("out", pipe),
+        ("out", circle),
+        ("out/results.jsonl", pipe),
+        ("out/results.jsonl", folder),
+        ("out/results.jsonl", circle),
+        ("out/run.json", folder),
+        ("out/.run.json.tmp", folder),
+    ],
+)
+def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
+    run: Run, place: Path, where: str, what: Callable[[Path], None]
+) -> None:
+    (place / where).parent.mkdir(exist_ok=True)
+    what(place / where)
+    opened = IdleLine.opened
+    said = run()
+    assert said.status == 2
+    assert "--out" in said.words
+    assert IdleLine.opened == opened
+
+
+@pytest.mark.parametrize("name", ["a" * 256, "a/" * 2500, "é" * 200, "b/" + "b" * 300], ids=range(4))
+def test_a_name_that_is_too_long_for_a_folder(run: Run, name: str) -> None:
+    said = run(out=name)
+    assert said.status == 2
+    assert "File name too long" in said.words
+
+
+@pytest.mark.parametrize("option", ["--images", "--store", "--board", "--profile"])
+@pytest.mark.parametrize(
+    "name", ["a" * 300, "a/" * 2500, "a" * 300 + ".yaml", "a" * 300 + ".csv"], ids=["name", "path", "yaml", "csv"]
+)
+def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, name: str) -> None:
+    said = run(option, name, line={"__init__": inspector_settings})
+    assert said.status == 2
+    assert said.err.count("error:") == 1
+
+
+def inspector_settings(self: IdleLine, board: Path, **settings: Any) -> None:
+    """Look at the files that a line looks at when it is opened."""
+    from coe import assembly, rules
+    from coe.settings import settle
+
+    known = rules.load(board)
+    assembly.manifests(known, settings["store"])
+    settle(known, memory=None, executors=None, single=False, source=settings["profile"], say=lambda sentence: None)
+    raise AssertionError("every case names a file that cannot be there")
+
+
+@pytest.mark.parametrize("cell", ["a" * 300, "a" * 300 + ".png", "a/" * 3000 + "x.png"], ids=range(3))
+def test_a_name_too_long_in_a_table_is_that_row_s_error(run: Run, place: Path, cell: str) -> None:
+    (place / "images" / "images.csv").write_text(f"path,component\n{cell},A\nSN0/R0__A.png,A\n")
+    assert run("--quiet").status == 3
+    found = {row["image"]: row for row in rows(place / "out")}
+    assert len(found) == 2
+    assert found["SN0/R0__A.png"]["verdict"] == "OK"
+
+
+# Writing that fails
+
+
+@pytest.mark.parametrize("name", ["results.csv", "summary.json", "report.html", ".report.html.tmp"])
+@pytest.mark.parametrize("verdict", [Verdict.OK, Verdict.NG])
+def test_a_file_at_the_end_that_cannot_be_written_is_status_4(
+    run: Run, place: Path, name: str, verdict: Verdict
+) -> None:
+    folder(place / "out" / name)
+    said = run(line={"verdict": verdict})
+    assert said.status == 4
+    assert name.strip(".").removesuffix(".tmp") in said.words
+    assert [row["verdict"] for row in rows(place / "out")] == [verdict.value] * PICTURES
+    shutil.rmtree(place / "out" / name)
+    assert run("--resume").status == (0 if verdict is Verdict.OK else 1)
+    assert summary(place / "out")["timed_images"] == PICTURES
+
+
+@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize("file_", ["results.jsonl", "results.csv", "run.json", "summary.json", "report.html"])
+def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, reason: int, file_: str
+) -> None:
+    really, wrote = os.replace, []
+
+    def replace(old: Any, new: Any, **more: Any) -> None:
+        wrote.append(Path(new).name)
+        if Path(new).name == file_ and wrote.count("run.json") > 2:  # from `finish` on
+            raise OSError(reason, os.strerror(reason))
+        really(old, new, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "replace", replace)
+        broken.setattr(Path, "replace", replace)
+        said = run()
+    assert said.status == 4
+    assert os.strerror(reason) in said.words
+    assert len(rows(place / "out")) == PICTURES
+    assert not list((place / "out").glob(".*"))
+    assert run("--resume").status == 0
+    assert summary(place / "out")["images"] == PICTURES
+    assert (place / "out" / "report.html").exists()
+
+
+def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, left = os.write, [900]
+
+    def write(number: int, data: Any) -> int:
+        if left[0] <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        done = really(number, data[: left[0]])
+        left[0] -= done
+        return done
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", write)
+        assert run().status == 4
+    assert 0 < len(rows(place / "out")) < PICTURES
+    assert run("--resume").status == 0
+    assert len(rows(place / "out")) == PICTURES
+
+
+# Pictures that vanish or change
+
+
+def vanish(path: Path) -> None:
+    path.unlink()
+
+
+def into(change: Callable[[Path], None]) -> Callable[[Path], None]:
+    def replace(path: Path) -> None:
+        path.unlink()
+        change(path)
+
+    replace.__name__ = change.__name__
+    return replace
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def grow(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"more")
+
+
+def swell(path: Path) -> None:
+    os.truncate(path, 10**10)
+
+
+def swap(path: Path) -> None:
+    path.write_bytes(path.with_name("R4__A.png").read_bytes())
+
+
+def device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere.png")
+
+
+CHANGES = [vanish, into(folder), into(pipe), into(circle), device, link_to_nothing, empty, cut, swell]
+NAME = "SN0/R0__A.png"
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_picture_that_changes_before_its_turn_is_an_error_alone(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    really = ResultsFile.__init__
+
+    def found_and_lost(self: ResultsFile, *arguments: Any, **more: Any) -> None:
+        change(place / "images" / NAME)
+        really(self, *arguments, **more)
+
+    monkeypatch.setattr(ResultsFile, "__init__", found_and_lost)
+    check_one_error(run(), place)
+
+
+@pytest.mark.parametrize("change", [*CHANGES, grow, swap], ids=lambda change: change.__name__)
+def test_a_picture_that_changes_between_its_experts_is_an_error_alone(
+    run: Run, place: Path, change: Callable[[Path], None]
+) -> None:
+    def between(path: Path) -> None:
+        if path.name == Path(NAME).name:
+            change(path)
+
+    check_one_error(run(line={"between": staticmethod(between)}), place)
+
+
+def check_one_error(said: Said, place: Path) -> None:
+    assert said.status == 3
+    found = rows(place / "out")
+    assert len(found) == PICTURES
+    assert [row["image"] for row in found if row["error"]] == [NAME]
+    assert summary(place / "out")["errors"] == 1
+    assert "<html" in (place / "out" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
+    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
+) -> None:
+    really = ResultsFile.finish
+
+    def finish(self: ResultsFile, *arguments: Any) -> Any:
+        found = really(self, *arguments)
+        change(place / "images" / NAME)
+        return found
+
+    monkeypatch.setattr(ResultsFile, "finish", finish)
+    assert run(line={"verdict": Verdict.NG}).status == 1
+    page = (place / "out" / "report.html").read_text(encoding="utf-8")
+    assert page.count("The picture can no longer be read.") == 1
+    assert page.count("<img") == PICTURES - 1
+
+
+# Errors that are long
+
+
+def test_an_error_of_five_thousand_characters_is_cut_on_the_terminal_and_whole_in_the_results(
+    run: Run, place: Path
+) -> None:
+    words = "begin " + "x" * 5000 + " end"
+
+    def between(path: Path) -> None:
+        if path.name == Path(NAME).name:
+            from coe.errors import ImageError
+
+            raise ImageError(words)
+
+    said = run(line={"between": staticmethod(between)})
+    assert said.status == 3
+    assert len(said.words) < 1000
+    assert "begin" in said.words
+    assert " ... (5,010 characters) ... " in said.words
+    assert [row["error"] for row in rows(place / "out") if row["error"]] == [words]
