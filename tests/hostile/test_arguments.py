@@ -1,4 +1,4 @@
-"""Arguments that mean nothing: numbers out of range, no numbers, circles in rules. Each is one sentence and status 2."""
+"""Arguments that mean nothing: numbers out of range, no numbers, circles in rules. Each is one sentence and 2."""
 
 from __future__ import annotations
 
