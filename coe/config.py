@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, shortened
 
 # Images
 MAX_IMAGE_PIXELS = 100_000_000
@@ -17,6 +17,20 @@ REPORT_PICTURES = 200
 """How many NG and REVIEW images report.html shows; the worst first."""
 REPORT_PICTURE_SIDE = 480
 """The longest side of such a picture in pixels."""
+
+# Options
+MAX_THREADS = 1024
+"""More threads of an executor than any machine gives it cores for."""
+MAX_LOADED = 1_000_000
+"""As many experts can a line be asked to keep loaded."""
+INPUT_SIDES = (8, 4096)
+"""The least and the largest side of an expert's square input, in pixels."""
+MAX_SEED = 2**32 - 1
+"""The largest seed that all generators of random numbers take; the least is 0."""
+MAX_COUNT = 10_000_000
+"""The most of anything else that an option counts: images, experts, epochs, repetitions."""
+MAX_BYTES = 1 << 60
+"""More memory, or bytes a second, than any option can mean."""
 
 # Errors
 MAX_ERROR = 10_000
@@ -97,12 +111,14 @@ def parse_bytes(text: str) -> int:
 
     Units are B, KB, MB, GB (powers of 1000) and KiB, MiB, GiB (powers of 1024), in any case.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS:
-        raise ConfigError(f"'{text}' is not an amount of memory; write it like 1.5GiB, 800MB or 2000000000")
-    if len(match[1]) > 30:
-        raise ConfigError(f"'{text[:30]}...' is more memory than there is; write it like 1.5GiB")
-    amount = int(float(match[1]) * _UNITS[match[2].lower()])
+        raise ConfigError(
+            f"'{shortened(text, 40)}' is not an amount of memory; write it like 1.5GiB, 800MB or 2000000000"
+        )
+    amount = int(min(float(match[1]) * _UNITS[match[2].lower()], 2 * MAX_BYTES))
+    if amount > MAX_BYTES:
+        raise ConfigError(f"'{shortened(text, 40)}' is more memory than there is; write it like 1.5GiB")
     if amount <= 0:
         raise ConfigError(f"'{text}' is no memory at all; write it like 1.5GiB")
     return amount
@@ -121,7 +137,7 @@ def parse_bandwidth(text: str) -> int:
     try:
         return parse_bytes(re.sub(r"\s*/\s*s\s*$", "", text))
     except ConfigError:
-        raise ConfigError(f"'{text}' is not a disk bandwidth; write it like 530MB/s") from None
+        raise ConfigError(f"'{shortened(text, 40)}' is not a disk bandwidth; write it like 530MB/s") from None
 
 
 def format_bytes(amount: float) -> str:
@@ -139,10 +155,13 @@ def parse_executors(text: str) -> dict[str, int]:
     for part in text.split(","):
         device, equals, count = part.strip().partition("=")
         if not device or (equals and not (count.isdecimal() and len(count) <= 9)):
-            raise ConfigError(f"'{text}' does not name executors; write it like cpu=2")
+            raise ConfigError(f"'{shortened(text, 40)}' does not name executors; write it like cpu=2")
         if device in executors:
-            raise ConfigError(f"'{text}' names the device '{device}' twice")
+            raise ConfigError(f"'{shortened(text, 40)}' names the device '{shortened(device, 40)}' twice")
         executors[device] = int(count) if equals else 1
         if not 1 <= executors[device] <= 64:
-            raise ConfigError(f"'{text}': the number of executors of '{device}' must lie between 1 and 64")
+            raise ConfigError(
+                f"'{shortened(text, 40)}': the number of executors of '{shortened(device, 40)}' must lie between 1 and "
+                "64"
+            )
     return executors

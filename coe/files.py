@@ -33,6 +33,21 @@ def write_atomically(path: Path, parts: Iterable[str]) -> None:
         file.writelines(part.encode("utf-8", "backslashreplace") for part in parts)
 
 
+def why_not(path: Path) -> str | None:
+    """Say why no file can be written at a path, as what follows its name in a sentence; None if nothing is known of."""
+    if os.path.isdir(path):
+        return "is a folder"
+    if not os.path.isdir(path.parent):
+        return f"cannot be written: there is no folder {path.parent}"
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # too long a name, or a NUL in it
+        return f"cannot be written: {getattr(error, 'strerror', None) or error}"
+    return None
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Give a file to write that takes the place of `path` once it is whole and on the disk.

@@ -215,7 +215,7 @@ def writable(path: Path) -> None:
 
 
 def save(profile: Profile, path: Path) -> None:
-    """Write a profile, whole or not at all; raises ConfigError where it may not be written, DiskFull."""
+    """Write a profile, whole or not at all; raises NotWritten."""
     writable(path)
     write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from coe import config, process_sheet
+from coe import circles, config, process_sheet
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.graph import ExpertGraph
@@ -194,6 +194,8 @@ class _Reader:
             elif expert.reject or label == NOTHING:
                 outcomes[label] = Verdict.OK
             else:
+                if circle := circles.through(expert.id, self._thens()):
+                    raise self._circle(expert.id, step, circle)
                 raise self.sheet.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
         return outcomes
 
@@ -243,6 +245,11 @@ class _Reader:
     def _circle(self, expert: str, place: Place, trail: tuple[str, ...]) -> RulesError:
         path = " -> ".join([*trail[trail.index(expert) :], expert])
         return self.sheet.error(place, f"experts follow each other in a circle: {path}")
+
+    def _thens(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each expert with what the file says of what follows it: by its entry, and by components."""
+        yield from ((name, spec.then or {}) for name, spec in self.spec.experts.items())
+        yield from ((spec.inspect, spec.then or {}) for spec in self.spec.components.values())
 
     def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
         """Refuse circles that no single component closes (one board says a then b, another b then a)."""

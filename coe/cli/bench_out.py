@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from coe.cli import options
 from coe.cli.bench_ways import USUAL
 from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
+from coe.files import why_not
 from coe.policies.strategies import STRATEGIES, Times, check_hurry
 from coe.policies.strategies import strategy as named_strategy
 
@@ -57,9 +57,7 @@ def check_json(where: str | None) -> None:
     """Find out before a long run whether its rows could be written; raises ConfigError."""
     if where is None or where == STANDARD_OUTPUT:
         return
-    path = Path(where)
-    if os.path.isdir(path) or not os.path.isdir(path.parent):
-        what = "is a folder" if os.path.isdir(path) else f"cannot be written: there is no folder {path.parent}"
+    if what := why_not(Path(where)):
         raise ConfigError(f"--json: {where} {what}; name a file, or - for standard output")
 
 

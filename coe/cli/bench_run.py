@@ -23,6 +23,7 @@ from coe.cli.options import (
     JsonOption,
     LabelFloorOption,
     MaxWaitOption,
+    SeedOption,
     StoreOption,
     WithinOption,
     WorkOption,
@@ -51,13 +52,28 @@ def run(
         Path | None,
         typer.Option("--images", help="Images for --board. Default: pictures of noise, by the counts of components."),
     ] = None,
-    experts: Annotated[int, typer.Option(min=1, help="Without --board: how many synthetic experts.")] = 24,
+    experts: Annotated[
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="Without --board: how many synthetic experts.")
+    ] = 24,
     kind: Annotated[str, typer.Option(help="Without --board: of which kind.")] = "resnet101",
     files: Annotated[
-        int | None, typer.Option(min=1, help="Without --board: how many files the experts share. Default: one each.")
+        int | None,
+        typer.Option(
+            min=1, max=config.MAX_COUNT, help="Without --board: how many files the experts share. Default: one each."
+        ),
     ] = None,
-    input_size: Annotated[int, typer.Option("--input", help="Without --board: input size in pixels.")] = 224,
-    requests: Annotated[int, typer.Option(min=1, help="How many images; those of --images are repeated.")] = 400,
+    input_size: Annotated[
+        int,
+        typer.Option(
+            "--input",
+            min=config.INPUT_SIDES[0],
+            max=config.INPUT_SIDES[1],
+            help="Without --board: input size in pixels.",
+        ),
+    ] = 224,
+    requests: Annotated[
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="How many images; those of --images are repeated.")
+    ] = 400,
     strategy: Annotated[
         str,
         typer.Option(
@@ -83,7 +99,10 @@ def run(
     profile_at: Annotated[
         Path | None, typer.Option("--profile", help=f"For {PROFILED}. Default: where coe-profile puts it.")
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Run all of them so often, there and back; the best counts.")] = 1,
+    repeat: Annotated[
+        int,
+        typer.Option(min=1, max=config.MAX_COUNT, help="Run all of them so often, there and back; the best counts."),
+    ] = 1,
     disk_bandwidth: Annotated[
         str | None,
         typer.Option(help="Load no faster than such a disk, as 530MB/s, so that cached files do not flatter."),
@@ -109,7 +128,7 @@ def run(
     ] = None,
     store: StoreOption = None,
     work: WorkOption = WORK,
-    seed: int = 0,
+    seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
     """Run strategies one after another over the same images and show a row for each.

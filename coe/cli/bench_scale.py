@@ -14,6 +14,7 @@ from coe import config
 from coe.cli.bench_out import strategies
 from coe.cli.common import err, out, wide
 from coe.cli.console import Progress
+from coe.cli.options import finite
 from coe.errors import ConfigError
 
 
@@ -24,7 +25,14 @@ def scale(
     ] = "1000,10000,100000",
     every_ms: Annotated[
         float,
-        typer.Option("--every", min=0, metavar="MS", help="Let an image come every so many milliseconds instead."),
+        typer.Option(
+            "--every",
+            min=0,
+            max=1e6,
+            callback=finite,
+            metavar="MS",
+            help="Let an image come every so many milliseconds instead.",
+        ),
     ] = 0.0,
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -12,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coe import config
 from coe.cli import bench_out
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
 from coe.errors import ConfigError, did_you_mean
+from coe.files import why_not
 from coe.sim import preset
 from coe.sim.workload import ORDERS, TAILS, TASKS
 
@@ -53,7 +54,10 @@ def sim(
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
-    seed: Annotated[int, typer.Option(help="Of the components drawn and of the labels that experts say.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(min=0, max=config.MAX_SEED, help="Of the components drawn and of the labels that experts say."),
+    ] = 0,
     json_to: JsonOption = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Draw the paper's figures 13 to 18 into a folder.")
@@ -137,8 +141,7 @@ def _check(plot: Path | None, trace: Path | None, save_task: Path | None, worklo
             plot.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"--plot: {plot} cannot be a folder for figures: {error.strerror or error}") from None
-    if trace is not None and (os.path.isdir(trace) or not os.path.isdir(trace.parent)):
-        what = "is a folder" if os.path.isdir(trace) else f"cannot be written: there is no folder {trace.parent}"
+    if trace is not None and (what := why_not(trace)):
         raise ConfigError(f"--trace: {trace} {what}; name a file")
     if save_task is not None:
         if len(workloads) > 1:

@@ -27,18 +27,27 @@ REPEATS, EXPERTS = 7, 40
 
 def switch(
     kind: Annotated[str, typer.Option(metavar="LIST", help="One or more, separated by commas.")] = "resnet101",
-    input_size: Annotated[int, typer.Option("--input", min=32, help="Input size in pixels.")] = 224,
+    input_size: Annotated[
+        int, typer.Option("--input", min=32, max=config.INPUT_SIDES[1], help="Input size in pixels.")
+    ] = 224,
     variant: Annotated[str, typer.Option(metavar="LIST", help="Precisions to prepare and measure.")] = "fp32,bf16,q8",
     device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU; that runs fp32, fp16 and q8.")] = "cpu",
-    repeats: Annotated[int | None, typer.Option(min=1, help=f"Medians of so many. Default: {REPEATS}.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=1, max=config.MAX_COUNT, help=f"Medians of so many. Default: {REPEATS}.")
+    ] = None,
     cycles: Annotated[
-        int | None, typer.Option(min=4, help="Instead: load, run and evict so often; what is left behind?")
+        int | None,
+        typer.Option(min=4, max=config.MAX_COUNT, help="Instead: load, run and evict so often; what is left behind?"),
     ] = None,
     experts: Annotated[
         int | None,
-        typer.Option(min=1, help=f"With --cycles: how many experts come in turn. Default: {EXPERTS}."),
+        typer.Option(
+            min=1, max=config.MAX_COUNT, help=f"With --cycles: how many experts come in turn. Default: {EXPERTS}."
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of torch. Default: all cores.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, max=config.MAX_THREADS, help="Of torch. Default: all cores.")
+    ] = None,
     work: WorkOption = WORK,
     json_to: JsonOption = None,
 ) -> None:

@@ -15,7 +15,7 @@ from coe import config
 from coe.cli.console import Console, styled
 from coe.cli.exits import Exit
 from coe.cli.streams import steady
-from coe.errors import CoeError, ConfigError, StoreError
+from coe.errors import CoeError, ConfigError, StoreError, shortened
 from coe.files import NotWritten
 from coe.visible import visible
 
@@ -39,8 +39,8 @@ def wide(console: Console) -> Console:
 
 
 def complain(error: BaseException | str) -> None:
-    """Show an error as one sentence."""
-    err.print(styled(("error:", "bold red"), f" {error}"), soft_wrap=True)
+    """Show an error as one sentence; of a very long one, its begin and its end."""
+    err.print(styled(("error:", "bold red"), f" {shortened(str(error), config.SHOWN_ERROR)}"), soft_wrap=True)
 
 
 def run(app: typer.Typer) -> None:

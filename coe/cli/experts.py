@@ -19,7 +19,7 @@ from coe import config, images, kinds, rules
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import StoreOption
+from coe.cli.options import InputOption, SeedOption, StoreOption, finite
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
@@ -39,7 +39,6 @@ BoardOption = Annotated[
 ]
 KindOption = Annotated[str | None, typer.Option(help="resnet18, yolov5n, onnx, ... or package.module:Class.")]
 LabelsOption = Annotated[str | None, typer.Option(help="Labels in the order of the outputs, as ok,missing,cracked.")]
-InputOption = Annotated[int | None, typer.Option("--input", help="Side of the square input in pixels.")]
 NoPrepareOption = Annotated[bool, typer.Option("--no-prepare", help="Make no blobs; see coe-experts prepare.")]
 
 app.command()(experts_prepare.prepare)
@@ -53,12 +52,12 @@ def train(
     kind: KindOption = None,
     labels: LabelsOption = None,
     input_size: InputOption = None,
-    epochs: Annotated[int, typer.Option(min=1)] = 30,
-    batch: Annotated[int, typer.Option(min=1)] = 32,
-    learning_rate: Annotated[float, typer.Option("--lr", min=1e-7)] = 1e-3,
+    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT)] = 30,
+    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT)] = 32,
+    learning_rate: Annotated[float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite)] = 1e-3,
     init: Annotated[str | None, typer.Option(help="Start from this expert of the store.")] = None,
-    seed: int = 0,
-    threads: Annotated[int, typer.Option(min=0, help="0: all cores.")] = 0,
+    seed: SeedOption = 0,
+    threads: Annotated[int, typer.Option(min=0, max=config.MAX_THREADS, help="0: all cores.")] = 0,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
 ) -> None:
@@ -195,8 +194,10 @@ def verify(
 @app.command()
 def synth(
     board: Annotated[str, typer.Option(help="Board: a name or a YAML file.")],
-    files: Annotated[int, typer.Option(min=1, help="Weights files of each kind; many experts share one.")] = 2,
-    seed: int = 0,
+    files: Annotated[
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="Weights files of each kind; many experts share one.")
+    ] = 2,
+    seed: SeedOption = 0,
     store: StoreOption = None,
 ) -> None:
     """Make seeded random weights for every expert of a board, to try a box before there are trained ones.

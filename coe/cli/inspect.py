@@ -21,6 +21,7 @@ from coe.cli.options import (
     MaxWaitOption,
     StoreOption,
     WithinOption,
+    above_zero,
     times,
 )
 from coe.core import Verdict
@@ -74,13 +75,18 @@ def inspect(
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of each worker. Default: the profile's, else an equal part.")
+        int | None,
+        typer.Option(
+            min=1, max=config.MAX_THREADS, help="Threads of each worker. Default: the profile's, else an equal part."
+        ),
     ] = None,
     loaded: Annotated[
         float | None,
         typer.Option(
+            max=config.MAX_LOADED,
+            callback=above_zero,
             help="Keep so much memory for experts, as a number of experts of mean size (a memory score); batches have "
-            "the rest. Default: the profile's split."
+            "the rest. Default: the profile's split.",
         ),
     ] = None,
     profile: Annotated[

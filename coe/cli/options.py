@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -49,11 +50,32 @@ MaxWaitOption = Annotated[
         f"Default: {config.MAX_WAIT_S:g}s.",
     ),
 ]
+InputOption = Annotated[
+    int | None,
+    typer.Option(
+        "--input", min=config.INPUT_SIDES[0], max=config.INPUT_SIDES[1], help="Side of the square input in pixels."
+    ),
+]
+SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Of all that is drawn by chance.")]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
 ]
+
+
+def finite(value: float | None) -> float | None:
+    """Check an option: refuse what is not a number, which no range does. Raises typer.BadParameter."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a number that can be used.")
+    return value
+
+
+def above_zero(value: float | None) -> float | None:
+    """Check an option that must be more than 0; raises typer.BadParameter."""
+    if value is not None and value <= 0:
+        raise typer.BadParameter(f"{value:g} is not above 0.")
+    return finite(value)
 
 
 def times(within: str | None, max_wait: str | None) -> Times:

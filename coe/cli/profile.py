@@ -43,7 +43,12 @@ def calibrate(
     quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
     faithful: Annotated[
         int | None,
-        typer.Option(metavar="SEED", help="Search memory as the paper does, its random choice drawn with this seed."),
+        typer.Option(
+            min=0,
+            max=config.MAX_SEED,
+            metavar="SEED",
+            help="Search memory as the paper does, its random choice drawn with this seed.",
+        ),
     ] = None,
     on_machine: Annotated[
         bool,

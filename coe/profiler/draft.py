@@ -44,7 +44,7 @@ class Draft:
         self._keep(self.known.model_copy(update={"scaling": {**self.known.scaling, device: measured}}))
 
     def finish(self, board: BoardProfile) -> Profile:
-        """Add what was found out for a board, and put all into its place, whole; raises ConfigError, DiskFull."""
+        """Add what was found out for a board, and put all into its place, whole; raises NotWritten."""
         done = self.known.model_copy(update={"made": _now(), "boards": {**self.known.boards, board.board: board}})
         profile.save(done, self._place)
         self._partial.unlink(missing_ok=True)

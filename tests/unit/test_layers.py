@@ -29,7 +29,7 @@ summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
 rules images image_source kinds variants
-store router process_sheet decoding fingerprint fit
+store router process_sheet decoding fingerprint fit circles
 manifest
 plan profile blob_file
 graph config events files blob_format image_size tiff folder picture_file

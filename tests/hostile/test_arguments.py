@@ -1,0 +1,207 @@
+"""Arguments that mean nothing: numbers out of range, no numbers, circles in rules. Each is one sentence and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from tiny_line import Call
+
+from coe import rules
+from coe.cli import bench, experts, inspect, profile
+from coe.errors import ConfigError, RulesError, shortened
+from coe.images import find
+
+INSPECT = ("--board", "demo", "--images", "nowhere")
+TRAIN = ("train", "x/y", "--data", ".", "--kind", "resnet18", "--input", "64")
+WHOLE = {"0", "-1", "nan", "1.5", "inf", "", "1e3", "99999999999999999999999"}
+SEED = {"-1", "nan", "1.5", "4294967296", "-99999999999999999999999"}
+SHARE = {"nan", "inf", "-inf", "-0.1", "1.1", "1e308", ""}
+ABOVE_ZERO = {"nan", "inf", "-inf", "0", "-0.0", "-1", "1e308", ""}
+MEMORY = {"", "0", "-1", "nan", "inf", "1e308", "0.0GiB", "9" * 400, "1" * 19 + "GiB", "1.5GiB2", "x" * 5000, "٣GiB"}
+TIME = {"", "0", "0s", "-1s", "nan", "inf", "1e308", "1h", "9" * 400, "x" * 5000, "0.0ms"}
+EXECUTORS = {"", "cpu=0", "cpu=-1", "cpu=1000000", "cpu=nan", "cpu=1.5", "cpu=1,cpu=1", "=1", "tpu" * 2000 + "=x", ","}
+
+OPTIONS: list[tuple[ModuleType, tuple[str, ...], str, set[str]]] = [
+    (inspect, INSPECT, "--threads", WHOLE | {"1000000"}),
+    (inspect, INSPECT, "--loaded", ABOVE_ZERO),
+    (inspect, INSPECT, "--max-errors", WHOLE - {"0", "99999999999999999999999"}),
+    (inspect, INSPECT, "--label-floor", SHARE),
+    (inspect, INSPECT, "--within", TIME),
+    (inspect, INSPECT, "--max-wait", TIME),
+    (experts, TRAIN, "--input", WHOLE | {"7", "4097", "1000000"}),
+    (experts, TRAIN, "--epochs", WHOLE),
+    (experts, TRAIN, "--batch", WHOLE),
+    (experts, TRAIN, "--lr", ABOVE_ZERO),
+    (experts, TRAIN, "--seed", SEED),
+    (experts, TRAIN, "--threads", WHOLE - {"0"} | {"1000000"}),
+    (experts, ("import", "x/y", __file__, "--kind", "resnet18"), "--input", WHOLE | {"7", "4097"}),
+    (experts, ("synth", "--board", "demo"), "--files", WHOLE),
+    (experts, ("synth", "--board", "demo"), "--seed", SEED),
+    (profile, ("--board", "demo"), "--faithful", SEED),
+    (profile, ("--board", "demo"), "--memory", MEMORY),
+    (bench, ("run",), "--experts", WHOLE),
+    (bench, ("run",), "--files", WHOLE),
+    (bench, ("run",), "--input", WHOLE | {"7", "4097"}),
+    (bench, ("run",), "--requests", WHOLE),
+    (bench, ("run",), "--repeat", WHOLE),
+    (bench, ("run",), "--rate", {"nan", "inf", "-inf", "0", "-1", ""}),
+    (bench, ("run",), "--seed", SEED),
+    (bench, ("run",), "--label-floor", SHARE),
+    (bench, ("switch",), "--input", WHOLE | {"31", "4097"}),
+    (bench, ("switch",), "--repeats", WHOLE),
+    (bench, ("switch",), "--cycles", WHOLE | {"3"}),
+    (bench, ("switch", "--cycles", "4"), "--experts", WHOLE),
+    (bench, ("switch",), "--threads", WHOLE | {"1000000"}),
+    (bench, ("scale",), "--every", {"nan", "inf", "-inf", "-1", "1e308", ""}),
+    (bench, ("scale",), "--experts", WHOLE | {"39", "40,,40"}),
+    (bench, ("scale",), "--requests", WHOLE | {"39"}),
+    (bench, ("sim",), "--seed", SEED),
+]
+CASES = [
+    pytest.param(
+        command, before, option, value, id=f"{command.__name__[8:]} {before[0]} {option} {shortened(value, 20)}"
+    )
+    for command, before, option, values in OPTIONS
+    for value in sorted(values)
+]
+
+
+@pytest.mark.parametrize(("command", "before", "option", "value"), CASES)
+def test_a_number_that_means_nothing_is_refused(
+    call: Call, command: ModuleType, before: tuple[str, ...], option: str, value: str
+) -> None:
+    said = call(*before, f"{option}={value}", command=command)
+    assert said.status == 2
+    assert said.out == ""
+    assert said.err.count("error:") + said.err.count("─ Error ─") == 1
+    assert len(said.words) < 700
+    if option not in ("--within", "--max-wait", "--memory", "--label-floor"):
+        assert option in said.words
+
+
+def test_there_are_enough_cases() -> None:
+    assert len(CASES) > 150
+
+
+@pytest.mark.parametrize("value", sorted(MEMORY))
+@pytest.mark.parametrize("read", ["parse_bytes", "parse_bandwidth"])
+def test_an_amount_that_means_nothing_is_a_short_sentence(read: str, value: str) -> None:
+    from coe import config
+
+    with pytest.raises(ConfigError) as caught:
+        getattr(config, read)(value)
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize("value", sorted(EXECUTORS))
+def test_executors_that_mean_nothing_are_a_short_sentence(value: str) -> None:
+    from coe import config
+
+    with pytest.raises(ConfigError) as caught:
+        config.parse_executors(value)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (experts, ("show", "x" * 300)),
+        (experts, ("show", "x/" + "y" * 300)),
+        (experts, ("show", "x/y", "--store", "s" * 300)),
+        (experts, ("list", "--store", "s" * 300)),
+        (experts, ("verify", "--store", "s/" * 3000)),
+        (experts, ("prepare", "--store", "s" * 300)),
+        (experts, ("import", "x/y", "f" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b")),
+        (experts, ("train", "x/y", "--data", "d" * 300, "--kind", "resnet18", "--input", "64", "--labels", "a,b")),
+        (experts, ("synth", "--board", "b" * 300 + ".yaml")),
+        (profile, ("--board", "b" * 300 + ".yaml")),
+        (bench, ("run", "--board", "b" * 300 + ".yaml", "--images", ".")),
+        (bench, ("run", "--json", "j" * 300)),
+        (bench, ("sim", "--task", "A1", "--trace", "t/" * 3000)),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_a_name_that_is_too_long_is_a_sentence(call: Call, command: ModuleType, arguments: tuple[str, ...]) -> None:
+    said = call(*arguments, command=command)
+    if arguments[0] == "list":  # a store that is not there holds nothing
+        assert (said.status, said.err) == (0, "")
+        return
+    assert said.status == 2
+    assert said.err.count("error:") == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 300 + ".png", "x/" * 3000, "x" * 300 + ".csv"])
+def test_images_with_a_name_that_is_too_long(name: str) -> None:
+    with pytest.raises(ConfigError, match="File name too long"):
+        find(Path(name), ["A"])
+
+
+# Circles
+
+EXPERT = "{kind: resnet18, labels: [ok, bad], input: 48%s}"
+
+
+@pytest.mark.parametrize(
+    ("entries", "components", "circle"),
+    [
+        (
+            {"a": "", "b": ""},
+            {"X": "{inspect: a, then: {ok: b, bad: NG}}", "Y": "{inspect: b, then: {ok: a, bad: NG}}"},
+            "b -> a -> b",
+        ),
+        ({"a": ", then: {bad: a}"}, {"X": "{inspect: a}"}, "a -> a"),
+        ({"a": ", then: {ok: a}"}, {"X": "{inspect: a}"}, "a -> a"),
+        ({"a": "", "b": ", then: {ok: a}"}, {"X": "{inspect: a, then: {ok: b}}"}, "a -> b -> a"),
+        (
+            {"a": "", "b": ""},
+            {
+                "X": "{inspect: a, then: {ok: b, bad: NG}}",
+                "Y": "{inspect: b, then: {ok: {inspect: a, then: {ok: OK, bad: NG}}, bad: NG}}",
+            },
+            "b -> a -> b",
+        ),
+        (
+            {"a": "", "b": ", then: {ok: [c], bad: NG}", "c": ""},
+            {"X": "{inspect: a, then: {ok: b, bad: NG}}", "Y": "{inspect: c, then: {ok: a, bad: NG}}"},
+            "c -> a -> b -> c",
+        ),
+        (
+            {"a": ", then: {ok: [{inspect: b, then: {ok: a}}], bad: NG}", "b": ""},
+            {"X": "{inspect: a}"},
+            "a -> b -> a",
+        ),
+    ],
+)
+def test_a_circle_is_called_a_circle(
+    board_file: Callable[[str], Path], entries: dict[str, str], components: dict[str, str], circle: str
+) -> None:
+    text = "board: x\nexperts:\n" + "".join(f"  {name}: {EXPERT % more}\n" for name, more in entries.items())
+    text += "components:\n" + "".join(f"  {name}: {entry}\n" for name, entry in components.items())
+    with pytest.raises(RulesError, match=f"experts follow each other in a circle: {circle}$"):
+        rules.load(board_file(text))
+
+
+def test_a_label_that_no_rule_covers_stays_one_where_there_is_no_circle(board_file: Callable[[str], Path]) -> None:
+    text = f"board: x\nexperts:\n  a: {EXPERT % ''}\n  b: {EXPERT % ''}\ncomponents:\n"
+    text += "  X: {inspect: a, then: {ok: b, bad: NG}}\n"
+    with pytest.raises(RulesError, match="no rule covers label 'ok' of 'b'; add it to `then`"):
+        rules.load(board_file(text))
+
+
+# Long sentences
+
+
+@pytest.mark.parametrize("length", [0, 1, 99, 100, 101, 5000, 10**6])
+def test_a_text_is_cut_in_its_middle_and_says_how_long_it_was(length: int) -> None:
+    text = ("begin" + "x" * length)[:length] if length < 100 else "begin" + "x" * (length - 8) + "end"
+    short = shortened(text, 100)
+    if length <= 100:
+        assert short == text
+        return
+    assert len(short) == 100
+    assert short.startswith("begin")
+    assert short.endswith("end")
+    assert f" ... ({length:,} characters) ... " in short
