@@ -25,7 +25,12 @@ settings.register_profile(
 )
 settings.load_profile("stress" if os.environ.get("COE_STRESS_SEED") else "stable")
 
-pytest_plugins = ["tiny_line"]
+pytest_plugins = ["tiny_line", "measured_once"]
+
+# torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine, and the threads
+# of networks as small as those of the tests wait for each other for longer than they calculate: where other processes
+# keep the cores busy too, a line takes five times the CPU seconds. Another value in the environment is kept.
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 # The profile of whoever runs the tests is none of theirs.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
