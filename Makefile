@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES := build/demo/images
 RUN := runs/demo/latest
+JOBS ?= 2
 
-.PHONY: inspect test stress check demo setup lock clean help
+.PHONY: inspect test test-all stress coverage check demo setup lock clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,11 +16,26 @@ inspect: demo ## build the demo board if it is not there, inspect it, say where 
 	if [ $$status -le 1 ]; then echo "report: $(CURDIR)/$(RUN)/report.html (status $$status: 0 all OK, 1 something is NG or to REVIEW)"; fi; \
 	[ $$status -le 1 ]
 
-test: setup ## lint, types and all tests that are not marked slow or gpu
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not gpu and not stress"
+test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
+	$(call passes,not slow and not gpu and not stress)
+
+test-all: check ## the same with the slow tests
+	$(call passes,not gpu and not stress)
+
+# Tests in two passes: files of tests side by side, then those marked serial, one after another. Both passes run, whatever
+# the first said. A pass that selects no test says so (pytest's status 5), which is no failure.
+define passes
+	@failed=0; \
+	run() { \
+	    echo "== $$1"; shift; \
+	    OMP_NUM_THREADS=1 $(BIN)/python -m pytest "$$@" || { status=$$?; [ $$status -eq 5 ] || failed=$$status; }; \
+	}; \
+	run "$(JOBS) files of tests side by side" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 \
+	    -m "not serial and $(1)"; \
+	run "tests that must be alone (marked serial)" -m "serial and $(1)"; \
+	[ $$failed -eq 0 ] || echo "tests failed: see the summaries of both passes above (status $$failed)"; \
+	exit $$failed
+endef
 
 stress: setup ## property tests with random seeds; threads, kills and floods (about 20 minutes; SEED=n repeats a run)
 	@seed=$${SEED:-$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(10**9))')}; \
