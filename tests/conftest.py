@@ -28,10 +28,10 @@ settings.load_profile("stress" if STRESS else "stable")
 
 pytest_plugins = ["tiny_line", "measured_once"]
 
-# torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine. On networks as
-# small as those of the tests the threads wait for each other longer than they calculate: where other processes keep the
-# cores busy too, a line takes five times the CPU seconds. A value that the environment has is kept, and `make stress`
-# runs with the threads that users have.
+# torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine. On networks
+# as small as those of the tests the threads wait for each other longer than they calculate: where other processes keep
+# the cores busy too, a line takes five times the CPU seconds. A value that the environment has is kept, and
+# `make stress` runs with the threads that users have.
 if not STRESS:
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
