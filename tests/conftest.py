@@ -26,7 +26,7 @@ settings.register_profile(
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")
 
-pytest_plugins = ["tiny_line", "measured_once"]
+pytest_plugins = ["tiny_line", "built_once", "measured_once"]
 
 # torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine. On networks
 # as small as those of the tests the threads wait for each other longer than they calculate: where other processes keep

@@ -83,16 +83,6 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return found
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The board file and the store; do not change them."""
-    folder = tmp_path_factory.mktemp("tiny")
-    board = folder / "tiny.yaml"
-    board.write_text(TINY, encoding="utf-8")
-    fill(Store(folder / "store"), rules.load(board))
-    return board, folder / "store"
-
-
 @pytest.fixture(scope="module")
 def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
     """The same, loaded, in a store of the module's own, to prepare."""
