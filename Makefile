@@ -33,10 +33,11 @@ test-all: check ## the same with the slow tests
 # Tests in two passes: files of tests side by side, then those marked serial, one after another. Both passes run, whatever
 # the first said. A pass that selects no test says so (pytest's status 5), which is no failure.
 define passes
-	@failed=0; \
+	@failed=0; trap 'exit 130' INT; \
 	run() { \
-	    echo "== $$1"; shift; \
-	    OMP_NUM_THREADS=1 $(BIN)/python -m pytest "$$@" || { status=$$?; [ $$status -eq 5 ] || failed=$$status; }; \
+	    echo "== $$1"; shift; status=0; \
+	    OMP_NUM_THREADS=1 $(BIN)/python -m pytest "$$@" || status=$$?; \
+	    case $$status in 0) ;; 5) echo "== no test is in this pass";; *) failed=$$status;; esac; \
 	}; \
 	run "$(JOBS) files of tests side by side" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 \
 	    -m "not serial and $(1)"; \
