@@ -3,8 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 IMAGES := build/demo/images
 RUN := runs/demo/latest
+JOBS ?= 2
+# What `make coverage` asks 95 % of.
+SCHEDULER := controller broken residency host_cache pool backlog demand deadlines least cases executor plan costs events \
+    policies/* policies/*/*
+BOARD := rules process_sheet router graph images decoding
+STORE := store manifest variants blob_file blob_format kinds
+comma := ,
+empty :=
+python_files = $(subst $(empty) $(empty),$(comma),$(patsubst %,coe/%.py,$(strip $(1))))
 
-.PHONY: inspect test stress check demo setup lock clean help
+.PHONY: inspect test test-all stress coverage check demo setup lock clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -15,11 +24,38 @@ inspect: demo ## build the demo board if it is not there, inspect it, say where 
 	if [ $$status -le 1 ]; then echo "report: $(CURDIR)/$(RUN)/report.html (status $$status: 0 all OK, 1 something is NG or to REVIEW)"; fi; \
 	[ $$status -le 1 ]
 
-test: setup ## lint, types and all tests that are not marked slow or gpu
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not gpu and not stress"
+test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
+	$(call passes,not slow and not gpu and not stress)
+
+test-all: check ## the same with the slow tests
+	$(call passes,not gpu and not stress)
+
+# Tests in two passes: files of tests side by side, then those marked serial, one after another. Both passes run, whatever
+# the first said. A pass that selects no test says so (pytest's status 5), which is no failure.
+define passes
+	@failed=0; trap 'exit 130' INT; \
+	run() { \
+	    echo "== $$1"; shift; status=0; \
+	    OMP_NUM_THREADS=1 $(BIN)/python -m pytest "$$@" || status=$$?; \
+	    case $$status in 0) ;; 5) echo "== no test is in this pass";; *) failed=$$status;; esac; \
+	}; \
+	run "$(JOBS) files of tests side by side" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 \
+	    -m "not serial and $(1)"; \
+	run "tests that must be alone (marked serial)" -m "serial and $(1)"; \
+	[ $$failed -eq 0 ] || echo "tests failed: see the summaries of both passes above (status $$failed)"; \
+	exit $$failed
+endef
+
+coverage: setup ## how much of decisions, board input and store the tests run, by branch: at least 95 % of each
+	@rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder -o timeout=600 \
+	    -m "not serial and not slow and not gpu and not stress"
+	@$(BIN)/coverage combine --quiet
+	@failed=0; \
+	for part in $(foreach part,SCHEDULER BOARD STORE,"$(call python_files,$($(part)))"); do \
+	    $(BIN)/coverage report --include="$$part" --fail-under=95 || failed=1; \
+	done; \
+	exit $$failed
 
 stress: setup ## property tests with random seeds; threads, kills and floods (about 20 minutes; SEED=n repeats a run)
 	@seed=$${SEED:-$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(10**9))')}; \
@@ -54,4 +90,4 @@ lock: ## write the versions that are installed into requirements.lock
 	@mv requirements.lock.new requirements.lock
 
 clean: ## remove what was built; .venv stays
-	rm -rf build runs store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build runs store *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -23,9 +23,17 @@ settings.register_profile(
     max_examples=500,
     print_blob=True,
 )
-settings.load_profile("stress" if os.environ.get("COE_STRESS_SEED") else "stable")
+STRESS = bool(os.environ.get("COE_STRESS_SEED"))
+settings.load_profile("stress" if STRESS else "stable")
 
-pytest_plugins = ["tiny_line"]
+pytest_plugins = ["tiny_line", "built_once", "measured_once"]
+
+# torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine. On networks
+# as small as those of the tests the threads wait for each other longer than they calculate: where other processes keep
+# the cores busy too, a line takes five times the CPU seconds. A value that the environment has is kept, and
+# `make stress` runs with the threads that users have.
+if not STRESS:
+    os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 # The profile of whoever runs the tests is none of theirs.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"

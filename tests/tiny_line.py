@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,33 +83,19 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     return found
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The board file and the store; do not change them."""
-    folder = tmp_path_factory.mktemp("tiny")
-    board = folder / "tiny.yaml"
-    board.write_text(TINY, encoding="utf-8")
-    fill(Store(folder / "store"), rules.load(board))
-    return board, folder / "store"
-
-
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
+def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
     """The same, loaded, in a store of the module's own, to prepare."""
     folder = tmp_path_factory.mktemp("board")
-    (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    found, store = rules.load(folder / "tiny.yaml"), Store(folder / "store")
-    fill(store, found)
-    return found, store
+    shutil.copy(tiny[0], folder)
+    return rules.load(folder / "tiny.yaml"), Store(shutil.copytree(tiny[1], folder / "store"))
 
 
 @pytest.fixture
-def own_tiny(tmp_path: Path) -> tuple[Path, Path]:
+def own_tiny(tiny: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     """A copy of the board and the store of one's own, to damage."""
-    board = tmp_path / "tiny.yaml"
-    board.write_text(TINY, encoding="utf-8")
-    fill(Store(tmp_path / "own-store"), rules.load(board))
-    return board, tmp_path / "own-store"
+    board, store = tiny
+    return Path(shutil.copy(board, tmp_path)), Path(shutil.copytree(store, tmp_path / "own-store"))
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import torch
 
 from coe import kinds
@@ -13,6 +14,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.store import Store
 
 
+@pytest.mark.usefixtures("measures_itself")
 def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) -> None:
     kind = kinds.resolve("resnet18")
     expert = Expert("e", "resnet18", ("ok", "bad"), 32, "e")

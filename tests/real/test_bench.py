@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from built_once import linked_copy
 
 from coe.assembly import stored_bytes
 from coe.benchmark import engine
@@ -20,9 +21,9 @@ SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", 
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(prepared_work, tmp_path_factory):
     """One folder of synthetic weights for all runs here."""
-    return tmp_path_factory.mktemp("bench")
+    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
 def test_strategies_are_measured_side_by_side(work, call):

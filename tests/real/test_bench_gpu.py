@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from built_once import linked_copy
 
 from coe import kinds, rules
 from coe.profiler.measure import measure
@@ -14,8 +15,14 @@ from coe.store import Store
 SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
 
 
-def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, tmp_path, call):
-    said = call(*SMALL, "--repeats", "1", "--work", tmp_path, "--json", "-")
+@pytest.fixture(scope="module")
+def work(prepared_work, tmp_path_factory):
+    """One folder of synthetic weights for all runs here."""
+    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
+
+
+def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
+    said = call(*SMALL, "--repeats", "1", "--work", work, "--json", "-")
     assert said.status == 0
     (row,) = json.loads(said.out)
     assert (row["kind"], row["variant"]) == ("resnet18", "q8")
@@ -24,8 +31,8 @@ def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, tmp_path, call):
     assert "another x4" in said.err
 
 
-def test_switches_in_turn_leave_no_device_memory_behind(driver, tmp_path, call):
-    said = call(*SMALL, "--cycles", "8", "--experts", "3", "--work", tmp_path, "--json", "-")
+def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
+    said = call(*SMALL, "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
     assert said.status == 0
     (row,) = json.loads(said.out)
     assert row["reserved_after"] == row["reserved_before"] > 0

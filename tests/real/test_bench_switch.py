@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from built_once import linked_copy
 
 SMALL = ("switch", "--kind", "resnet18", "--input", "32")
 VARIANTS = ["as trained", "fp32", "bf16", "q8"]
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(prepared_work, tmp_path_factory):
     """One folder of synthetic weights for all runs here."""
-    return tmp_path_factory.mktemp("bench")
+    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
 def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
@@ -36,10 +37,10 @@ def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call
 
 
 def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
-    said = call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "3", "--work", work, "--json", "-")
+    said = call(*SMALL, "--variant", "q8", "--cycles", "8", "--experts", "4", "--work", work, "--json", "-")
     assert said.status == 0
     (row,) = json.loads(said.out)
-    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("resnet18", "q8", 8, 3)
+    assert (row["kind"], row["variant"], row["cycles"], row["experts"]) == ("resnet18", "q8", 8, 4)
     assert row["descriptors_after"] == row["descriptors_before"] > 0
     assert "rss_slope_bytes" in row
 

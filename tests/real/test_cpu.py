@@ -8,26 +8,21 @@ import os
 import numpy as np
 import psutil
 import pytest
+from built_once import VARIANTS
 
 from coe import kinds
 from coe.errors import StoreError
 from coe.kinds import Prepared
-from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.store import Store
 
-VARIANTS = ("fp32", "bf16", "fp16", "q8")
-
 
 @pytest.fixture(scope="module")
-def prepared(board):
-    """The same board, once each expert has been prepared; what unprepared ones said is kept."""
-    found, store = board
-    before = {id: judge(device_of(found, store), expert) for id, expert in found.experts.items()}
-    preparer = Preparer(store, VARIANTS)
-    for expert in found.experts.values():
-        assert set(preparer.prepare(expert.weights).made) == set(VARIANTS)
-    return found, store, before
+def prepared(tiny, prepared_tiny):
+    """The small board with each expert prepared, and what unprepared ones say."""
+    found, store = prepared_tiny
+    trained = device_of(found, Store(tiny[1]))
+    return found, store, {id: judge(trained, expert) for id, expert in found.experts.items()}
 
 
 def device_of(found, store):

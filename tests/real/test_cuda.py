@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from built_once import VARIANTS, linked_copy
 from fake_gpu import FakeDriver
 
 from coe import kinds
 from coe.kinds import Prepared
-from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
+from coe.store import Store
 
-VARIANTS = ("fp32", "bf16", "fp16", "q8")
 MEMORY = 600 << 20
 
 
 @pytest.fixture(scope="module")
-def prepared(board):
-    found, store = board
-    preparer = Preparer(store, VARIANTS)
-    for expert in list(found.experts.values())[1:]:
-        # The first stays as it was trained.
-        preparer.prepare(expert.weights)
-    return found, store
+def prepared(tiny, prepared_tiny, tmp_path_factory):
+    found, store = prepared_tiny
+    own = Store(linked_copy(store.root, tmp_path_factory.mktemp("cuda") / "store"))
+    # The first stays as it was trained.
+    first = next(iter(found.experts.values())).weights
+    shutil.rmtree(own.folder(first))
+    linked_copy(Store(tiny[1]).folder(first), own.folder(first))
+    return found, own
 
 
 def known(found):

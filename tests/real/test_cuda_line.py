@@ -7,13 +7,11 @@ import gc
 import pytest
 from fake_gpu import FakeDriver
 
-from coe import rules
 from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.events import Evict, Load
 from coe.inspector import Inspector
 from coe.runtime.cuda import torch_driver
-from coe.store import Store
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 
@@ -109,20 +107,11 @@ def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, c
     assert errors == {"cuda was lost: it fell off the bus"}
 
 
-def test_half_precision_on_a_gpu_is_fp16(driver, tiny, tmp_path, pictures):
-    import shutil
-
-    from coe.prepare.prepare import Preparer
-
-    board, store = tiny
-    own = Store(shutil.copytree(store, tmp_path / "store"))
-    preparer = Preparer(own, ("fp16",))
-    known = rules.load(board)
-    for expert in known.experts.values():
-        preparer.prepare(expert.weights)
+def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
+    board, store = tiny[0], prepared_tiny[1]
     # Each of two networks in two variants is measured.
     options = GPU | {"device_memory": "600MB"}
-    with Inspector(board, store=own, precision="half", label_floor=0.0, **options) as line:
+    with Inspector(board, store=store, precision="half", label_floor=0.0, **options) as line:
         assert {expert.variant for expert in line.rules.experts.values()} >= {"fp16"}
         results = list(line.stream(pictures[:6]))
     assert {result.error for result in results} == {None}

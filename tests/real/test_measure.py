@@ -31,6 +31,8 @@ from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
 from coe.store import Store
 
+pytestmark = pytest.mark.serial
+
 CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad"), 64, "line/joint")
 DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 160, "line/bridge")
 BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["resnet18", "yolov5n"])
@@ -275,6 +277,7 @@ def test_nothing_stays_in_memory(store: Store):
     assert weights() <= before
 
 
+@pytest.mark.usefixtures("measures_itself")
 def test_a_start_looks_in_the_same_way(store: Store):
     device = assembly.devices({"cpu": 1}, store, {"resnet18": kinds.resolve("resnet18")}, {"cpu": 1})["cpu"]
     quick = device.measure(CLASSIFIER)

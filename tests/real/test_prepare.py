@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from built_once import linked_copy
 from PIL import Image
 
 from coe import kinds
@@ -35,8 +38,9 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@functools.cache
 def weights(expert: Expert) -> dict[str, torch.Tensor]:
-    """Random weights whose batch norms do something, as trained ones do."""
+    """Random weights whose batch norms do something, as trained ones do; do not change them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
@@ -48,7 +52,10 @@ def weights(expert: Expert) -> dict[str, torch.Tensor]:
     return state
 
 
-def fill(store: Store) -> Store:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store with both experts; do not change it."""
+    store = Store(tmp_path_factory.mktemp("filled") / "store")
     for expert in (CLASSIFIER, DETECTOR):
         store.put(
             expert.weights,
@@ -61,17 +68,17 @@ def fill(store: Store) -> Store:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def prepared(filled: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store whose experts are prepared; do not change it."""
-    store = fill(Store(tmp_path_factory.mktemp("prepared") / "store"))
+    store = Store(linked_copy(filled.root, tmp_path_factory.mktemp("prepared") / "store"))
     for expert in (CLASSIFIER, DETECTOR):
         assert Preparer(store, ALL).prepare(expert.weights).made == ALL
     return store
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return fill(Store(tmp_path / "store"))
+def store(filled: Store, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(filled.root, tmp_path / "store"))
 
 
 @BOTH

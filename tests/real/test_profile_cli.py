@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from built_once import linked_copy
 from fake_gpu import FakeDriver
 
 from coe import config, profile
@@ -34,9 +35,9 @@ def run(call):
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory) -> tuple[Path, Path]:
+def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
     """A board of four ResNet18 experts of 32 pixels, and their store."""
-    folder = tmp_path_factory.mktemp("bench")
+    folder = linked_copy(synthetic_work, tmp_path_factory.mktemp("bench") / "work")
     path, store = synthetic_board(folder, kind="resnet18", experts=4, input_size=32, seed=0)
     return path, store.root
 

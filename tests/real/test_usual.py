@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from built_once import linked_copy
 from fake_gpu import FakeDriver
 
 from coe import assembly, kinds
@@ -177,9 +178,9 @@ def test_tensors_of_another_network_are_not_loaded(board):
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory):
+def work(prepared_work, tmp_path_factory):
     """One folder of synthetic weights for all runs here."""
-    return tmp_path_factory.mktemp("bench")
+    return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
 def test_the_usual_way_stands_beside_ours(work, call):

@@ -46,7 +46,12 @@ def test_no_strategy_is_left_out() -> None:
     assert sorted(STRATEGIES) == sorted(ENTRIES)
 
 
-@pytest.mark.parametrize(("device", "name", "order"), GOLDEN, ids=lambda part: part)
+# One of each box; the others take as long again each, and `make test-all` runs them.
+FAST = {("numa-rtx3080ti", "A1", "iid"), ("uma-m2", "B2", "iid")}
+ROWS = [pytest.param(*row, marks=() if row in FAST else pytest.mark.slow) for row in GOLDEN]
+
+
+@pytest.mark.parametrize(("device", "name", "order"), ROWS, ids=lambda part: part)
 def test_switches_are_what_they_were(device: str, name: str, order: str) -> None:
     machine, workload = Machine(device), task(name, order=order, seed=0)
     rows = {chosen: simulated_run(machine, workload, ENTRIES[chosen], seed=0) for chosen in STRATEGIES}

@@ -31,6 +31,7 @@ def test_views_and_work_in_place_take_nothing():
     assert peak_bytes(run) == MIB
 
 
+@pytest.mark.serial
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_growth_sees_what_is_freed_again():
     def run():

@@ -1,0 +1,104 @@
+"""Stores that take seconds to make are made once in a run of tests, whichever of its processes needs one first.
+
+They are read only. A test that damages files takes a real copy (`shutil.copytree`); one that lets commands add to a
+store takes a `linked_copy`: stores replace their files whole, so what is linked stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from tiny_line import TINY, fill
+
+from coe import rules
+from coe.benchmark import synthetic
+from coe.prepare.prepare import Preparer
+from coe.store import Store
+
+VARIANTS = ("fp32", "bf16", "fp16", "q8")
+_LARGE = 1 << 20
+
+Build = Callable[[str, Callable[[Path], object]], Path]
+
+
+def linked_copy(source: Path, target: Path) -> Path:
+    """Copy a folder; large files are hard links, so do not write into them."""
+
+    def copy(file: str, to: str) -> object:
+        return os.link(file, to) if os.stat(file).st_size > _LARGE else shutil.copy2(file, to)
+
+    return Path(shutil.copytree(source, target, copy_function=copy))
+
+
+@pytest.fixture(scope="session")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Return the folder of a name, filled by the first process that asks for it."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def build(name: str, make: Callable[[Path], object]) -> Path:
+        folder = root / f"built-{name}"
+        with FileLock(root / f"built-{name}.lock"):
+            if not folder.exists():
+                unfinished = root / f"building-{name}"
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir()
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def tiny(built_once: Build) -> tuple[Path, Path]:
+    """The small board's file and its store; do not change them."""
+
+    def make(folder: Path) -> None:
+        (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
+        fill(Store(folder / "store"), rules.load(folder / "tiny.yaml"))
+
+    folder = built_once("tiny", make)
+    return folder / "tiny.yaml", folder / "store"
+
+
+@pytest.fixture(scope="session")
+def prepared_tiny(built_once: Build, tiny: tuple[Path, Path]) -> tuple[rules.Rules, Store]:
+    """The same with each expert prepared in all variants; do not change it."""
+    board = rules.load(tiny[0])
+
+    def make(folder: Path) -> None:
+        store = Store(linked_copy(tiny[1], folder / "store"))
+        preparer = Preparer(store, VARIANTS)
+        for expert in board.experts.values():
+            assert set(preparer.prepare(expert.weights).made) == set(VARIANTS)
+
+    return board, Store(built_once("prepared-tiny", make) / "store")
+
+
+@pytest.fixture(scope="session")
+def synthetic_work(built_once: Build) -> Path:
+    """A folder for trials with four ResNet18 experts of 32 pixels; do not change it."""
+    return built_once("synthetic", _synthetic)
+
+
+@pytest.fixture(scope="session")
+def prepared_work(built_once: Build, synthetic_work: Path) -> Path:
+    """The same with each expert prepared; do not change it."""
+
+    def make(folder: Path) -> None:
+        linked_copy(synthetic_work / "store", folder / "store")
+        board, store = _synthetic(folder)
+        synthetic.prepare(board, store, ("fp32", "bf16", "q8"), lambda sentence: None)
+
+    return built_once("prepared-synthetic", make)
+
+
+def _synthetic(folder: Path) -> tuple[Path, Store]:
+    return synthetic.synthetic_board(folder, kind="resnet18", experts=4, input_size=32, seed=0)

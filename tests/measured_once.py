@@ -1,0 +1,51 @@
+"""What an expert costs on this CPU is measured once in a process, not at the start of each line of each test.
+
+The costs are those that were really measured. A test that is about measuring asks for the fixture `measures_itself`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from coe.core import Expert
+from coe.costs import Cost
+from coe.kinds import FileKind
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.reading import weights
+
+_measure = CpuDevice.measure
+_costs: dict[tuple[object, ...], Cost] = {}
+
+
+def _measured_once(device: CpuDevice, expert: Expert) -> Cost:
+    kind = device.kinds[expert.kind]
+    # Another trial measures something else than the CPU; each file of a FileKind is an architecture of its own.
+    if isinstance(kind, FileKind) or type(device).trial is not CpuDevice.trial:
+        return _measure(device, expert)
+    file = weights(device.store, expert)
+    key = (
+        *(type(device), type(kind), expert.kind, kind.max_batch),
+        *(len(expert.labels), expert.input_size, expert.variant),
+        *(device.threads, file.prepared is not None, file.bytes),
+    )
+    if key not in _costs:
+        _costs[key] = _measure(device, expert)
+    return _costs[key]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def measured_once() -> Iterator[None]:
+    """Keep what a CPU device measures of kinds with a skeleton; `make stress` measures as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("COE_STRESS_SEED"):
+            patch.setattr(CpuDevice, "measure", _measured_once)
+        yield
+
+
+@pytest.fixture
+def measures_itself(measured_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure whenever a device is asked to, as users' lines do."""
+    monkeypatch.setattr(CpuDevice, "measure", _measure)
