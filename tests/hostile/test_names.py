@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -67,18 +66,18 @@ NAMES = [(name, name) for name in MARKUP] + list(CONTROL.items())
 names = pytest.mark.parametrize(("name", "shown"), NAMES, ids=ascii)
 
 
+Screen = pytest.CaptureFixture[str]
+
+
 @pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+def screen(monkeypatch: pytest.MonkeyPatch, capsys: Screen) -> Screen:
     """Standard output and standard error, wide and without colours."""
-    told = io.StringIO()
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(sys, "stdout", told)
-    monkeypatch.setattr(sys, "stderr", told)
-    return told
+    return capsys
 
 
-def text_of(screen: io.StringIO) -> str:
-    told = screen.getvalue()
+def text_of(screen: Screen) -> str:
+    told = "".join(screen.readouterr())
     assert is_visible(told), "a terminal would obey this"
     return told
 
@@ -91,13 +90,13 @@ def test_what_is_visible_is_left_and_the_rest_is_escaped(name: str, shown: str) 
 
 
 @pytest.mark.parametrize("name", ["Prüfung", "基板-7", "R1 (left) #2", "µ·…—", "👩‍🔧", "e\u0301", "a\\b"])
-def test_words_of_any_language_are_left_alone(name: str, screen: io.StringIO) -> None:
+def test_words_of_any_language_are_left_alone(name: str, screen: Screen) -> None:
     common.out.print(name)
     assert text_of(screen) == f"{name}\n"
 
 
 @names
-def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: io.StringIO) -> None:
+def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: Screen) -> None:
     common.out.print(f"left alone: {name}", soft_wrap=True)
     common.complain(f"{name}: no such file")
     common.err.print(styled(("late:", "yellow"), f" {name}"), soft_wrap=True)
@@ -107,7 +106,7 @@ def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: io.Strin
 
 
 @names
-def test_a_table_shows_names_in_columns_that_stand_straight(name: str, shown: str, screen: io.StringIO) -> None:
+def test_a_table_shows_names_in_columns_that_stand_straight(name: str, shown: str, screen: Screen) -> None:
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
     table.add_column("end")
@@ -134,13 +133,13 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
 
 
 @names
-def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: io.StringIO) -> None:
+def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: Screen) -> None:
     tally = Tally(ok=1, ng=1)
     summary = Summary(RunFigures("b"), tally, {name: tally}, {f"C{name}": tally})
     inspect_out.show(summary, Path(f"out{name}") / "report.html")
     told = text_of(screen)
     assert f"C{shown}" in told
-    assert f"report: out{shown}/report.html" in told
+    assert f"report: {Path(f'out{shown}')}/report.html" in told
 
 
 @names
@@ -176,9 +175,7 @@ def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> No
 # The commands
 
 
-@pytest.mark.parametrize(
-    "name", [*MARKUP, *(name for name in CONTROL if "\0" not in name and "\ud800" not in name)], ids=ascii
-)
+@pytest.mark.parametrize("name", ["[/x]", "[red]SN1", "\x1b[2J", "a\nb", "\udcff", ":smile:"], ids=ascii)
 @pytest.mark.parametrize(
     ("command", "arguments"),
     [
@@ -203,13 +200,13 @@ def test_arguments_are_repeated_as_they_are(call: Call, command: object, argumen
     assert "a fault of coe" not in said.words
 
 
-def test_json_for_programs_stays_json_whatever_the_names(screen: io.StringIO) -> None:
+def test_json_for_programs_stays_json_whatever_the_names(screen: Screen) -> None:
     told = {"labels": ["\x9b31m", "ü", "[/x]", "\u202e"]}
     common.out.print_json(json.dumps(told, ensure_ascii=False))
     assert json.loads(text_of(screen)) == told
 
 
-def test_the_live_line_of_a_run_needs_no_markup(screen: io.StringIO) -> None:
+def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
     with RunProgress(3, Metrics, quiet=False) as line:
         line.advance(ng=True)
     text_of(screen)
