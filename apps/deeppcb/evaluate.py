@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 import typer
-from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file
 
@@ -20,6 +19,7 @@ from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_
 from apps.deeppcb.measures import Shown, average_precision, best_score, mean_average_precision, score_at
 from apps.deeppcb.train import DETECTOR, HELD_OUT_EVERY
 from coe import rules
+from coe.cli.console import Console
 from coe.core import Result, Verdict
 from coe.decoding import decode
 from coe.errors import CoeError

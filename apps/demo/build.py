@@ -17,14 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TaskID, TimeElapsedColumn
 
 from apps.demo import work
 from apps.demo.lessons import BODY
 from apps.demo.production import lot, truth_file
 from apps.demo.recipe import recipe, renderer
 from coe import rules
+from coe.cli.console import Console, Progress, words
 from coe.errors import CoeError, StoreError
 from coe.store import Store
 
@@ -80,9 +80,9 @@ def build(
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
     reports = context.Queue()
     columns = (
-        TextColumn("{task.description:<16}"),
+        words("{task.description:<16}"),
         BarColumn(),
-        TextColumn("{task.fields[note]}"),
+        words("{task.fields[note]}"),
         TimeElapsedColumn(),
     )
     trained: dict[str, dict[str, float]] = {}

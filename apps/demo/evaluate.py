@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from apps.demo.production import Place, lot, take
+from coe.cli.console import Console
 from coe.core import Result, Verdict
 from coe.inspector import Inspector, Picture
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from apps.objects.data import DataMissing, Photo, find, read
+from coe.cli.console import Console
 from coe.core import Result, Verdict
 from coe.errors import CoeError
 from coe.inspector import Inspector, Picture

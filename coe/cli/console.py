@@ -52,9 +52,14 @@ def styled(*parts: str | tuple[str, str]) -> Text:
     return Text.assemble(*(visible(part) if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts))
 
 
+class _Words(progress.TextColumn):
+    def render(self, task: progress.Task) -> Text:
+        return Text(visible(self.text_format.format(task=task)), style=self.style, justify=self.justify)
+
+
 def words(text: str, style: str = "none") -> progress.TextColumn:
     """Return a column of a bar that says a text, in which `{task.description}` and `{task.fields[...]}` are filled."""
-    return progress.TextColumn(text, style=style, markup=False)
+    return _Words(text, style=style)
 
 
 class Progress(progress.Progress):

@@ -1,0 +1,235 @@
+"""Names that are no plain words: markup, escape sequences, bytes, dollars. They are shown as they are, never obeyed.
+
+A name comes from a file, a folder, a component, a serial, a board or an argument; all are printed through one console.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+from rich.text import Text
+from tiny_line import Call
+
+from coe.cli import bench, common, console, experts, inspect_out
+from coe.cli import inspect as inspect_cli
+from coe.cli import profile as profile_cli
+from coe.cli.console import Console, Progress, styled, words
+from coe.cli.progress import RunProgress
+from coe.core import Finding, Request, Result, Verdict
+from coe.images import Item
+from coe.metrics import Metrics
+from coe.report import write_report
+from coe.results import ResultsFile
+from coe.summary import RunFigures, Summary, Tally
+from coe.visible import is_visible, visible
+
+CLI = Path(console.__file__).parent
+APPS = Path(__file__).parents[2] / "apps"
+
+MARKUP = [
+    "[/x]",
+    "[red]SN1",
+    "[/]",
+    "[bold]x[/bold]",
+    "[[",
+    "]",
+    "[link=http://x]y[/link]",
+    "\\[red]",
+    "[@click=f]x",
+    ":smile:",
+]
+CONTROL = {
+    "\x1b[2J": r"\x1b[2J",
+    "\x1b]0;title\x07": r"\x1b]0;title\x07",
+    "a\rb": r"a\x0db",
+    "a\nb": r"a\x0ab",
+    "a\tb": r"a\x09b",
+    "a\x08b": r"a\x08b",
+    "a\x00b": r"a\x00b",
+    "\x7f": r"\x7f",
+    "\x9b31m": r"\x9b31m",
+    "\x85": r"\x85",
+    "a\udcffb": r"a\xffb",
+    "\ud800": r"\ud800",
+    "\u202egnp.1": r"\u202egnp.1",
+    "\u2028": r"\u2028",
+    "\u2066x\u2069": r"\u2066x\u2069",
+    "\ufeff": r"\ufeff",
+    "\x0b\x0c": r"\x0b\x0c",
+}
+NAMES = [(name, name) for name in MARKUP] + list(CONTROL.items())
+names = pytest.mark.parametrize(("name", "shown"), NAMES, ids=ascii)
+
+
+Screen = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch, capsys: Screen) -> Screen:
+    """Standard output and standard error, wide and without colours."""
+    monkeypatch.setenv("COLUMNS", "200")
+    return capsys
+
+
+def text_of(screen: Screen) -> str:
+    told = "".join(screen.readouterr())
+    assert is_visible(told), "a terminal would obey this"
+    return told
+
+
+@names
+def test_what_is_visible_is_left_and_the_rest_is_escaped(name: str, shown: str) -> None:
+    assert visible(name) == shown
+    visible(name).encode("utf-8")
+    assert is_visible(name) == (name in (shown, "a\nb"))
+
+
+@pytest.mark.parametrize("name", ["Prüfung", "基板-7", "R1 (left) #2", "µ·…—", "👩‍🔧", "e\u0301", "a\\b"])
+def test_words_of_any_language_are_left_alone(name: str, screen: Screen) -> None:
+    common.out.print(name)
+    assert text_of(screen) == f"{name}\n"
+
+
+@names
+def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: Screen) -> None:
+    common.out.print(f"left alone: {name}", soft_wrap=True)
+    common.complain(f"{name}: no such file")
+    common.err.print(styled(("late:", "yellow"), f" {name}"), soft_wrap=True)
+    common.err.print(Text(f"made elsewhere: {name}"), soft_wrap=True)
+    lines = text_of(screen).splitlines()
+    assert lines[:3] == [f"left alone: {shown}", f"error: {shown}: no such file", f"late: {shown}"]
+
+
+@names
+def test_a_table_shows_names_in_columns_that_stand_straight(name: str, shown: str, screen: Screen) -> None:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    table.add_column("end")
+    table.add_row(name, "|")
+    table.add_row("x", "|")
+    common.wide(common.out).print(table)
+    heading, *rows = text_of(screen).splitlines()
+    assert heading.startswith(shown)
+    assert rows[0].startswith(shown)
+    assert len({row.index("|") for row in rows if "|" in row}) == 1
+
+
+@names
+def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
+    told = io.StringIO()
+    shown_on = Console(width=200)
+    shown_on.file = told
+    with Progress(console=shown_on) as bar:
+        bar.add_task(name, total=1, completed=1)
+    with Progress(words("{task.fields[expert]}", "bold"), console=shown_on) as bar:
+        bar.add_task("", total=1, expert=name)
+    assert told.getvalue().count(shown) == 2
+    assert is_visible(told.getvalue())
+
+
+@names
+def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: Screen) -> None:
+    tally = Tally(ok=1, ng=1)
+    summary = Summary(RunFigures("b"), tally, {name: tally}, {f"C{name}": tally})
+    inspect_out.show(summary, Path(f"out{name}") / "report.html")
+    told = text_of(screen)
+    assert f"C{shown}" in told
+    assert f"report: {Path(f'out{shown}')}/report.html" in told
+
+
+@names
+def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_path: Path) -> None:
+    held = name.encode("utf-8", "backslashreplace").decode()
+    result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding("e", "fp32", name, 0.5),), 0.1)
+    lost = Result(Request(1, name, f"2{name}", name, name), None, (), 0.1, f"because of {name}")
+    with ResultsFile(tmp_path, board="b", fingerprint="f") as results:
+        results.write(result)
+        results.write(lost)
+        items = [Item(Path(), name, name, name, image) for image in (name, f"2{name}")]
+        summary = results.finish(items, RunFigures("b"))
+    rows = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text("utf-8").split("\n")[:-1]]
+    assert [row["image"].encode("utf-8", "backslashreplace").decode() for row in rows] == [held, f"2{held}"]
+    write_report(tmp_path / "report.html", name, [result, lost], summary, lambda image: None)  # type: ignore[arg-type,return-value]
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert not re.search(r"<(script|img)[^>]*>[^<]*SN1", page)
+
+
+@pytest.mark.parametrize(
+    "name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7*7 }}", "</style>"]
+)
+def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> None:
+    result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding(name, "fp32", name, 0.5),), 0.1)
+    tally = Tally(ng=1)
+    summary = Summary(RunFigures(name, strategy=name, started=name), tally, {name: tally}, {name: tally})
+    write_report(tmp_path / "report.html", name, [result], summary, lambda image: None)  # type: ignore[arg-type,return-value]
+    page = (tmp_path / "report.html").read_text("utf-8")
+    assert name not in page.replace("</style>", "", 1) if name == "</style>" else name not in page or "{{" in name
+    assert "49" not in page if name == "{{ 7*7 }}" else True
+
+
+# The commands
+
+
+@pytest.mark.parametrize("name", ["[/x]", "[red]SN1", "\x1b[2J", "a\nb", "\udcff", ":smile:"], ids=ascii)
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        (inspect_cli, ("--{}",)),
+        (inspect_cli, ("--board", "{}", "--images", "x")),
+        (inspect_cli, ("--board", "demo", "--images", "{}")),
+        (inspect_cli, ("--board", "demo", "--images", "x", "--max-errors", "{}")),
+        (experts, ("{}",)),
+        (experts, ("show", "{}", "--store", "{}")),
+        (bench, ("sim", "--task", "{}")),
+        (bench, ("sim", "--strategy", "{}")),
+        (profile_cli, ("--show", "--out", "{}")),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_arguments_are_repeated_as_they_are(call: Call, command: object, arguments: tuple[str, ...], name: str) -> None:
+    said = call(*(argument.format(name) if "{}" in argument else argument for argument in arguments), command=command)
+    assert said.status == 2
+    assert is_visible(said.err)
+    assert "MarkupError" not in said.err
+    assert "Traceback" not in said.err
+    assert "a fault of coe" not in said.words
+
+
+def test_json_for_programs_stays_json_whatever_the_names(screen: Screen) -> None:
+    told = {"labels": ["\x9b31m", "ü", "[/x]", "\u202e"]}
+    common.out.print_json(json.dumps(told, ensure_ascii=False))
+    assert json.loads(text_of(screen)) == told
+
+
+def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
+    with RunProgress(3, Metrics, quiet=False) as line:
+        line.advance(ng=True)
+    text_of(screen)
+
+
+@pytest.mark.parametrize("name", ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"])
+def test_dollars_in_names_draw_no_formula(name: str, tmp_path: Path) -> None:
+    from coe.benchmark import figures
+    from coe.benchmark.curves import ExecutorPoint
+
+    point = ExecutorPoint(name, name, "3G+1C", 7.0)
+    (path,) = figures.draw([], [point], [], tmp_path, command=f"coe-bench sim --task {name}")
+    assert path.stat().st_size > 0
+
+
+# No place that prints can forget it
+
+
+PRINTING = sorted(path for path in (*CLI.glob("*.py"), *APPS.rglob("*.py")) if path.name != "console.py")
+
+
+@pytest.mark.parametrize("path", PRINTING, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_consoles_and_bars_are_made_in_one_place(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"from rich(\.console|\.progress)? import [^\n]*\b(Console|Progress|TextColumn|print)\b", text)
+    assert not re.search(r"markup=True|from_markup|\.print\([^\n]*\[/?(bold|red|green|yellow|dim)", text)
