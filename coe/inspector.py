@@ -47,6 +47,7 @@ from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
 from coe.settings import AUTO, settle
+from coe.snapshot import Snapshot
 from coe.store import Store
 
 Order = Literal["BGR", "RGB"]
@@ -153,7 +154,7 @@ class Inspector:
         """What is shared by all whose memory is the host's."""
         devices = make_devices(
             settings.executors,
-            self.store,
+            Snapshot(self.store, manifests),
             self.kinds,
             settings.threads,
             device_bytes=settings.device_bytes,

@@ -28,16 +28,17 @@ metrics residency
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
-rules images kinds variants
+rules images kinds variants snapshot
 store router process_sheet decoding fingerprint fit
+leftovers weights_file
 manifest
-plan profile blob_file
-graph config events files blob_format
+plan profile blob_file safetensors_header
+graph config events files blob_format regular
 costs
 core errors
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
-TORCH = {"runtime", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}
+TORCH = {"runtime", "prepare", "kinds", "store", "weights_file", "profiler.measure", "profiler.backends"}
 # These make up weights for trials and import torch where they do, so that `--help` starts without it.
 LAZY_TORCH = {"benchmark", "cli.experts"}
 HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}
