@@ -19,7 +19,7 @@ _FIRST, _END = -1, -2
 """Evictions go before all loads, which wait for them; an end goes before everything."""
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return what is said of an error to users: a sentence of ours as it is, else the error's type too."""
     return str(error) if isinstance(error, CoeError) else f"{type(error).__name__}: {error}"
 
