@@ -220,9 +220,10 @@ class Store:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {_reason(error)}") from error
 
     def _check_place(self, weights: str, folder: Path) -> None:
-        if (folder.parent / MANIFEST).exists():
-            raise StoreError(f"{weights}: '{folder.parent.name}' is an expert in {self.root}, not a board")
-        if list(folder.glob(f"*/{MANIFEST}")):
+        if "/" in weights:
+            if (folder.parent / MANIFEST).exists():
+                raise StoreError(f"{weights}: '{folder.parent.name}' is an expert in {self.root}, not a board")
+        elif list(folder.glob(f"*/{MANIFEST}")):
             raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
 
     def _free_place(self, weights: str) -> str:

@@ -84,7 +84,7 @@ def test_a_manifest_that_was_made_to_fit_does_not_make_the_weights_fit(store, pr
     [
         (
             {"labels": ["bad", "ok"]},
-            "was made for a small of 8 pixels for ok, bad, which is not what the manifest says",
+            "for a small of 8 pixels for ok, bad, which is not what the manifest says",
         ),
         ({"labels": ["ok", "scratch"]}, "was made for a small of 8 pixels for ok, bad"),
         ({"input_size": 16}, "was made for a small of 8 pixels"),
