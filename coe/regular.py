@@ -54,10 +54,10 @@ def chunks(number: int) -> Iterator[bytes]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return what lies in a folder and is not hidden; nothing of what is no folder or cannot be looked into."""
+    """Return what lies in a folder and is not hidden, nothing of what is no folder; raises OSError."""
     try:
         return [name for name in os.listdir(folder) if not name.startswith(".")]
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
 
 

@@ -3,6 +3,8 @@
 Nothing from a file is executed. An expert is what its manifest says: new files come beside those that it names, then a
 new manifest is renamed into the place of the old one, and files that it does not name go last. So a reader sees an
 expert whole or not at all, and a file that is mapped by a running engine is never changed under it.
+
+Longer than other files because what writers promise and what readers rely on stand side by side.
 """
 
 from __future__ import annotations
@@ -46,13 +48,29 @@ class Store:
         self.root = Path(root or os.environ.get(config.STORE_VARIABLE) or config.STORE_FOLDER)
 
     def __repr__(self) -> str:
-        return f"<Store {self.root}, {len(self.ids())} experts>"
+        try:
+            return f"<Store {self.root}, {len(self.ids())} experts>"
+        except StoreError as error:
+            return f"<Store {error}>"
 
     def ids(self) -> list[str]:
-        """Return the ids of all experts, sorted; also of those that cannot be looked into, which reading reports."""
-        boards = regular.names(self.root)
-        paths = [*boards, *(f"{board}/{name}" for board in boards for name in regular.names(self.root / board))]
-        return sorted(path for path in paths if regular.may_exist(self.root / path / MANIFEST))
+        """Return the ids of all experts, sorted; also of what cannot be looked into, which reading reports.
+
+        Raises StoreError if that is the store itself.
+        """
+        try:
+            boards = regular.names(self.root)
+        except OSError as error:
+            raise StoreError(f"the store {self.root} cannot be looked into: {error.strerror or error}") from error
+        found = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
+        for board in boards:
+            try:
+                experts = [f"{board}/{name}" for name in regular.names(self.root / board)]
+            except OSError:
+                found.add(board)
+            else:
+                found |= {id for id in experts if regular.may_exist(self.root / id / MANIFEST)}
+        return sorted(found)
 
     def folder(self, weights: str) -> Path:
         """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""

@@ -100,7 +100,8 @@ def test_something_odd_in_the_place_of_an_expert_or_beside_boards_stops_nobody(s
 def test_something_odd_in_the_place_of_the_store_is_an_error(tmp_path, odd, call):
     ODD[odd](tmp_path / "store")
     found = call("verify", "--store", tmp_path / "store", command=experts_command)
-    assert (found.status, "holds no experts" in found.words) == (2, True)
+    assert found.status == 2
+    assert "holds no experts" in found.words or "cannot be looked into: Too many levels of symbolic" in found.words
     with pytest.raises(StoreError):
         Store(tmp_path / "store").manifest("t/a")
 
@@ -135,6 +136,20 @@ def test_a_folder_that_refuses_to_be_looked_into_is_reported_and_stops_nobody(st
     assert store.ids() == ["t/a", "t/b", "t/c"]
     found = call("verify", "--store", store.root, command=experts_command)
     assert (found.status, "2 sound, 1 damaged" in found.out, "Permission denied" in found.words) == (1, True, True)
+
+
+def test_a_board_that_cannot_be_listed_is_reported(store, monkeypatch, call):
+    put(store, "u/x")
+    real = os.listdir
+
+    def listdir(path):
+        if str(path).endswith("/t"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    found = call("verify", "--store", store.root, command=experts_command)
+    assert (found.status, "1 sound, 1 damaged" in found.out, "error: t: " in found.words) == (1, True, True)
 
 
 def test_a_manifest_of_any_size_is_met(store):

@@ -11,9 +11,10 @@ import struct
 import pytest
 import safetensors.torch
 import torch
+import xxhash
 from small_experts import KINDS, LABELS, SIZE, agree, edit, filled, prepare, put, put_filed, state
 
-from coe import kinds, safetensors_header
+from coe import blob_format, kinds, safetensors_header
 from coe.blob_format import Identity
 from coe.cli import experts as experts_command
 from coe.core import Expert
@@ -319,3 +320,59 @@ def test_a_line_keeps_to_the_variants_that_it_was_opened_with(store):
     prepare(store, "t/a", "fp32")
     assert (opened.manifest("t/a").variants, set(store.manifest("t/a").variants)) == ({}, {"fp32"})
     load(opened)
+
+
+# What blobs say of themselves
+
+
+def _with(header, **changes):
+    """Let the header say something else of one tensor."""
+    return {
+        "tensors": tuple(one.model_copy(update=changes) if one.name == "fc.weight" else one for one in header.tensors)
+    }
+
+
+BLOBS = {
+    "overlap": (
+        lambda header: _with(header, offset=next(one.offset for one in header.tensors if one.name == "fc.bias")),
+        "share bytes",
+    ),
+    "askew": (lambda header: _with(header, offset=1), "outside the data, or across a line of the cache"),
+    "beyond-the-end": (lambda header: _with(header, offset=1 << 40), "outside the data"),
+    "turned": (lambda header: _with(header, shape=(12, 2)), r"'fc.weight' is \(12, 2\)"),
+    "another-type": (lambda header: _with(header, dtype="I16"), r"'fc.weight' is \(2, 12\) torch.int16"),
+    "quantised-nowhere": (lambda header: _with(header, dtype="Q8"), "outside the quantised part"),
+    "renamed": (lambda header: _with(header, name="fc.more"), "lack 'fc.weight'"),
+    "shape-huge": (lambda header: _with(header, shape=(2**40, 2**40)), "outside the data"),
+    "another-kind": (lambda header: {"kind": "other"}, "is of another kind|is of kind other"),
+    "another-variant": (lambda header: {"variant": "fp16"}, "is of another kind, variant|is of kind small in fp16"),
+    "another-number-of-labels": (lambda header: {"labels": 3}, "is of another kind|for 3 labels"),
+    "of-another": (
+        lambda header: {"identity": header.identity.model_copy(update={"id": "t/b"})},
+        "was made for expert 't/b', not for 't/a'",
+    ),
+    "labels-swapped": (
+        lambda header: {"identity": header.identity.model_copy(update={"labels": ("bad", "ok")})},
+        "was made for a small of 8 pixels for bad, ok",
+    ),
+    "folded-nowhere": (lambda header: {"folded": (("conv", "norm"),)}, "conv"),
+    "fewer-checksums": (lambda header: {"checksums": ()}, "0 checksums for"),
+}
+
+
+@pytest.mark.parametrize("case", BLOBS)
+def test_a_blob_whose_header_lies_is_refused(store, case):
+    path = prepare(store, "t/a")
+    raw = path.read_bytes()
+    start = blob_format.data_start(raw[: blob_format.PAGE], "x")
+    header = blob_format.decode(raw[:start], "x")
+    change, said = BLOBS[case]
+    head = blob_format.encode(header.model_copy(update=change(header)))
+    path.write_bytes(head + raw[start:])
+    prepared = store.manifest("t/a").variants["bf16"].model_dump()
+    changed = {"digest": xxhash.xxh3_128_hexdigest(head), "bytes": len(head) + len(raw) - start}
+    edit(store, "t/a", variants={"bf16": {**prepared, **changed}})
+    with pytest.raises(StoreError, match=said):
+        verify(store, store.check("t/a"))
+    with pytest.raises(StoreError, match=said):
+        load(store, variant="bf16")
