@@ -366,6 +366,9 @@ def test_an_expert_that_is_overwritten_again_and_again_costs_no_image_its_row(fo
 
 # Writers and readers
 
+FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+"""The children copy files and leave torch alone; newer Pythons warn of any fork beside threads."""
+
 
 def _write(root, over, label):
     store = Store(root)
@@ -375,6 +378,7 @@ def _write(root, over, label):
             store.link("t/d", "t/a", labels=LABELS)
 
 
+@FORKS
 def test_no_reader_ever_finds_half_an_expert(store):
     """One process and one thread put an expert, again and again, while four threads read it."""
     context = multiprocessing.get_context("fork")
@@ -420,6 +424,7 @@ def _write_states(root, over):
         store.link("t/f", "t/e", labels=LABELS)
 
 
+@FORKS
 @pytest.mark.parametrize("step", ["_place", "replacing", "alone"])
 def test_what_a_killed_writer_leaves_is_swept_by_the_next(store, tmp_path, step):
     """Killed while it writes weights, when these are there and the manifest is not, and before it writes anything."""
