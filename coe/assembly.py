@@ -26,7 +26,7 @@ from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.settings import Settings
-from coe.store import MANIFEST, Store
+from coe.store import NoSuchExpert, Store
 
 MakeDevices = Callable[..., Mapping[str, Device]]
 """Makes a line's devices, by name; `devices` tells from what."""
@@ -44,9 +44,7 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
     for expert in board.experts.values():
         try:
             manifest = store.manifest(expert.weights)
-        except StoreError:
-            if os.path.exists(store.folder(expert.weights) / MANIFEST):  # quiet where a name is too long
-                raise
+        except NoSuchExpert:
             missing.append(expert.weights)
             continue
         said = (expert.kind, expert.labels, expert.input_size)

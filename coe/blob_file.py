@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
+from coe import regular
 from coe.blob_format import CHUNK, PAGE, Header, data_start, decode, digest, encode
 from coe.errors import StoreError
 from coe.files import replacing
@@ -41,10 +43,10 @@ def write(folder: Path, header: Header, data: Iterable[memoryview]) -> Written:
 def check(path: Path, size: int, known: str) -> Header:
     """Read a blob from end to end and prove it to be the one of that size and digest; raises StoreError, OSError."""
     again = "prepare the expert again (coe-experts prepare)"
-    found = path.stat().st_size
-    if found != size:
-        raise StoreError(f"{path.name} has {found:,} bytes, not {size:,} (truncated?); {again}")
-    with path.open("rb") as file:
+    with regular.opened(path) as opened, os.fdopen(opened, "rb", closefd=False) as file:
+        found = os.fstat(opened).st_size
+        if found != size:
+            raise StoreError(f"{path.name} has {found:,} bytes, not {size:,} (truncated?); {again}")
         start = file.read(PAGE)
         start += file.read(data_start(start, path.name) - len(start))
         header = decode(start, path.name)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import struct
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import xxhash
@@ -33,7 +34,7 @@ BLOCK = 128
 
 _PREFIX = struct.Struct("<8sIIQ")
 _MAX_HEADER_BYTES = 16 << 20
-_ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 Variant = Literal["fp32", "bf16", "fp16", "q8"]
 Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "Q8"]
@@ -43,6 +44,15 @@ Bytes = Annotated[int, Field(ge=0)]
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Identity(_Part):
+    """For which expert weights were made: they carry it, so that no other expert runs on them by mistake."""
+
+    id: str
+    kind: str
+    labels: tuple[str, ...]
+    input_size: int
 
 
 class TensorEntry(_Part):
@@ -65,7 +75,7 @@ class TensorEntry(_Part):
     @property
     def bytes(self) -> int:
         """Bytes in the data; of a quantised tensor whole blocks, without their scales."""
-        return -(-self.elements // BLOCK) * BLOCK if self.dtype == "Q8" else self.elements * _ITEM_BYTES[self.dtype]
+        return -(-self.elements // BLOCK) * BLOCK if self.dtype == "Q8" else self.elements * ITEM_BYTES[self.dtype]
 
 
 class Quantised(_Part):
@@ -80,7 +90,10 @@ class Quantised(_Part):
 
 
 class Header(_Part):
-    """What a blob holds. `folded` names convolutions that took in the batch norm which followed them, (conv, norm)."""
+    """What a blob holds. `folded` names convolutions that took in the batch norm which followed them, (conv, norm).
+
+    `identity` is that of the weights which it was made from; None where those do not say whose they are.
+    """
 
     kind: str
     variant: Variant
@@ -91,6 +104,7 @@ class Header(_Part):
     data_bytes: Bytes
     checksums: tuple[str, ...]
     """Of each chunk of the data, xxh3-64 in hexadecimal."""
+    identity: Identity | None = None
 
 
 def padded(size: int, to: int) -> int:
@@ -159,3 +173,9 @@ def _check(header: Header, name: str) -> None:
             raise StoreError(f"{wrong}: '{tensor.name}' lies outside the data, or across a line of the cache")
         if tensor.channels_last and len(tensor.shape) != 4:
             raise StoreError(f"{wrong}: '{tensor.name}' has {len(tensor.shape)} axes and cannot be channels-last")
+    places = [(tensor.offset, tensor.offset + tensor.bytes) for tensor in header.tensors if tensor.bytes]
+    if parts:
+        places.append((parts.scales, parts.scales + 2 * parts.blocks))
+    places.sort()
+    if any(end > start for (_, end), (start, _) in pairwise(places)):
+        raise StoreError(f"{wrong}: two of its tensors share bytes")

@@ -47,6 +47,7 @@ from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
 from coe.settings import AUTO, settle
+from coe.snapshot import Snapshot
 from coe.store import Store
 
 __all__ = ["Inspector", "Picture"]
@@ -149,7 +150,7 @@ class Inspector:
         """What is shared by all whose memory is the host's."""
         devices = make_devices(
             settings.executors,
-            self.store,
+            Snapshot(self.store, manifests),
             self.kinds,
             settings.threads,
             device_bytes=settings.device_bytes,

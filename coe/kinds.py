@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError, did_you_mean
 from coe.store import load_tensors
+from coe.weights_file import holds
 
 _WILD = 1e3
 """Numbers beyond this are on their way out of the range of fp16, which ends at 65,504."""
@@ -204,6 +205,17 @@ class FileKind(Kind):
     @abstractmethod
     def open(self, path: Path, expert: Expert, threads: int) -> Session:
         """Open the file for `threads` threads of computation."""
+
+    def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> Session:
+        """Open the weights that were read from `path` and proved to be the expert's.
+
+        Override it where the runtime takes bytes. As it stands the file is read once more, and StoreError is raised if
+        it does not hold these bytes any more by then.
+        """
+        session = self.open(path, expert, threads)
+        if not holds(path, weights):
+            raise StoreError(f"{path} changed while it was opened; try again")
+        return session
 
 
 def names() -> list[str]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coe.blob_format import Variant
+from coe import regular
+from coe.blob_format import Identity, Variant
+from coe.errors import StoreError
 from coe.profile import Agreement
+
+_MAX_BYTES = 16 << 20
 
 
 class PreparedVariant(BaseModel):
@@ -27,12 +33,16 @@ class PreparedVariant(BaseModel):
 
 
 class Manifest(BaseModel):
-    """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`."""
+    """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
+
+    `original` is the expert whose files this one shares, if it does. Format 1 had none, and its weights do not say
+    whose they are.
+    """
 
     # A measure that is not a number is written as such, not as a null that could not be read back.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
-    format: Literal[1] = 1
+    format: Literal[1, 2] = 2
     id: str
     kind: str
     labels: tuple[str, ...]
@@ -45,3 +55,57 @@ class Manifest(BaseModel):
     source: str = ""
     created: str = ""
     variants: dict[Variant, PreparedVariant] = {}
+    original: str = ""
+
+    def prove(self, identity: Identity | None, name: str) -> None:
+        """Compare with what weights say of whom they were made for; raises StoreError where that is another expert.
+
+        Weights that came as a file of another format, or into a store of format 1, do not say so: None. An expert that
+        shares the files of another has labels of its own, but as many.
+        """
+        if identity is None:
+            return
+        if identity.id != (self.original or self.id):
+            raise StoreError(
+                f"{name} was made for expert '{identity.id}', not for '{self.original or self.id}'; "
+                "train or import the expert again"
+            )
+        stands_for = (self.kind, self.labels if not self.original else len(self.labels), self.input_size)
+        made_for = (identity.kind, identity.labels if not self.original else len(identity.labels), identity.input_size)
+        if stands_for != made_for:
+            raise StoreError(
+                f"{name} was made for a {identity.kind} of {identity.input_size} pixels for "
+                f"{', '.join(identity.labels)}, which is not what the manifest says; train or import the expert again"
+            )
+
+
+def read(path: Path, weights: str) -> Manifest:
+    """Read the manifest of an expert of that id.
+
+    Raises FileNotFoundError where there is none, StoreError where it is damaged, of another version or of another
+    expert.
+    """
+    try:
+        manifest = Manifest.model_validate(json.loads(regular.read(path, _MAX_BYTES)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: the manifest cannot be read ({_reason(error)}); import it again") from error
+    if manifest.id != weights:
+        raise StoreError(
+            f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
+            "copied or renamed is no expert: put it back, or import it again"
+        )
+    for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
+        if Path(file).name != file or file in ("", "..") or "\0" in file:
+            raise StoreError(f"{path}: the weights file {file[:200]!r} lies outside the expert's folder; refused")
+    return manifest
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, ValidationError):
+        said = error.errors()[0]
+        return f"{'.'.join(map(str, said['loc']))}: {said['msg']}"[:200]
+    return str(error).splitlines()[0][:200]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from coe import blob_file
 from coe.blob_format import Header, Variant
 from coe.errors import StoreError
-from coe.files import TEMPORARY
 from coe.manifest import Manifest, PreparedVariant
 from coe.profile import Agreement
 from coe.store import Store
@@ -31,7 +30,7 @@ def put(
 
     `data` is what the header tells of, in pieces. Raises OSError, which `Store.changing` puts into words.
     """
-    _sweep(store, manifest)
+    store.sweep(manifest)
     made = blob_file.write(store.folder(manifest.id), header, data)
     prepared = PreparedVariant(
         file=made.file, bytes=made.bytes, digest=made.digest, agreement=agreement, escalate_below=escalate_below
@@ -41,7 +40,7 @@ def put(
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:
     """Take over blobs prepared from the same weights (hard links); return the new manifest; raises OSError."""
-    _sweep(store, manifest)
+    store.sweep(manifest)
     folder, taken = store.folder(manifest.id), {variant: original.variants[variant] for variant in variants}
     for prepared in taken.values():
         if not (folder / prepared.file).exists():
@@ -63,13 +62,4 @@ def is_whole(store: Store, manifest: Manifest, variant: Variant) -> bool:
 def _name(store: Store, manifest: Manifest, variants: Mapping[Variant, PreparedVariant]) -> Manifest:
     changed = manifest.model_copy(update={"variants": {**manifest.variants, **variants}})
     store.rewrite(changed)
-    _sweep(store, changed)
     return changed
-
-
-def _sweep(store: Store, manifest: Manifest) -> None:
-    """Remove blobs that the manifest does not name, and what a kill left half-written."""
-    folder, named = store.folder(manifest.id), {prepared.file for prepared in manifest.variants.values()}
-    for path in [*folder.glob(f"*{blob_file.SUFFIX}"), *folder.glob(f".*{TEMPORARY}")]:
-        if path.name not in named:
-            path.unlink(missing_ok=True)

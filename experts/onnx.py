@@ -61,7 +61,13 @@ class Onnx(FileKind):
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
-        session = _Session(path, threads)
+        return self._opened(_Session(path, threads), path, expert)
+
+    def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> _Session:
+        """Do what `open` does with bytes that were read already."""
+        return self._opened(_Session(path, threads, weights), path, expert)
+
+    def _opened(self, session: _Session, path: Path, expert: Expert) -> _Session:
         size = session.description.input_size
         if size is not None and size != expert.input_size:
             raise StoreError(
@@ -103,7 +109,8 @@ class Onnx(FileKind):
 class _Session:
     """An open model. Runs one image at a time where the model's batch is fixed to 1."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, model: bytes | None = None) -> None:
+        """Open a model, given as bytes or to be read from `path`, which errors name."""
         surroundings.quiet_onnxruntime()
         import onnxruntime
 
@@ -113,7 +120,9 @@ class _Session:
         options.log_severity_level = 4
         onnxruntime.disable_telemetry_events()
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            self._session = onnxruntime.InferenceSession(
+                model or str(path), options, providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # onnxruntime raises classes of its own that share no parent but this
             raise StoreError(f"{path}: not an ONNX model that can be run ({_first_line(error)})") from error
         self._input = self._session.get_inputs()[0]

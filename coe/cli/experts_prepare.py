@@ -15,7 +15,7 @@ from coe.blob_format import Variant
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, words
 from coe.cli.options import StoreOption
-from coe.errors import CoeError, ConfigError, StoreError, did_you_mean
+from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.prepare.prepare import Outcome, Preparer
 from coe.rules import Rules
@@ -52,7 +52,7 @@ def prepare(
     preparer = Preparer(shelf, wanted, force=force)
     have = shelf.ids()
     places = {expert.weights for expert in known.experts.values()} if known else set(have)
-    lacking = {id: preparer.lacks(id) for id in have}
+    lacking = {id: _lacks(preparer, id) for id in have}
     chosen = ids or [id for id in have if id in places and lacking[id]]
     if not have or (known and not ids and not places & set(have)):
         raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if known else ''}")
@@ -60,6 +60,14 @@ def prepare(
         out.print("every expert is prepared already; --force does it again")
         return
     raise typer.Exit(work(preparer, chosen, pictures))
+
+
+def _lacks(preparer: Preparer, id: str) -> bool:
+    try:
+        return preparer.lacks(id)
+    except StoreError:
+        # What is wrong with it is said when its turn comes; the others are prepared.
+        return True
 
 
 def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = ()) -> None:
@@ -118,9 +126,9 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
                     failed += _tell(table, id, preparer.prepare(id, pictures.of(id)))
                 except DiskFull:
                     raise
-                except (CoeError, RuntimeError) as error:
+                except (Exception, SystemExit) as error:  # a kind is anybody's code, and the others are to be prepared
                     failed += 1
-                    complain(f"{id}: {error}")
+                    complain(f"{id}: {sentence_of(error)}")
                 bar.advance(task)
     finally:
         if table.row_count:

@@ -35,14 +35,19 @@ class Folded:
     pairs: Pairs
 
 
+def check_finite(state: Mapping[str, torch.Tensor]) -> None:
+    """Raise StoreError where a tensor holds numbers that are not finite, which no network can have learnt."""
+    for name, tensor in state.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise StoreError(f"'{name}' holds numbers that are not finite; import or train the expert again")
+
+
 def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) -> Folded:
     """Fold all norms of an expert that can be folded without changing what its network says of random images.
 
     Raises StoreError if weights do not fit the kind, or if they or what becomes of them are not finite.
     """
-    for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise StoreError(f"'{name}' holds numbers that are not finite; import or train the expert again")
+    check_finite(state)
     module = network(kind, expert, state)
     images = _images(expert.input_size)
     with torch.no_grad(), _watching(module) as seen:

@@ -17,6 +17,7 @@ from coe.blob_format import (
     PAGE,
     Dtype,
     Header,
+    Identity,
     Quantised,
     TensorEntry,
     Variant,
@@ -41,8 +42,11 @@ class Made:
     data: torch.Tensor
 
 
-def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int) -> Made:
-    """Lay an expert's weights out in a variant; raises StoreError if it cannot hold them."""
+def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> Made:
+    """Lay an expert's weights out in a variant; raises StoreError if it cannot hold them.
+
+    `identity` is what the weights say of whom they were made for.
+    """
     plain, blocks = _converted(folded.state, variant)
     entries: dict[str, TensorEntry] = {}
     count = sum(len(one.scales) for one in blocks.values())
@@ -71,6 +75,7 @@ def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int) -> Made
         quantised=Quantised(values=0, scales=scales, blocks=count) if count else None,
         data_bytes=len(data),
         checksums=tuple(digest(chunk) for chunk in chunks(data)),
+        identity=identity,
     )
     return Made(header, data)
 

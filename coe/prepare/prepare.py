@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from coe import kinds, variants
+from coe import kinds, variants, weights_file
 from coe.blob_format import Variant
 from coe.core import Expert, Finding
 from coe.errors import StoreError
@@ -123,13 +123,15 @@ class _Work:
         self.kind = kind
         self.expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
         state = store.load(manifest.id)
+        self.identity = weights_file.identity(store.path(manifest.id))
         self.folded: Folded = fold(kind, self.expert, state)
         self.samples: Samples = samples(kind, self.expert, images)
         self.expected = self._findings(network(kind, self.expert, state))
 
     def measured(self, variant: Variant) -> _Measured:
         """Lay a variant out and run the samples through the very bytes; raises StoreError."""
-        blob = lay_out(self.folded, variant, kind=self.kind.name, labels=len(self.expert.labels))
+        labels = len(self.expert.labels)
+        blob = lay_out(self.folded, variant, kind=self.kind.name, labels=labels, identity=self.identity)
         module = network(self.kind, self.expert, tensors(blob), self.folded.pairs, FLOATS.get(variant))
         try:
             found = self._findings(module)

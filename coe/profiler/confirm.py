@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from coe import config
+from coe import config, regular
 from coe.benchmark.configurations import casual, entry, in_turn, pinned
 from coe.benchmark.engine import Measured, measured_run
 from coe.benchmark.recorded import recorded
@@ -95,7 +95,7 @@ class Ground:
 def without_weights(board: Rules, store: Store) -> list[str]:
     """Return the experts of a board that are not in the store."""
     experts = board.experts.values()
-    return [one.id for one in experts if not (store.folder(one.weights) / MANIFEST).exists()]
+    return [one.id for one in experts if not regular.may_exist(store.folder(one.weights) / MANIFEST)]
 
 
 def confirm(

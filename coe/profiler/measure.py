@@ -13,7 +13,7 @@ from typing import Literal
 
 import torch
 
-from coe import assembly
+from coe import assembly, regular
 from coe.core import Expert
 from coe.fit import fit, memory, plateau, spread, typical
 from coe.kinds import Kind, ModuleKind, random_weights
@@ -160,7 +160,7 @@ def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> tuple[float
 
 def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:
     """Return a store that has the expert's weights: the one given, else one in `folder` with random weights."""
-    if (store.folder(expert.weights) / MANIFEST).exists():
+    if regular.may_exist(store.folder(expert.weights) / MANIFEST):
         store.check(expert.weights)
         return store
     if not isinstance(kind, ModuleKind):

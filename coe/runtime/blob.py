@@ -163,12 +163,7 @@ def _view(buffer: Buffer, entry: TensorEntry, start: int) -> torch.Tensor:
     dtype = DTYPES[entry.dtype]
     if not entry.elements:
         return torch.empty(entry.shape, dtype=dtype)
-    at = start + entry.offset
-    if at % dtype.itemsize:
-        # A file of another's making: processors may refuse to calculate on such numbers.
-        with buffer.bytes() as data:
-            return shaped(torch.frombuffer(bytearray(data[at : at + entry.bytes]), dtype=dtype), entry)
-    return shaped(buffer.tensor(dtype, entry.elements, at), entry)
+    return shaped(buffer.tensor(dtype, entry.elements, start + entry.offset), entry)
 
 
 def _values(buffer: Buffer, entries: Sequence[TensorEntry], quantised: Quantised, start: int) -> Values | None:

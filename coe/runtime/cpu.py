@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.processor import bound_threads
-from coe.runtime.reading import Needs, Weights, weights
+from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed
 from coe.store import Store
@@ -32,8 +31,7 @@ from coe.store import Store
 class CpuDevice:
     """Runs experts of any kind on the CPU, `threads` threads to each executor.
 
-    Weights are proved against their checksums whenever they are read; the file of a session, which its runtime reads,
-    when it is first opened and again whenever it has changed.
+    Weights are proved against their checksums whenever they are read, those of sessions too.
     """
 
     memory_bytes: int | None = None
@@ -44,7 +42,6 @@ class CpuDevice:
         self._resident: dict[tuple[str, str], Blob | Session] = {}
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
-        self._proved: dict[Path, tuple[int, int, int]] = {}
 
     def __repr__(self) -> str:
         return f"<CpuDevice {len(self._resident)} resident, {len(self._slots)} slots, {self.threads} threads each>"
@@ -70,10 +67,9 @@ class CpuDevice:
         """Read an expert's weights, or open its session; raises StoreError. There are no copies to keep."""
         kind = self.kinds[expert.kind]
         if isinstance(kind, FileKind):
-            path = self.store.path(expert.weights)
-            self._prove(path, expert)
-            self._buffers.make_room(path.stat().st_size)
-            self._resident[pool, expert.id] = kind.open(path, expert, self.threads)
+            file = weights(self.store, expert)
+            self._buffers.make_room(file.bytes)
+            self._resident[pool, expert.id] = _session(kind, file, self.threads)
             return
         blob = weights(self.store, expert).read(self._buffers)
         try:
@@ -123,8 +119,8 @@ class CpuDevice:
         kind = self.kinds[expert.kind]
         bound_threads(self.threads)
         if isinstance(kind, FileKind):
-            path = self.store.path(expert.weights)
-            yield opened(partial(kind.open, path, expert, self.threads), expert.input_size, path)
+            whole = weights(self.store, expert)
+            yield opened(partial(_session, kind, whole, self.threads), expert.input_size, whole.path)
             return
         file, buffers = weights(self.store, expert), Buffers()
         needs = self._needs(expert)
@@ -158,17 +154,6 @@ class CpuDevice:
             return weights(self.store, expert).needs()
         return None
 
-    def _is_proved(self, path: Path) -> bool:
-        return self._proved.get(path) == _identity(path)
-
-    def _note_proved(self, path: Path) -> None:
-        self._proved[path] = _identity(path)
-
-    def _prove(self, path: Path, expert: Expert) -> None:
-        if not self._is_proved(path):
-            self.store.check(expert.weights)
-            self._note_proved(path)
-
 
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     """Read weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
@@ -180,9 +165,9 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     return []
 
 
-def _identity(path: Path) -> tuple[int, int, int]:
-    stat = path.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+def _session(kind: FileKind, file: Weights, threads: int) -> Session:
+    # Opened from the very bytes that were proved: the file may change between the two.
+    return kind.open_bytes(proved(file), file.path, file.expert, threads)
 
 
 def _read(file: Weights, buffers: Buffers) -> None:

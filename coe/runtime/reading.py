@@ -6,19 +6,16 @@ the whole process (SIGBUS) in the middle of a batch.
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
-from coe import blob_format
-from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header, TensorEntry
+from coe import blob_format, regular, safetensors_header
+from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.manifest import Manifest, PreparedVariant
@@ -27,7 +24,6 @@ from coe.runtime.buffers import Buffers, Lender, M
 from coe.store import Store
 
 _HEAD_BYTES = 1 << 16
-_MAX_SAFETENSORS_HEADER = 100 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +79,7 @@ class Weights:
         with _opened(self) as file:
             if self.prepared:
                 return _content(_header(_head(file, self), self, self.prepared))
-            data_start = _data_start(os.pread(file, 8, 0), self)
-            text = os.pread(file, data_start - 8, 8)
-        return Content(tuple(_entries(text, self.bytes - data_start, self.name)))
+            return Content(safetensors_header.read(file, self.bytes, self.name).entries)
 
 
 def weights(store: Store, expert: Expert) -> Weights:
@@ -106,15 +100,23 @@ def weights(store: Store, expert: Expert) -> Weights:
     return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared)
 
 
+def proved(weights: Weights) -> bytes:
+    """Return all that a weights file holds; raises StoreError where it is not what the manifest says."""
+    with _opened(weights) as file:
+        _check_size(file, weights, weights.bytes, _IMPORT)
+        with os.fdopen(file, "rb", closefd=False) as reader:
+            data = reader.read(weights.bytes)
+    if xxhash.xxh3_128_hexdigest(data) != weights.manifest.checksum:
+        raise StoreError(f"{weights.name} is damaged (its checksum differs from the manifest); {_IMPORT}")
+    return data
+
+
 @contextmanager
 def _opened(weights: Weights) -> Iterator[int]:
     """Give the file's descriptor. It stays the same file, whatever is renamed into its place meanwhile."""
     try:
-        file = os.open(weights.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with regular.opened(weights.path) as file:
             yield file
-        finally:
-            os.close(file)
     except OSError as error:
         raise StoreError(f"{weights.name} cannot be read: {error.strerror or error}") from error
 
@@ -159,6 +161,7 @@ def _header(head: bytes, weights: Weights, prepared: PreparedVariant) -> Header:
             f"{weights.name} is of kind {found[0]} in {found[1]} for {found[2]} labels, "
             f"not of kind {said[0]} in {said[1]} for {said[2]}; {_AGAIN}"
         )
+    weights.manifest.prove(header.identity, weights.name)
     return header
 
 
@@ -199,20 +202,12 @@ def _lent(buffers: Lender[M], size: int) -> Iterator[M]:
 _IMPORT = "import the expert again"
 
 
-def _data_start(start: bytes, weights: Weights) -> int:
-    size = weights.manifest.bytes
-    data_start = 8 + struct.unpack("<Q", start)[0] if len(start) == 8 else size + 1
-    if data_start - 8 > _MAX_SAFETENSORS_HEADER or data_start > size:
-        raise StoreError(f"{weights.name} is not a safetensors file, or is truncated; {_IMPORT}")
-    return int(data_start)
-
-
 def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
     name, size = weights.name, weights.manifest.bytes
     _check_size(file, weights, size, _IMPORT)
-    data_start = _data_start(os.pread(file, 8, 0), weights)
+    start = safetensors_header.data_start(os.pread(file, safetensors_header.LENGTH_BYTES, 0), size, name)
     # The file begins where its tensors come to lie as those of a blob do.
-    first = -data_start % ALIGNMENT
+    first = -start % ALIGNMENT
     with _lent(buffers, first + size) as buffer:
         with buffer.bytes() as memory, memory[first : first + size] as data:
             checksum = xxhash.xxh3_128()
@@ -222,25 +217,7 @@ def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[
                     checksum.update(chunk)
             if checksum.hexdigest() != weights.manifest.checksum:
                 raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
-            text = bytes(data[8:data_start])
-        entries = tuple(_entries(text, size - data_start, name))
-    return buffer, Content(entries, start=first + data_start)
-
-
-def _entries(text: bytes, data_bytes: int, name: str) -> list[TensorEntry]:
-    try:
-        header: dict[str, Any] = json.loads(text)
-        entries = {key: value for key, value in header.items() if key != "__metadata__"}
-        if max((entry["data_offsets"][1] for entry in entries.values()), default=0) != data_bytes:
-            raise StoreError(f"{name} ends too early or too late (truncated?); import the expert again")
-        return [_entry(key, value) for key, value in entries.items()]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise StoreError(f"{name} is not a safetensors file ({type(error).__name__} in its header)") from error
-
-
-def _entry(name: str, said: dict[str, Any]) -> TensorEntry:
-    start, end = said["data_offsets"]
-    entry = TensorEntry(name=name, dtype=said["dtype"], shape=tuple(said["shape"]), offset=start)
-    if entry.dtype == "Q8" or end - start != entry.bytes:
-        raise ValueError("offsets do not fit the shape")
-    return entry
+            text = bytes(data[safetensors_header.LENGTH_BYTES : start])
+        header = safetensors_header.decode(text, size - start, name)
+        weights.manifest.prove(header.identity, name)
+    return buffer, Content(header.entries, start=first + start)

@@ -62,13 +62,6 @@ def test_the_weights_of_a_file_that_torch_wrote_begin_a_line_of_the_cache(tmp_pa
     assert blob.tensors["weight"].data_ptr() % blob_format.ALIGNMENT == 0
 
 
-def test_numbers_that_lie_askew_are_copied(tmp_path):
-    path = stored(tmp_path).path("t/x")
-    text = json.dumps({"w": {"dtype": "F32", "shape": [3], "data_offsets": [1, 13]}}).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" + torch.tensor([1.0, 2.0, 3.0]).numpy().tobytes())
-    assert read(_again(tmp_path)).tensors["w"].tolist() == [1.0, 2.0, 3.0]
-
-
 def test_a_variant_that_was_not_prepared_says_how_to(tmp_path):
     with pytest.raises(StoreError, match=r"'t/x' has not been prepared in q8 .*`coe-experts prepare t/x`"):
         read(stored(tmp_path, "bf16"), "q8")

@@ -15,7 +15,8 @@ import torch
 
 from coe.errors import StoreError
 from coe.manifest import Manifest
-from coe.store import MANIFEST, Store, checksum, load_tensors
+from coe.store import MANIFEST, Store, load_tensors
+from coe.weights_file import checksum
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=torch.float16)}
 
@@ -92,9 +93,9 @@ def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store: Store)
 
 
 def test_nothing_is_left_beside_an_expert(store: Store) -> None:
-    put(store)
-    put(store)
-    assert sorted(path.name for path in store.root.rglob("*")) == ["a", "demo", MANIFEST, "weights.safetensors"]
+    for file in ("weights.safetensors", "weights-2.safetensors", "weights.safetensors"):
+        put(store)
+        assert sorted(path.name for path in store.root.rglob("*")) == ["a", "demo", MANIFEST, file]
 
 
 def test_an_unknown_expert_is_named_with_a_suggestion(store: Store) -> None:
@@ -142,7 +143,7 @@ def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(store: Store
 
 
 @pytest.mark.parametrize(
-    "change", [{"format": 2}, {"format": None}, {"variant": "q1"}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]
+    "change", [{"format": 3}, {"format": None}, {"variant": "q1"}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]
 )
 def test_a_manifest_of_another_version_is_refused(store: Store, change: dict[str, Any]) -> None:
     put(store)

@@ -1,0 +1,44 @@
+"""Verifying an expert: its numbers are finite, fit the network of its kind, and say something of a grey image."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from coe import kinds, weights_file
+from coe.core import Expert
+from coe.kinds import ModuleKind
+from coe.manifest import Manifest
+from coe.prepare.fold import check_finite
+from coe.runtime.cpu import CpuDevice
+from coe.snapshot import Snapshot
+from coe.store import Store
+
+_NOT_SAID = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
+
+
+def verify(store: Store, manifest: Manifest) -> str:
+    """Load and run an expert from its weights and from every blob; return what else is to be said of it.
+
+    Raises CoeError for what cannot run as its kind does, and whatever a kind raises.
+    """
+    kind = kinds.resolve(manifest.kind)
+    expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
+    # Without its variants, an expert runs from the weights as they were trained.
+    _run(store, manifest.model_copy(update={"variants": {}}), expert)
+    for variant in manifest.variants:
+        _run(store, manifest, replace(expert, variant=variant))
+    if not isinstance(kind, ModuleKind):
+        return ""
+    check_finite(store.load(manifest.id))
+    return "" if weights_file.identity(store.path(manifest.id)) else _NOT_SAID
+
+
+def _run(store: Store, manifest: Manifest, expert: Expert) -> None:
+    kind = kinds.resolve(expert.kind)
+    device = CpuDevice(Snapshot(store, {manifest.id: manifest}), {expert.kind: kind}, threads=1)
+    device.load("verify", expert)
+    grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)
+    device.run("verify", "verify", expert, [kind.preprocess(grey, expert)])
+    device.evict("verify", expert)

@@ -1,0 +1,172 @@
+"""A board of two small networks and one file that its kind opens itself, in a store to damage; nothing is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from coe import variants
+from coe.core import Finding
+from coe.costs import Cost, CostTable
+from coe.kinds import FileKind, ModuleKind, Prepared
+from coe.prepare.fold import Folded
+from coe.prepare.layout import chunks, lay_out
+from coe.profile import Agreement
+from coe.store import MANIFEST, Store
+from coe.weights_file import checksum, identity
+
+SIZE = 8
+LABELS = ("ok", "bad")
+BOARD = """
+board: t
+experts:
+  a: {kind: small, labels: [ok, bad], input: 8}
+  b: {kind: small, labels: [ok, bad], input: 8}
+  c: {kind: filed, labels: [ok, bad], input: 8}
+components:
+  A: {inspect: a, then: {ok: OK, bad: NG}}
+  B: {inspect: b, then: {ok: OK, bad: NG}}
+  C: {inspect: c, then: {ok: OK, bad: NG}}
+"""
+COSTS = CostTable({("cpu", name): Cost(0.001, 0.001, 0.001, 4 << 20, 4096) for name in "abc"})
+"""As if each took 4 MiB: of the memory that tests give, one at a time fits, so that experts are loaded all the time."""
+
+
+class _Both:
+    task = "classify"
+
+    def preprocess(self, image, expert):
+        return Prepared(np.zeros((3, SIZE, SIZE), np.uint8), *image.shape[:2])
+
+    def postprocess(self, outputs, prepared, expert):
+        return [
+            Finding(expert=expert.id, variant=expert.variant, label=expert.labels[int(np.argmax(row))], score=0.9)
+            for row in np.asarray(outputs)
+        ]
+
+
+class Small(_Both, ModuleKind):
+    """One layer, whose bias decides."""
+
+    name = "small"
+
+    def skeleton(self, expert):
+        module = torch.nn.Module()
+        module.fc = torch.nn.Linear(12, len(expert.labels))
+        return module
+
+    def forward(self, module, images):
+        return module.fc(torch.zeros(len(images), 12) + images.float().mean() * 0).float()
+
+
+class Filed(_Both, FileKind):
+    """The last byte of the file is the label. `read` is called whenever a file is opened by its path."""
+
+    name, suffix = "filed", ".bin"
+
+    def open(self, path, expert, threads):
+        return _Session(path.read_bytes())
+
+
+class _Session:
+    def __init__(self, data):
+        self.label = data[-1] % 2
+
+    def run(self, images):
+        return np.tile(np.eye(2)[self.label], (len(images), 1))
+
+
+KINDS = {"small": Small(), "filed": Filed()}
+
+
+def state(label: str = "ok") -> dict[str, torch.Tensor]:
+    """Return weights that say one label of every image."""
+    said = torch.tensor([1.0, 0.0] if label == "ok" else [0.0, 1.0])
+    return {"fc.weight": torch.zeros(2, 12), "fc.bias": said}
+
+
+def put(store: Store, name: str, label: str = "ok", **changes: object) -> None:
+    """Put an expert that says one label."""
+    said = {"kind": "small", "labels": LABELS, "input_size": SIZE, "state": state(label)}
+    store.put(name, **{**said, **changes})  # type: ignore[arg-type]
+
+
+def put_filed(store: Store, folder: Path, label: str = "ok") -> None:
+    """Put the expert whose kind opens the file."""
+    file = folder / "model.bin"
+    file.write_bytes(b"a model" * 100 + bytes([LABELS.index(label)]))
+    store.put("t/c", kind="filed", labels=LABELS, input_size=SIZE, file=file)
+
+
+def filled(folder: Path) -> tuple[Path, Store]:
+    """Write the board and its store: a and c say `ok`, b says `bad`."""
+    board, store = folder / "t.yaml", Store(folder / "store")
+    board.write_text(BOARD, encoding="utf-8")
+    put(store, "t/a")
+    put(store, "t/b", "bad")
+    put_filed(store, folder)
+    return board, store
+
+
+def prepare(store: Store, name: str, variant: str = "bf16") -> Path:
+    """Put a blob beside an expert's weights; return its path."""
+    with store.changing(name) as manifest:
+        made = lay_out(
+            Folded(store.load(name), ()),
+            variant,  # type: ignore[arg-type]
+            kind=manifest.kind,
+            labels=2,
+            identity=identity(store.path(name)),
+        )
+        agreement = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
+        done = variants.put(store, manifest, made.header, chunks(made.data), agreement=agreement, escalate_below=0.0)
+    return store.folder(name) / done.variants[variant].file  # type: ignore[index]
+
+
+def edit(store: Store, name: str, **changes: object) -> None:
+    """Change what a manifest says, as with an editor."""
+    path = store.folder(name) / MANIFEST
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def agree(store: Store, name: str) -> None:
+    """Let a manifest state the size and the checksum of its weights file as that is now."""
+    path = store.path(name)
+    edit(store, name, bytes=path.stat().st_size, checksum=checksum(path))
+
+
+def _socket(path: Path) -> None:
+    # The name of a socket may have 100 letters.
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+ODD = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "endless-device": lambda path: path.symlink_to("/dev/zero"),
+    "empty-device": lambda path: path.symlink_to(os.devnull),
+    "link-to-itself": lambda path: path.symlink_to(path.name),
+    "link-to-nothing": lambda path: path.symlink_to("gone"),
+    "link-to-a-folder": lambda path: path.symlink_to(path.parent),
+    "socket": _socket,
+    "empty": Path.touch,
+    "noise": lambda path: path.write_bytes(bytes(range(256)) * 64),
+}
+"""What may lie in the place of a file, and how it gets there."""
+
+
+def replace(path: Path, odd: str) -> None:
+    """Put something odd into the place of a file."""
+    path.unlink()
+    ODD[odd](path)
