@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.measured import HERE, Measured
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -39,8 +40,9 @@ class CpuDevice:
     memory_bytes: int | None = None
     host_bytes = 0
 
-    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int) -> None:
+    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured = HERE) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
+        self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
@@ -109,13 +111,30 @@ class CpuDevice:
         return findings_of(kind, outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
+        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session.
+
+        Other measurings of the process are waited for, and what one of them has measured already is taken from it.
+        """
 
         def work() -> Cost:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self.kinds[expert.kind].max_batch)
 
-        return aside(work)
+        key = self._measured_as(expert)
+        # A file that cannot be looked at is reported when its turn comes; nothing is remembered of it.
+        return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
+
+    def _measured_as(self, expert: Expert) -> tuple[Hashable, ...] | None:
+        """Return all that a cost depends on, the very file too; raises StoreError if the manifest cannot be read."""
+        kind = self.kinds[expert.kind]
+        is_file = isinstance(kind, FileKind)
+        path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
+        try:
+            file = path.absolute(), *_identity(path)
+        except OSError:
+            return None
+        network = expert.kind, type(kind), kind.name, kind.max_batch, len(expert.labels), expert.input_size
+        return *network, expert.variant, self.threads, *file
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
