@@ -53,6 +53,11 @@ INBOX_BYTES = 512 << 20
 """How many bytes of images and prepared inputs may be under way at most; a single larger image is still taken."""
 INBOX_SHARE = 0.125
 """The part of the memory that these have, if it is less."""
+MOST_INBOX = 1_000_000
+MOST_THREADS = 1024
+"""So many threads an executor may have; a mistyped number must not start a million."""
+LEAST_LOADED, MOST_LOADED = 1e-3, 1e6
+"""Between these lies the number of experts that a memory is asked to hold."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 PREFETCH_GROUPS = 32

@@ -26,12 +26,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coe import assembly, config, kinds, rules
+from coe import assembly, config, kinds, rules, values
 from coe.budgets import planned
 from coe.controller import Controller
 from coe.core import Request, Result
 from coe.costs import CostTable
-from coe.decoding import decode
+from coe.decoding import decode, kept
 from coe.demand import Demand, Drift
 from coe.errors import ConfigError, LineClosed, LineFull
 from coe.metrics import Metrics, Watcher
@@ -46,7 +46,7 @@ from coe.runtime.decider import Decider
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
-from coe.settings import AUTO, settle
+from coe.settings import AUTO, check_inbox, check_types, check_words, settle
 from coe.store import Store
 
 Order = Literal["BGR", "RGB"]
@@ -125,13 +125,13 @@ class Inspector:
         make_devices: assembly.MakeDevices = assembly.devices,
     ) -> None:
         if on_full not in ("block", "raise"):
-            raise ConfigError(f"on_full='{on_full}' is neither 'block' nor 'raise'")
-        if inbox < 1:
-            raise ConfigError(f"inbox={inbox} leaves no room for an image")
+            raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
+        check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, profile=profile)
+        check_inbox(inbox, inbox_bytes)
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
         check_hurry(chosen, max_wait_s=max_wait_s)
-        speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
+        speed = None if disk_bandwidth is None else values.bandwidth("disk_bandwidth", disk_bandwidth)
         throttle = None if speed is None else Throttle(speed)
         named = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
@@ -245,19 +245,22 @@ class Inspector:
         `Result.error`. Raises LineClosed after `close`, LineFull if asked for, TypeError for what is no image.
         """
         if order not in ("BGR", "RGB"):
-            raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
+            raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
+        check_words(component=component, serial=serial, refdes=refdes, name=name)
         check_hurry(self._strategy, within_s=within_s)
         due_s = math.inf if within_s is None else self._engine.now() + within_s
         if isinstance(image, np.ndarray):
-            source: NDArray[Any] | bytes | Path = image.copy()
-            size = image.nbytes
+            held = kept(image)
+            source: NDArray[Any] | bytes | Path = held
+            size = 0 if held is image else held.nbytes
         elif isinstance(image, bytes | bytearray | memoryview):
             source = bytes(image)
             size = len(source)
         elif isinstance(image, str | Path):
             source, size, name = Path(image), 0, name or str(image)
         else:
-            raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
+            given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+            raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
         if self._closed:
             raise LineClosed("this line is closed; open a new Inspector")
         size += self._prepared_bytes(component)
@@ -327,11 +330,11 @@ class Inspector:
 
         Return False if `timeout_s` passes first, or if the line ended before.
         """
-        return self._engine.ready(timeout_s)
+        return self._engine.ready(values.patience("timeout_s", timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first."""
-        return self._inbox.wait_empty(timeout_s)
+        return self._inbox.wait_empty(values.patience("timeout_s", timeout_s))
 
     def stop(self) -> None:
         """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`."""

@@ -31,7 +31,7 @@ settings precision
 rules images kinds variants
 store router process_sheet decoding fingerprint fit
 manifest
-plan profile blob_file
+plan profile blob_file values
 graph config events files blob_format
 costs
 core errors
