@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coe import assembly, config, kinds, rules, values
+from coe import assembly, config, dotted, kinds, rules, values
 from coe.budgets import planned
 from coe.controller import Controller
 from coe.core import Request, Result
@@ -94,6 +94,9 @@ class Inspector:
     `make_devices` is for benchmarks, and for devices of your own (`coe.runtime.device`): it is called as
     `coe.assembly.devices` is, and returns them by name. A profile knows nothing of such; give None with it.
 
+    `allow_kinds` are packages whose kinds the board file may name by a dotted path: code of no other package runs, but
+    for kinds that are installed as entry points (docs/experts.md).
+
     Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
     """
 
@@ -123,6 +126,7 @@ class Inspector:
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
         make_devices: assembly.MakeDevices = assembly.devices,
+        allow_kinds: Sequence[str] = (),
     ) -> None:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
@@ -135,7 +139,8 @@ class Inspector:
         throttle = None if speed is None else Throttle(speed)
         named = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
-        self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in named.experts.values()})}
+        allowed = dotted.packages(allow_kinds)
+        self.kinds = {kind: kinds.resolve(kind, allowed) for kind in sorted({e.kind for e in named.experts.values()})}
         manifests = assembly.manifests(named, self.store)
         settings = settle(
             named,

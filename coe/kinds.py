@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -16,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe import dotted
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, StoreError, did_you_mean
+from coe.errors import ConfigError, StoreError
 from coe.store import load_tensors
 
 _WILD = 1e3
@@ -208,31 +207,34 @@ class FileKind(Kind):
 
 def names() -> list[str]:
     """Return the names of the kinds that are installed."""
-    return sorted(point.name for point in entry_points(group=GROUP))
+    return dotted.names(GROUP)
 
 
-def resolve(name: str) -> Kind:
+def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
 
-    Raises ConfigError if there is none, or if what is there is not a `Kind`.
+    A dotted path that is no installed entry point is followed only into the packages `allowed`. Raises ConfigError if
+    there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            found = point.load()
-            break
-    else:
-        found = _import(name)
-    kind = found() if isinstance(found, type) else found
-    if not isinstance(kind, Kind):
-        raise ConfigError(f"kind '{name}' is a {type(kind).__name__}, not a coe.kinds.Kind")
-    return kind
+    found = dotted.load(name, allowed, group=GROUP, noun="kind")
+    if isinstance(found, type) and issubclass(found, Kind):
+        if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+            raise ConfigError(f"kind '{name}' is abstract: its class lacks {', '.join(lacking)}")
+        with dotted.running("kind", name, "made"):
+            found = found()
+    if not isinstance(found, ModuleKind | FileKind):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise ConfigError(f"kind '{name}' is {what}, not a coe.kinds.ModuleKind or FileKind")
+    with dotted.running("kind", name, "used"):
+        _check(name, found)
+    return found
 
 
-def _import(name: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f"'{name}' is not a kind{did_you_mean(name, names())} (or give package.module:Class)")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"kind '{name}' cannot be imported: {error}") from error
+def _check(name: str, kind: Kind) -> None:
+    """Raise ConfigError for a kind without what every kind tells of itself."""
+    if not isinstance(getattr(kind, "name", None), str) or not kind.name:
+        raise ConfigError(f"kind '{name}' has no `name`; give its class one, the word in the rules")
+    if getattr(kind, "task", None) not in ("classify", "detect"):
+        raise ConfigError(f"kind '{name}' has no `task`; give its class 'classify' or 'detect'")
+    if isinstance(kind.max_batch, bool) or not isinstance(kind.max_batch, int) or kind.max_batch < 1:
+        raise ConfigError(f"kind '{name}' has a `max_batch` of {kind.max_batch!r:.40}; give a whole number from 1")

@@ -18,6 +18,7 @@ from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, has_gpu, mak
 from coe.cli.common import err, out
 from coe.cli.options import (
     WORK,
+    AllowKindOption,
     DeviceMemoryOption,
     HostMemoryOption,
     JsonOption,
@@ -108,6 +109,7 @@ def run(
         typer.Option(metavar="FILE", help="Write what came and was found as a trace file for coe-bench sim --task."),
     ] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
     work: WorkOption = WORK,
     seed: int = 0,
     json_to: JsonOption = None,
@@ -175,6 +177,7 @@ def run(
                 times=allowed,
                 tick=lambda: bar.advance(shown),
                 make_devices=make_devices(name),
+                allow_kinds=allow_kind or (),
             )
             if not found:
                 tables[table] = measured.costs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ from rich.table import Table
 from coe import config, images, kinds, rules
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
-from coe.cli.options import StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
@@ -59,6 +59,7 @@ def train(
     threads: Annotated[int, typer.Option(min=0, help="0: all cores.")] = 0,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Train an expert; the best epoch by the held-out measure goes into the store.
 
@@ -68,6 +69,7 @@ def train(
     if not data.exists():
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
     expert = _expert(id, board, kind, labels or _labels_of(data), input_size)
+    own = kinds.resolve(expert.kind, allow_kind or ())
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -88,7 +90,7 @@ def train(
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             bar.update(task, completed=done, total=total, said=_measures(measures))
 
-        trained = kinds.resolve(expert.kind).train(expert, replace(plan, work=Path(work)), progress)
+        trained = own.train(expert, replace(plan, work=Path(work)), progress)
     manifest = shelf.put(
         id,
         kind=expert.kind,
@@ -100,7 +102,7 @@ def train(
     )
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
     if not no_prepare:
-        experts_prepare.prepare_new(store, id, _samples_of(data))
+        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
 
 
 @app.command("import")
@@ -113,6 +115,7 @@ def import_(
     input_size: InputOption = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Bring weights from elsewhere into the store. Pickles are opened here alone, and nothing in them is run.
 
@@ -121,7 +124,7 @@ def import_(
     if not file.is_file():
         raise ConfigError(f"{file}: no such file")
     expert = _expert(id, board, kind, labels or "", input_size, whole=False)
-    found = kinds.resolve(expert.kind)
+    found = kinds.resolve(expert.kind, allow_kind or ())
     if isinstance(found, FileKind):
         _named(expert)
         found.open(file, expert, 1)
@@ -141,7 +144,7 @@ def import_(
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
     if not no_prepare:
-        experts_prepare.prepare_new(store, id)
+        experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
 
 
 @app.command("list")
@@ -172,6 +175,7 @@ def show(id: str, store: StoreOption = None) -> None:
 def verify(
     ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all of the store.")] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Check experts: manifest, checksum, and a forward pass. Exit status 1 if one is damaged."""
     shelf = Store(store)
@@ -181,7 +185,7 @@ def verify(
     damaged = 0
     for id in chosen:
         try:
-            _forward(shelf, shelf.check(id))
+            _forward(shelf, shelf.check(id), allow_kind or ())
             out.print(f"[green]sound[/]    {id}")
         except (CoeError, RuntimeError) as error:
             damaged += 1
@@ -196,6 +200,7 @@ def synth(
     files: Annotated[int, typer.Option(min=1, help="Weights files of each kind; many experts share one.")] = 2,
     seed: int = 0,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Make seeded random weights for every expert of a board, to try a box before there are trained ones.
 
@@ -216,7 +221,7 @@ def synth(
                     kind=expert.kind,
                     labels=expert.labels,
                     input_size=expert.input_size,
-                    state=_random_state(expert, seed + len(alike)),
+                    state=_random_state(expert, seed + len(alike), allow_kind or ()),
                     source=f"synthetic, seed {seed}",
                 )
                 alike.append(expert.weights)
@@ -269,17 +274,17 @@ def _samples_of(data: Path) -> list[Path]:
     return [path for path in found if "val" in path.relative_to(root).parts] or found
 
 
-def _random_state(expert: Expert, seed: int) -> dict[str, torch.Tensor]:
-    kind = kinds.resolve(expert.kind)
+def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str, torch.Tensor]:
+    kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which no weights can be made up")
     return kinds.random_weights(kind, expert, seed)
 
 
-def _forward(shelf: Store, manifest: Manifest) -> None:
+def _forward(shelf: Store, manifest: Manifest, allowed: Sequence[str]) -> None:
     from coe.runtime.cpu import CpuDevice
 
-    kind = kinds.resolve(manifest.kind)
+    kind = kinds.resolve(manifest.kind, allowed)
     expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
     device = CpuDevice(shelf, {manifest.kind: kind}, threads=1)
     device.load("verify", expert)

@@ -19,6 +19,7 @@ from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.late import LateBoards
 from coe.cli.options import (
+    AllowKindOption,
     DeviceMemoryOption,
     HostMemoryOption,
     LabelFloorOption,
@@ -61,6 +62,7 @@ def inspect(
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ...; docs/strategies.md")
     ] = config.STRATEGY,
@@ -139,6 +141,7 @@ def inspect(
             loaded=loaded,
             label_floor=label_floor,
             max_wait_s=allowed.max_wait_s,
+            allow_kinds=allow_kind or (),
             profile=None if profile == "none" else profile,
         )
         summary = results.finish(items, run_.figures)

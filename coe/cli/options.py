@@ -49,6 +49,14 @@ MaxWaitOption = Annotated[
         f"Default: {config.MAX_WAIT_S:g}s.",
     ),
 ]
+AllowKindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-kind",
+        metavar="PACKAGE",
+        help="Let the board name kinds of this package by a dotted path: its code runs. Repeat it for several.",
+    ),
+]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[

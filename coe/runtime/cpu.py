@@ -15,7 +15,7 @@ import torch
 
 from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError, StoreError
+from coe.errors import CoeError, KindFailed, StoreError
 from coe.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena
@@ -26,8 +26,11 @@ from coe.runtime.measured import HERE, Measured
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.runtime.trial import Trial, opened, quick_cost, warmed
+from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
 from coe.store import Store
+
+_GUESSED_S = 0.1
+"""What an image, and a load, of a kind that fails is taken to last."""
 
 
 class CpuDevice:
@@ -58,7 +61,14 @@ class CpuDevice:
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
         found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
-        aside(lambda: [self._slots.spare(expert, needs.structure) for expert, needs in found])
+
+        def build() -> None:
+            for expert, needs in found:
+                # A kind that fails is reported when one of its experts is loaded; the others go on.
+                with contextlib.suppress(KindFailed):
+                    self._slots.spare(expert, needs.structure)
+
+        aside(build)
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold beside such experts and their activations.
@@ -117,12 +127,32 @@ class CpuDevice:
         """
 
         def work() -> Cost:
-            with self.trial(expert) as trial:
-                return quick_cost(trial, self.kinds[expert.kind].max_batch)
+            try:
+                with self.trial(expert) as trial:
+                    return quick_cost(trial, self.kinds[expert.kind].max_batch)
+            except KindFailed:
+                return self._guessed(expert)
+            except (KeyboardInterrupt, CoeError):
+                raise
+            except BaseException:  # code of a user's: it may exit too
+                return self._guessed(expert)
 
         key = self._measured_as(expert)
         # A file that cannot be looked at is reported when its turn comes; nothing is remembered of it.
         return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
+
+    def _guessed(self, expert: Expert) -> Cost:
+        """Return what an expert is taken to cost whose kind fails: each of its images will say so, the others go on."""
+        path = self.store.path(expert.weights)
+        size = path.stat().st_size if path.exists() else self.store.manifest(expert.weights).bytes
+        return Cost(
+            per_image_s=_GUESSED_S,
+            base_s=0.0,
+            load_s=_GUESSED_S,
+            weights_bytes=whole_pages(size),
+            activation_bytes=12 * expert.input_size**2,
+            max_batch=1,
+        )
 
     def _measured_as(self, expert: Expert) -> tuple[Hashable, ...] | None:
         """Return all that a cost depends on, the very file too; raises StoreError if the manifest cannot be read."""

@@ -32,7 +32,7 @@ rules images kinds variants
 store router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file values
-graph config events files blob_format
+graph config events files blob_format dotted
 costs
 core errors
 """
