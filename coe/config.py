@@ -9,6 +9,8 @@ from coe.errors import ConfigError
 # Images
 MAX_IMAGE_PIXELS = 100_000_000
 """Pictures with more pixels are refused before they are decoded (decompression bombs)."""
+MIN_INPUT, MAX_INPUT = 8, 4096
+"""The side of an expert's input in pixels."""
 MIN_IMAGE_SIDE = 8
 """Pictures smaller than this on either side, in pixels, cannot be judged."""
 
@@ -31,6 +33,9 @@ PROFILE_VARIABLE = "COE_PROFILE"
 # Board files
 MAX_RULES_BYTES = 4 << 20
 MAX_RULES_DEPTH = 64
+
+MOST_COUNT = 1e6
+"""So often a component occurs on a board at most."""
 
 # Precision
 PRECISION = "fp32"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe import dotted
+from coe import config, dotted, torch_file, values
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, StoreError
 from coe.store import load_tensors
@@ -66,6 +65,15 @@ class TrainingPlan:
     init: Path | None = None
     held_out: float = 0.2
     freeze: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers with which nothing can be trained."""
+        values.whole("epochs", self.epochs, least=1, most=1_000_000)
+        values.whole("batch", self.batch, least=1, most=1_000_000)
+        values.whole("seed", self.seed, least=-(1 << 63), most=(1 << 63) - 1)
+        values.whole("threads", self.threads, least=0, most=config.MOST_THREADS)
+        values.real("learning_rate", self.learning_rate, least=0, most=1e3)
+        values.real("held_out", self.held_out, least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +143,16 @@ class ModuleKind(Kind):
         """
         if path.suffix == ".safetensors":
             return Foreign(load_tensors(path))
+        torch_file.check_file(path)
         try:
-            with warnings.catch_warnings():
-                # torch muses about pickle protocols before it refuses; the refusal is what counts.
-                warnings.simplefilter("ignore")
-                state = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            state = torch_file.load(path)
+        except pickle.UnpicklingError as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StoreError(f"{path}: cannot be opened safely as weights ({reason})") from error
+            raise StoreError(f"{path}: cannot be opened safely as weights ({reason:.300})") from error
         if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
             raise StoreError(f"{path}: does not hold a state dict, tensors by name")
-        return Foreign({str(name): value for name, value in state.items()})
+        torch_file.check_tensors(str(path), state)
+        return Foreign(dict(state))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""

@@ -14,14 +14,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, images, kinds, rules
+from coe import config, data_set, images, kinds, rules, torch_file, values
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.core import Expert
+from coe.dotted import running
 from coe.errors import CoeError, ConfigError, StoreError
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
 from coe.manifest import Manifest
+from coe.prepare import accept
 from coe.store import Store
 
 if TYPE_CHECKING:
@@ -68,7 +70,10 @@ def train(
     shelf = Store(store)
     if not data.exists():
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
-    expert = _expert(id, board, kind, labels or _labels_of(data), input_size)
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
+    expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
+    accept.check_labels(expert)
     own = kinds.resolve(expert.kind, allow_kind or ())
     plan = TrainingPlan(
         data=data,
@@ -90,7 +95,10 @@ def train(
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             bar.update(task, completed=done, total=total, said=_measures(measures))
 
-        trained = own.train(expert, replace(plan, work=Path(work)), progress)
+        with running("kind", expert.kind, "trained"):
+            trained = own.train(expert, replace(plan, work=Path(work)), progress)
+    if isinstance(own, ModuleKind):
+        accept.check_module(own, replace(expert, labels=tuple(trained.labels)), trained.state)
     manifest = shelf.put(
         id,
         kind=expert.kind,
@@ -123,21 +131,27 @@ def import_(
     """
     if not file.is_file():
         raise ConfigError(f"{file}: no such file")
-    expert = _expert(id, board, kind, labels or "", input_size, whole=False)
+    shelf = Store(store)
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
     found = kinds.resolve(expert.kind, allow_kind or ())
     if isinstance(found, FileKind):
-        _named(expert)
-        found.open(file, expert, 1)
-        manifest = Store(store).put(
+        accept.check_labels(expert)
+        with running("kind", expert.kind, f"run with {file}"):
+            session = found.open(file, expert, 1)
+        accept.check_session(found, expert, session)
+        manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
         )
     elif isinstance(found, ModuleKind):
-        foreign = found.read(file)
-        if not expert.labels:
-            expert = replace(expert, labels=foreign.labels or ())
-        _named(expert)
-        state = found.convert(foreign.state, expert)
-        manifest = Store(store).put(
+        with running("kind", expert.kind, f"imported from {file}"):
+            foreign = found.read(file)
+            torch_file.check_tensors(str(file), foreign.state)
+            expert = expert if expert.labels else replace(expert, labels=foreign.labels or ())
+            accept.check_labels(expert)
+            state = found.convert(foreign.state, expert)
+        accept.check_module(found, expert, state)
+        manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
         )
     else:
@@ -232,12 +246,10 @@ def synth(
     out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
 
 
-def _expert(
-    id: str, board: str | None, kind: str | None, labels: str, input_size: int | None, *, whole: bool = True
-) -> Expert:
-    """Put together what an expert is to be, from the rules or from the options; with `whole`, labels must be known."""
+def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
+    """Put together what an expert is to be, from the rules or from the options; without `labels` it has none yet."""
     if board is not None:
-        if kind or input_size:
+        if kind or input_size is not None:
             raise ConfigError("--board gives kind and input size; leave --kind and --input away")
         for expert in rules.load(board).experts.values():
             if expert.weights == id:
@@ -245,26 +257,12 @@ def _expert(
         raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
     if kind is None or input_size is None:
         raise ConfigError("give --kind and --input, or --board to take both from its rules")
-    words = tuple(word.strip() for word in labels.split(",") if word.strip())
-    expert = Expert(id.rpartition("/")[2], kind, words, input_size, id)
-    return _named(expert) if whole else expert
-
-
-def _named(expert: Expert) -> Expert:
-    if not expert.labels:
-        raise ConfigError(f"the labels of '{expert.id}' are not known; give --labels in the order of its outputs")
+    size = values.whole("--input", input_size, least=config.MIN_INPUT, most=config.MAX_INPUT)
+    words = () if labels is None else tuple(word.strip() for word in labels.split(","))
+    expert = Expert(id.rpartition("/")[2], kind, words, size, id)
+    if labels is not None:
+        accept.check_labels(expert)
     return expert
-
-
-def _labels_of(data: Path) -> str:
-    """Return the labels that a data set names: its folders, or the `names` of its YAML."""
-    if data.is_dir():
-        root = data / "train" if (data / "train").is_dir() else data
-        return ",".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
-    import yaml
-
-    names = (yaml.safe_load(data.read_text(encoding="utf-8")) or {}).get("names", [])
-    return ",".join(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else ",".join(map(str, names))
 
 
 def _samples_of(data: Path) -> list[Path]:

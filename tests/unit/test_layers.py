@@ -28,16 +28,16 @@ metrics residency
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
-rules images kinds variants
-store router process_sheet decoding fingerprint fit
+rules images kinds variants data_set
+store torch_file router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file values
-graph config events files blob_format dotted
+labels graph config events files blob_format dotted
 costs
 core errors
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
-TORCH = {"runtime", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}
+TORCH = {"runtime", "torch_file", "prepare", "kinds", "store", "profiler.measure", "profiler.backends"}
 # These make up weights for trials and import torch where they do, so that `--help` starts without it.
 LAZY_TORCH = {"benchmark", "cli.experts"}
 HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}
