@@ -16,7 +16,10 @@ def labels(data: Path) -> tuple[str, ...]:
         return names(read(data), data)
     try:
         root = data / "train" if (data / "train").is_dir() else data
-        return tuple(sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")))
+        found = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+        if broken := [path for path in found if path.is_symlink() and not path.exists()]:
+            raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
+        return tuple(path.name for path in found if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{data}: cannot be read: {error.strerror or error}") from error
 
