@@ -9,6 +9,8 @@ from coe.errors import ConfigError, shortened
 # Images
 MAX_IMAGE_PIXELS = 100_000_000
 """Pictures with more pixels are refused before they are decoded (decompression bombs)."""
+MIN_INPUT, MAX_INPUT = 8, 4096
+"""The side of an expert's input in pixels."""
 MIN_IMAGE_SIDE = 8
 """Pictures smaller than this on either side, in pixels, cannot be judged."""
 
@@ -54,6 +56,9 @@ TRACEBACK_VARIABLE = "COE_TRACEBACK"
 MAX_RULES_BYTES = 4 << 20
 MAX_RULES_DEPTH = 64
 
+MOST_COUNT = 1e6
+"""So often a component occurs on a board at most."""
+
 # Precision
 PRECISION = "fp32"
 LABEL_FLOOR = 0.999
@@ -75,6 +80,11 @@ INBOX_BYTES = 512 << 20
 """How many bytes of images and prepared inputs may be under way at most; a single larger image is still taken."""
 INBOX_SHARE = 0.125
 """The part of the memory that these have, if it is less."""
+MOST_INBOX = 1_000_000
+MOST_THREADS = 1024
+"""So many threads an executor may have; a mistyped number must not start a million."""
+LEAST_LOADED, MOST_LOADED = 1e-3, 1e6
+"""Between these lies the number of experts that a memory is asked to hold."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 PREFETCH_GROUPS = 32

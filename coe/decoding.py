@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,9 +55,7 @@ def decode(
     a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
     """
     if isinstance(image, np.ndarray):
-        _check_size(
-            image.shape[1] if image.ndim > 1 else 0, image.shape[0] if image.ndim else 0, limit_pixels, min_side
-        )
+        _check_array(image, limit_pixels, min_side)
         return _from_array(image, order)
     if isinstance(image, str | Path):
         image = PictureFile(Path(image))
@@ -136,18 +134,37 @@ def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
     return 255 - grey if tags.get(262) == 0 else grey  # white is zero: Pillow inverts only 8 bits
 
 
-def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
+def kept(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of an array, so that the caller may use it again; none of an array that `decode` will refuse.
+
+    An array can claim more pixels than there is memory (`np.broadcast_to`): it is refused before it is copied.
+    """
+    try:
+        _check_array(array, config.MAX_IMAGE_PIXELS, config.MIN_IMAGE_SIDE)
+    except ImageError:
+        return array
+    return np.array(array, subok=False)
+
+
+def _check_array(array: NDArray[np.generic], limit_pixels: int, min_side: int) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ImageError("is a masked array, whose hidden pixels nobody can judge; fill them first, with `filled`")
     if array.dtype != np.uint8:
         raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
+    _check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
+
+
+def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
     if order not in ("RGB", "BGR"):
         raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
-    pixels = array.astype(np.uint8, copy=False)
+    # Without what a subclass makes of its operators: a matrix keeps two axes, whatever is asked of it.
+    pixels: Pixels = np.asarray(array, np.uint8)
     if pixels.ndim == 2:
         return _grey(pixels)
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
+    if pixels.shape[2] == 1:
         return _grey(pixels[..., 0])
-    if pixels.ndim != 3 or pixels.shape[2] not in (3, 4):
-        raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
     if pixels.shape[2] == 4:
         alpha = pixels[..., 3:].astype(np.uint16)
         over_white = (pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255

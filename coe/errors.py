@@ -22,6 +22,10 @@ class StoreError(CoeError):
     """An expert's weights or manifest are missing, damaged or do not fit."""
 
 
+class KindFailed(CoeError):
+    """The code of a kind of expert failed; experts of other kinds go on."""
+
+
 class ImageError(CoeError):
     """One image cannot be inspected; the others go on."""
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coe import config
-from coe.decoding import Order, Pixels, decode
+from coe import config, values
+from coe.decoding import Order, Pixels, decode, kept
 from coe.errors import ConfigError, ImageError
 from coe.image_size import pixels_in
 from coe.picture_file import PictureFile
@@ -39,10 +39,9 @@ class Picture:
     within_s: float | None = None
 
     def check(self) -> None:
-        """Raise TypeError for a word that is none."""
+        """Raise ConfigError for a word that is no text."""
         for word in ("component", "serial", "refdes", "name"):
-            if not isinstance(getattr(self, word), str):
-                raise TypeError(f"{word} is a str, not {type(getattr(self, word)).__name__}")
+            values.text(word, getattr(self, word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +59,17 @@ class ImageSource:
         Raises TypeError for what is no image, ConfigError for an order of colours that is none.
         """
         if order not in ("BGR", "RGB"):
-            raise ConfigError(f"order='{order}' is neither 'BGR' nor 'RGB'")
+            raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
         if isinstance(image, np.ndarray):
-            # What is refused by its type or size is refused without a copy: it may be more than there is memory.
-            whole = image.dtype == np.uint8 and image.size <= 4 * config.MAX_IMAGE_PIXELS
-            return cls(np.array(image, order="C"), order, image.nbytes) if whole else cls(image, order, 0)
+            held = kept(image)
+            return cls(held, order, 0 if held is image else held.nbytes)
         if isinstance(image, bytes | bytearray | memoryview):
             encoded = bytes(image)
             return cls(encoded, order, len(encoded))
         if isinstance(image, str | Path):
             return cls(PictureFile(Path(image)), order, 0)
-        raise TypeError(f"an image is an array, bytes or a path, not {type(image).__name__}")
+        given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+        raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
 
     def decoding_bytes(self) -> int:
         """Return what decoding takes, by the picture's header; its size as a file where that cannot be read."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from coe import assembly, config, kinds, rules
+from coe import assembly, config, dotted, kinds, rules, values
 from coe.budgets import planned
 from coe.controller import Controller
 from coe.core import Request, Result
@@ -46,7 +46,7 @@ from coe.runtime.decider import Decider
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
-from coe.settings import AUTO, settle
+from coe.settings import AUTO, check_inbox, check_types, settle
 from coe.snapshot import Snapshot
 from coe.store import Store
 
@@ -91,6 +91,9 @@ class Inspector:
     `make_devices` is for benchmarks, and for devices of your own (`coe.runtime.device`): it is called as
     `coe.assembly.devices` is, and returns them by name. A profile knows nothing of such; give None with it.
 
+    `allow_kinds` are packages whose kinds the board file may name by a dotted path: code of no other package runs, but
+    for kinds that are installed as entry points (docs/experts.md).
+
     Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
     """
 
@@ -120,19 +123,21 @@ class Inspector:
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
         make_devices: assembly.MakeDevices = assembly.devices,
+        allow_kinds: Sequence[str] = (),
     ) -> None:
         if on_full not in ("block", "raise"):
-            raise ConfigError(f"on_full='{on_full}' is neither 'block' nor 'raise'")
-        if inbox < 1:
-            raise ConfigError(f"inbox={inbox} leaves no room for an image")
+            raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
+        check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, profile=profile)
+        check_inbox(inbox, inbox_bytes)
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
         check_hurry(chosen, max_wait_s=max_wait_s)
-        speed = config.parse_bandwidth(disk_bandwidth) if isinstance(disk_bandwidth, str) else disk_bandwidth
+        speed = None if disk_bandwidth is None else values.bandwidth("disk_bandwidth", disk_bandwidth)
         throttle = None if speed is None else Throttle(speed)
         named = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
-        self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in named.experts.values()})}
+        allowed = dotted.packages(allow_kinds)
+        self.kinds = {kind: kinds.resolve(kind, allowed) for kind in sorted({e.kind for e in named.experts.values()})}
         manifests = assembly.manifests(named, self.store)
         settings = settle(
             named,
@@ -379,7 +384,7 @@ class Inspector:
         the line.
         """
         self._engine.place.expect_waitable("ready()")
-        return self._engine.ready(timeout_s)
+        return self._engine.ready(values.patience("timeout_s", timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first.
@@ -387,7 +392,7 @@ class Inspector:
         Raises WouldWaitForItself on a thread of the line.
         """
         self._engine.place.expect_waitable("drain()")
-        return self._inbox.wait_empty(timeout_s)
+        return self._inbox.wait_empty(values.patience("timeout_s", timeout_s))
 
     def stop(self) -> None:
         """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`.

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import pickle
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -16,8 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from coe import config, dotted, torch_file, values
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, StoreError, did_you_mean
+from coe.errors import ConfigError, StoreError
 from coe.store import load_tensors
 from coe.weights_file import holds
 
@@ -68,6 +66,15 @@ class TrainingPlan:
     init: Path | None = None
     held_out: float = 0.2
     freeze: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers with which nothing can be trained."""
+        values.whole("epochs", self.epochs, least=1, most=1_000_000)
+        values.whole("batch", self.batch, least=1, most=1_000_000)
+        values.whole("seed", self.seed, least=-(1 << 63), most=(1 << 63) - 1)
+        values.whole("threads", self.threads, least=0, most=config.MOST_THREADS)
+        values.real("learning_rate", self.learning_rate, least=0, most=1e3)
+        values.real("held_out", self.held_out, least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +144,16 @@ class ModuleKind(Kind):
         """
         if path.suffix == ".safetensors":
             return Foreign(load_tensors(path))
+        torch_file.check_file(path)
         try:
-            with warnings.catch_warnings():
-                # torch muses about pickle protocols before it refuses; the refusal is what counts.
-                warnings.simplefilter("ignore")
-                state = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+            state = torch_file.load(path)
+        except pickle.UnpicklingError as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise StoreError(f"{path}: cannot be opened safely as weights ({reason})") from error
+            raise StoreError(f"{path}: cannot be opened safely as weights ({reason:.300})") from error
         if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
             raise StoreError(f"{path}: does not hold a state dict, tensors by name")
-        return Foreign({str(name): value for name, value in state.items()})
+        torch_file.check_tensors(str(path), state)
+        return Foreign(dict(state))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""
@@ -220,31 +226,34 @@ class FileKind(Kind):
 
 def names() -> list[str]:
     """Return the names of the kinds that are installed."""
-    return sorted(point.name for point in entry_points(group=GROUP))
+    return dotted.names(GROUP)
 
 
-def resolve(name: str) -> Kind:
+def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
 
-    Raises ConfigError if there is none, or if what is there is not a `Kind`.
+    A dotted path that is no installed entry point is followed only into the packages `allowed`. Raises ConfigError if
+    there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
-    for point in entry_points(group=GROUP):
-        if point.name == name:
-            found = point.load()
-            break
-    else:
-        found = _import(name)
-    kind = found() if isinstance(found, type) else found
-    if not isinstance(kind, Kind):
-        raise ConfigError(f"kind '{name}' is a {type(kind).__name__}, not a coe.kinds.Kind")
-    return kind
+    found = dotted.load(name, allowed, group=GROUP, noun="kind")
+    if isinstance(found, type) and issubclass(found, Kind):
+        if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+            raise ConfigError(f"kind '{name}' is abstract: its class lacks {', '.join(lacking)}")
+        with dotted.running("kind", name, "made"):
+            found = found()
+    if not isinstance(found, ModuleKind | FileKind):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise ConfigError(f"kind '{name}' is {what}, not a coe.kinds.ModuleKind or FileKind")
+    with dotted.running("kind", name, "used"):
+        _check(name, found)
+    return found
 
 
-def _import(name: str) -> Any:
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f"'{name}' is not a kind{did_you_mean(name, names())} (or give package.module:Class)")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"kind '{name}' cannot be imported: {error}") from error
+def _check(name: str, kind: Kind) -> None:
+    """Raise ConfigError for a kind without what every kind tells of itself."""
+    if not isinstance(getattr(kind, "name", None), str) or not kind.name:
+        raise ConfigError(f"kind '{name}' has no `name`; give its class one, the word in the rules")
+    if getattr(kind, "task", None) not in ("classify", "detect"):
+        raise ConfigError(f"kind '{name}' has no `task`; give its class 'classify' or 'detect'")
+    if isinstance(kind.max_batch, bool) or not isinstance(kind.max_batch, int) or kind.max_batch < 1:
+        raise ConfigError(f"kind '{name}' has a `max_batch` of {kind.max_batch!r:.40}; give a whole number from 1")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
 
-from coe import config
+from coe import config, values
 from coe.config import format_bytes
 from coe.core import FULL, added, again_id
 from coe.costs import Cost
@@ -51,10 +51,13 @@ class Choice:
 
 def check_precision(mode: str, floor: float) -> None:
     """Raise ConfigError for a mode that there is not, or a floor that is no share."""
-    if mode not in MODES:
+    if values.text("precision", mode) not in MODES:
         raise ConfigError(f"'{mode}' is not a precision{did_you_mean(mode, MODES)}")
-    if not 0 <= floor <= 1:
-        raise ConfigError(f"a label floor of {floor:g} is no share; give a number from 0 to 1, such as 0.999")
+    try:
+        values.real("label_floor", floor, least=0, most=1)
+    except ConfigError:
+        given = values.shown(floor)
+        raise ConfigError(f"a label floor of {given} is no share; give a number from 0 to 1, such as 0.999") from None
 
 
 def allowed(

@@ -43,15 +43,18 @@ class Sheet:
         return _error(self.path, self.lines.get(at, 1), message)
 
 
-def read(path: Path) -> Sheet:
-    """Read a file; raises RulesError with file and line for whatever is wrong with it as YAML."""
+def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> Sheet:
+    """Read a file; raises RulesError with file and line for whatever is wrong with it as YAML.
+
+    `noun` and `needs` say what it is to be, and what stands in such a file.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(config.MAX_RULES_BYTES + 1)
     except OSError as error:
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(raw) > config.MAX_RULES_BYTES:
-        raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a board file")
+        raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
     try:
         text = raw.decode("utf-8-sig")
         _refuse_cleverness(path, text)
@@ -67,7 +70,7 @@ def read(path: Path) -> Sheet:
         line = text.count("\n", 0, error.position) + 1
         raise RulesError(f"{path.name}:{line}: not valid YAML: {str(error).splitlines()[0]}") from None
     if root is None:
-        raise RulesError(f"{path.name}:1: the file is empty; it needs board, experts and components")
+        raise RulesError(f"{path.name}:1: the file is empty; it needs {needs}")
     lines: dict[Place, int] = {}
     return Sheet(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
 

@@ -17,6 +17,7 @@ from coe import circles, config, process_sheet
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.graph import ExpertGraph
+from coe.labels import fault as label_fault
 from coe.process_sheet import Place, Sheet
 from coe.router import Component, Outcome, Router, Step, usage
 
@@ -41,13 +42,13 @@ class _StepSpec(_Judging):
 
 
 class _ComponentSpec(_StepSpec):
-    count: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+    count: Annotated[float, Field(ge=0, le=config.MOST_COUNT, allow_inf_nan=False)] = 1.0
 
 
 class _ExpertSpec(_Judging):
     kind: str
     labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
-    input: Annotated[int, Field(ge=8, le=4096)]
+    input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
     reject: list[str] = []
     weights: str | None = None
 
@@ -149,11 +150,8 @@ class _Reader:
         place: Place = ("experts", name)
         if name in Verdict.__members__:
             raise self.sheet.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
-        for index, label in enumerate(spec.labels):
-            if label == NOTHING:
-                raise self.sheet.error((*place, "labels"), f"'{NOTHING}' is kept for a detector that sees nothing")
-            if label in spec.labels[:index]:
-                raise self.sheet.error((*place, "labels"), f"label '{label}' of '{name}' stands twice")
+        if wrong := label_fault(spec.labels):
+            raise self.sheet.error((*place, "labels"), f"expert '{name}': {wrong}")
         for label in spec.reject:
             if label not in spec.labels:
                 hint = did_you_mean(label, spec.labels)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from coe import config, fingerprint, profile
+from coe import config, fingerprint, profile, values
 from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.profile import Profile
@@ -36,6 +36,42 @@ class Settings:
     host_bytes: int | None = None
 
 
+def check_threads(threads: object) -> int:
+    """Return the threads of each executor; raises ConfigError."""
+    return values.whole("threads", threads, least=1, most=config.MOST_THREADS)
+
+
+def check_loaded(loaded: object) -> float:
+    """Return how many experts the memory is to hold; raises ConfigError for what no memory can hold."""
+    return values.real("loaded", loaded, least=config.LEAST_LOADED, most=config.MOST_LOADED)
+
+
+def check_inbox(images: object, inbox_bytes: object | None) -> None:
+    """Raise ConfigError for a number of images, or of their bytes, that cannot bound what is under way."""
+    values.whole("inbox", images, least=1, most=config.MOST_INBOX)
+    if inbox_bytes is not None:
+        values.whole("inbox_bytes", inbox_bytes, least=1, most=values.MOST_BYTES * 4)
+
+
+def check_words(**words: object) -> None:
+    """Raise ConfigError for one of these arguments that is no text."""
+    for name, word in words.items():
+        values.text(name, word)
+
+
+def check_types(*, board: object, say: object, watchers: object, make_devices: object, profile: object) -> None:
+    """Raise ConfigError for an argument of a line that is of another type than it must be."""
+    if not isinstance(board, str | Path) or not str(board):
+        raise ConfigError(f"board={values.shown(board)}: give the name of a board, or the path of its file")
+    for name, function in (("say", say), ("make_devices", make_devices)):
+        if not callable(function):
+            raise ConfigError(f"{name}={values.shown(function)}: give a function")
+    if not isinstance(watchers, Sequence) or not all(hasattr(watcher, "observe") for watcher in watchers):
+        raise ConfigError(f"watchers={values.shown(watchers)}: give a list of objects that `observe`")
+    if profile is not None and not isinstance(profile, Profile | Path | str):
+        raise ConfigError(f"profile={values.shown(profile)}: give a profile, the path of one, '{AUTO}' or None")
+
+
 def settle(
     board: Rules,
     *,
@@ -56,9 +92,15 @@ def settle(
     Raises ConfigError for a profile that was named and cannot be used, or memories of a GPU that has no executors; a
     profile that was only found is passed over with a warning.
     """
-    if threads is not None and threads < 1:
-        raise ConfigError(f"threads={threads} leaves an executor none; give at least 1")
-    said_bytes, device_bytes, host_bytes = _bytes(memory), _bytes(device_memory), _bytes(host_memory)
+    if threads is not None:
+        check_threads(threads)
+    if loaded is not None:
+        check_loaded(loaded)
+    said_bytes = None if memory is None else values.amount("memory", memory)
+    device_bytes = None if device_memory is None else values.amount("device_memory", device_memory)
+    host_bytes = None if host_memory is None else values.amount("host_memory", host_memory)
+    if executors is not None:
+        values.text("executors", executors)
     said = config.parse_executors(executors) if executors is not None else None
     found = _find(source, say)
     known = found.boards.get(board.board) if found else None
@@ -79,13 +121,19 @@ def settle(
     if known is None or single:
         default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
         return Settings(
-            said_bytes or default, numbers, _each(numbers, threads), {}, found, loaded, device_bytes, host_bytes
+            memory_bytes=default if said_bytes is None else said_bytes,
+            executors=numbers,
+            threads=_each(numbers, threads),
+            profile=found,
+            loaded=loaded,
+            device_bytes=device_bytes,
+            host_bytes=host_bytes,
         )
     chosen = known.chosen
     same = dict(numbers) == dict(chosen.executors) and threads is None
     fits = same and said_bytes in (None, known.memory_bytes) and loaded is None
     settings = Settings(
-        said_bytes or known.memory_bytes,
+        known.memory_bytes if said_bytes is None else said_bytes,
         numbers,
         chosen.threads if same else _each(numbers, threads),
         chosen.workspace_bytes if fits else {},
@@ -98,10 +146,6 @@ def settle(
     made = found.made[:10] if found else ""
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
     return settings
-
-
-def _bytes(said: int | str | None) -> int | None:
-    return config.parse_bytes(said) if isinstance(said, str) else said
 
 
 def _each(numbers: Mapping[str, int], threads: int | None) -> dict[str, int]:

@@ -6,18 +6,19 @@ The unpickler makes no object but tensors and the network parts listed here; any
 from __future__ import annotations
 
 import pickle
-import warnings
-import zipfile
 from pathlib import Path, PosixPath
 from typing import Any
 
 import torch
 
+from coe import torch_file
 from coe.errors import StoreError
 from coe.kinds import Foreign
 from experts import quiet_ultralytics
 
 _NESTED = ("state_dict", "model_state_dict", "model", "net", "ema")
+_DEEPEST = 8
+"""Weights lie no deeper in dicts; one may also hold itself."""
 
 
 def read_checkpoint(path: Path) -> Foreign:
@@ -25,53 +26,61 @@ def read_checkpoint(path: Path) -> Foreign:
 
     Raises StoreError if the file cannot be read, holds no weights, or names a class beyond the list.
     """
+    torch_file.check_file(path)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle protocols: what cannot be read is said below
-            try:
-                content = torch.load(path, map_location="cpu", weights_only=True)
-            except pickle.UnpicklingError:
-                with torch.serialization.safe_globals(_ultralytics_classes()):
-                    content = torch.load(path, map_location="cpu", weights_only=True)
+        try:
+            content = torch_file.load(path)
+        except pickle.UnpicklingError:
+            with torch.serialization.safe_globals(_ultralytics_classes()):
+                content = torch_file.load(path)
     except pickle.UnpicklingError as error:
         raise StoreError(f"{path}: refused, {_why(path)}; export it as ONNX or safetensors and import that") from error
-    except (OSError, EOFError, RuntimeError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-        line = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
-        raise StoreError(f"{path}: cannot be read as a PyTorch file ({line})") from error
-    found = _weights(content)
+    try:
+        found = _weights(content)
+    except Exception as error:  # parts of a network that were put together by hand: anything may be missing or odd
+        raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
     if found is None:
         raise StoreError(f"{path}: holds no weights; give a state dict or an ultralytics checkpoint")
+    torch_file.check_tensors(str(path), found.state)
     return found
 
 
 def _weights(content: Any) -> Foreign | None:
-    if isinstance(content, torch.nn.Module):
-        names = content.__dict__.get("names")
-        labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
-        return Foreign(_tensors(content, ""), labels)
-    if not isinstance(content, dict):
-        return None
-    if content and all(isinstance(value, torch.Tensor) for value in content.values()):
-        return Foreign({str(name): value for name, value in content.items()})
-    # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
-    for key in ("ema", *_NESTED):
-        if isinstance(content.get(key), dict | torch.nn.Module):
-            return _weights(content[key])
+    for _ in range(_DEEPEST):
+        if isinstance(content, torch.nn.Module):
+            names = content.__dict__.get("names")
+            labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
+            return Foreign(_tensors(content), labels)
+        if not isinstance(content, dict):
+            return None
+        if content and all(isinstance(value, torch.Tensor) for value in content.values()):
+            return Foreign(dict(content))
+        # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
+        inner = (content.get(key) for key in ("ema", *_NESTED))
+        content = next((one for one in inner if isinstance(one, dict | torch.nn.Module)), None)
     return None
 
 
-def _tensors(module: torch.nn.Module, prefix: str) -> dict[str, torch.Tensor]:
-    """Collect parameters and buffers by hand: `state_dict` would run hooks that the file brought."""
-    parts = module.__dict__
-    found = {
-        f"{prefix}{name}": value.detach()
-        for kind in ("_parameters", "_buffers")
-        for name, value in parts[kind].items()
-        if isinstance(value, torch.Tensor) and name not in parts.get("_non_persistent_buffers_set", ())
-    }
-    for name, child in parts["_modules"].items():
-        if isinstance(child, torch.nn.Module):
-            found.update(_tensors(child, f"{prefix}{name}."))
+def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Collect parameters and buffers by hand: `state_dict` would run hooks that the file brought.
+
+    A part that stands twice, or in itself, is looked at once.
+    """
+    found: dict[str, torch.Tensor] = {}
+    seen: set[int] = set()
+    waiting: list[tuple[str, torch.nn.Module]] = [("", module)]
+    while waiting:
+        prefix, part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        inside = part.__dict__
+        for kind in ("_parameters", "_buffers"):
+            for name, value in inside[kind].items():
+                if isinstance(value, torch.Tensor) and name not in inside.get("_non_persistent_buffers_set", ()):
+                    found[f"{prefix}{name}"] = value.detach()
+        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, torch.nn.Module)]
+        waiting += reversed(children)
     return found
 
 

@@ -28,11 +28,23 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
     """Return what to train on and what is held out.
 
     Without a `val` folder a share `plan.held_out` of each label is held out, by `plan.seed`. Raises ConfigError if
-    folders and labels do not match or a label has too few images, ImageError if an image cannot be read.
+    folders and labels do not match, a label has too few images, or one of them cannot be read.
     """
+    try:
+        return _read(kind, expert, plan)
+    except OSError as error:
+        raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
+
+
+def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
+    if len(expert.labels) < 2:
+        raise ConfigError(
+            f"expert '{expert.id}' has one label alone ({', '.join(expert.labels)}) and would say it of every image; "
+            "a classifier needs two or more"
+        )
     if (root / "train").is_dir():
         training = _listed(root / "train", expert)
         held = _listed(root / "val", expert) if (root / "val").is_dir() else None
@@ -81,6 +93,6 @@ def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> Part:
             try:
                 images.append(torch.from_numpy(kind.preprocess(decode(path), expert).pixels))
             except ImageError as error:
-                raise ImageError(f"'{path}' {error}; remove it or save it again") from error
+                raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
             labels.append(place)
     return Part(torch.stack(images), torch.tensor(labels, dtype=torch.int64))

@@ -100,6 +100,9 @@ def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> 
                 f"weights of '{expert.id}': '{name}' is {tuple(state[name].shape)}, {kind.name} with "
                 f"{len(expert.labels)} labels needs {tuple(own.shape)}"
             )
+        elif state[name].is_floating_point() != own.is_floating_point():
+            given, needed = (str(one.dtype).removeprefix("torch.") for one in (state[name], own))
+            raise StoreError(f"weights of '{expert.id}': '{name}' holds {given}, {kind.name} needs {needed}")
         else:
             result[name] = state[name].detach().to(own.dtype).contiguous()
     return result

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors.torch import save_file
 
+from coe import data_set
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.kinds import Progress, Trained, TrainingPlan
@@ -50,21 +50,14 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
     `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val` a
     share `plan.held_out` of `train` is kept apart by `plan.seed`.
     """
-    try:
-        raw = yaml.safe_load(plan.data.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    raw = data_set.read(plan.data)
+    names = data_set.names(raw, plan.data)
+    if names != expert.labels:
         raise ConfigError(
-            f"data set '{plan.data}' cannot be read ({error}); give the YAML of a YOLO data set"
-        ) from error
-    if not isinstance(raw, dict) or "train" not in raw or "names" not in raw:
-        raise ConfigError(f"data set '{plan.data}' needs at least the keys 'train' and 'names'")
-    names = raw["names"] if isinstance(raw["names"], list) else [raw["names"][key] for key in sorted(raw["names"])]
-    if tuple(names) != expert.labels:
-        raise ConfigError(
-            f"data set '{plan.data}' has the labels {names}, expert '{expert.id}' has {list(expert.labels)}; "
+            f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
             "they must be the same in the same order"
         )
-    root = (plan.data.parent / str(raw.get("path", "."))).resolve()
+    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
     train_images = _images(root, raw["train"], plan.data)
     if raw.get("val"):
         val_images = _images(root, raw["val"], plan.data)
@@ -97,7 +90,10 @@ def _images(root: Path, entry: Any, source: Path) -> list[Path]:
         if place.is_dir():
             found += sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES)
         elif place.is_file():
-            lines = place.read_text(encoding="utf-8").split("\n")
+            try:
+                lines = place.read_text(encoding="utf-8").split("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"data set '{source}': '{place}' cannot be read as a list ({error})") from error
             found += [place.parent / line.strip() for line in lines if line.strip()]
         else:
             raise ConfigError(f"data set '{source}': '{place}' is neither a folder nor a list of images")

@@ -41,7 +41,7 @@ def judge(pairs: list[Pair], store: Path | None, memory: str) -> list[Result]:
         for pair in pairs
         for path, truth in ((pair.tested, "bad"), (pair.template, "good"))
     ]
-    with Inspector("deeppcb", store=store, memory=memory) as line:
+    with Inspector("deeppcb", store=store, memory=memory, allow_kinds=["apps.deeppcb"]) as line:
         return list(line.stream(pictures))
 
 

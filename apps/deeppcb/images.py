@@ -33,7 +33,10 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for images.csv.")] = Path("build/deeppcb/test"),
     split: Annotated[str, typer.Option(help="test or trainval")] = "test",
 ) -> None:
-    """Write the table of DeepPCB images for `coe-inspect --board deeppcb --images <out>/images.csv`."""
+    """Write the table of DeepPCB images.
+
+    For `coe-inspect --board deeppcb --allow-kind apps.deeppcb --images <out>/images.csv`.
+    """
     try:
         folder = find(data)
     except DataMissing as error:

@@ -60,7 +60,7 @@ def train_classifier(expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPl
     """Train one classifier on pairs of the board types that it is for; `plan.data` is set here."""
     training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[ANY])
     listed = patch_train.write_list(plan.work / f"{expert.id}.csv", {"train": training, "val": held})
-    return kinds.resolve(expert.kind).train(expert, replace(plan, data=listed), _say(expert.id))
+    return kinds.resolve(expert.kind, ["apps.deeppcb"]).train(expert, replace(plan, data=listed), _say(expert.id))
 
 
 def tune(experts: Mapping[str, Expert], pairs: list[deeppcb.Pair], plan: TrainingPlan, store: Store) -> None:

@@ -74,6 +74,7 @@ def measured_run(
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
     make_devices: assembly.MakeDevices = assembly.devices,
+    allow_kinds: Sequence[str] = (),
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
@@ -82,14 +83,14 @@ def measured_run(
     with as many executors in the same precision, so that runs are compared on one table; without them they are
     measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `times` are
     those of the images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line.
-    `make_devices` as for `Inspector`: then `costs` are those of such devices too.
+    `allow_kinds` and `make_devices` as for `Inspector`: with the latter `costs` are those of such devices too.
     All weights files are read once before, so that switches and plain reads find the page cache in the same state;
     where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
     """
     own = times.heeded_by(named_strategy(strategy))
     paths = _files(board, store)
     _plain_read_s_per_byte(paths, repeats=1)
-    _load_libraries(board)
+    _load_libraries(board, allow_kinds)
     # What an earlier run has left in the heap would count as this one's.
     gc.collect()
     give_memory_back()
@@ -117,6 +118,7 @@ def measured_run(
         watchers=[latencies],
         keep_trace=True,
         make_devices=make_devices,
+        allow_kinds=allow_kinds,
     ) as line:
         sampler = _PeakRss(process)
         line.ready()
@@ -170,11 +172,11 @@ def _submit(line: Inspector, pictures: Sequence[Picture], images_per_s: float | 
         future.add_done_callback(lambda _: tick())
 
 
-def _load_libraries(board: Path | str) -> None:
+def _load_libraries(board: Path | str, allowed: Sequence[str]) -> None:
     """Have all that the kinds import imported: the first run would count it as its own (torchvision: 130 MB)."""
     first = {expert.kind: expert for expert in rules.load(board).experts.values()}
     for kind, expert in first.items():
-        found = kinds.resolve(kind)
+        found = kinds.resolve(kind, allowed)
         if isinstance(found, ModuleKind):
             aside(lambda own=found, one=expert: own.skeleton(one))  # type: ignore[misc]
 

@@ -26,6 +26,7 @@ from coe.runtime.aside import aside
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
 from coe.runtime.trial import Trial, quick_cost, warmed
 from coe.store import Store
@@ -137,7 +138,7 @@ class UsualDevice:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._kinds[expert.kind].max_batch)
 
-        return aside(work)
+        return HERE.alone(lambda: aside(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:

@@ -18,6 +18,7 @@ from coe.cli.common import err, out
 from coe.cli.console import Progress
 from coe.cli.options import (
     WORK,
+    AllowKindOption,
     DeviceMemoryOption,
     HostMemoryOption,
     JsonOption,
@@ -127,6 +128,7 @@ def run(
         typer.Option(metavar="FILE", help="Write what came and was found as a trace file for coe-bench sim --task."),
     ] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
     work: WorkOption = WORK,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
@@ -194,6 +196,7 @@ def run(
                 times=allowed,
                 tick=lambda: bar.advance(shown),
                 make_devices=make_devices(name),
+                allow_kinds=allow_kind or (),
             )
             if not found:
                 tables[table] = measured.costs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,15 +14,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, images, kinds, rules
+from coe import config, data_set, images, kinds, rules, torch_file, values
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import InputOption, SeedOption, StoreOption, finite
+from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
 from coe.core import Expert
+from coe.dotted import running
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.kinds import FileKind, ModuleKind, TrainingPlan
-from coe.prepare import verification
+from coe.prepare import accept, verification
 from coe.store import Store
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def train(
     threads: Annotated[int, typer.Option(min=0, max=config.MAX_THREADS, help="0: all cores.")] = 0,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Train an expert; the best epoch by the held-out measure goes into the store.
 
@@ -67,7 +69,11 @@ def train(
     shelf = Store(store)
     if not os.path.exists(data):
         raise ConfigError(f"{data}: no such folder or file; give --data a labelled folder or a YOLO data set's YAML")
-    expert = _expert(id, board, kind, labels or _labels_of(data), input_size)
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
+    expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
+    accept.check_labels(expert)
+    own = kinds.resolve(expert.kind, allow_kind or ())
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -88,7 +94,10 @@ def train(
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             bar.update(task, completed=done, total=total, said=_measures(measures))
 
-        trained = kinds.resolve(expert.kind).train(expert, replace(plan, work=Path(work)), progress)
+        with running("kind", expert.kind, "trained"):
+            trained = own.train(expert, replace(plan, work=Path(work)), progress)
+    if isinstance(own, ModuleKind):
+        accept.check_module(own, replace(expert, labels=tuple(trained.labels)), trained.state)
     manifest = shelf.put(
         id,
         kind=expert.kind,
@@ -100,7 +109,7 @@ def train(
     )
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
     if not no_prepare:
-        experts_prepare.prepare_new(store, id, _samples_of(data))
+        experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
 
 
 @app.command("import")
@@ -113,6 +122,7 @@ def import_(
     input_size: InputOption = None,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Bring weights from elsewhere into the store. Pickles are opened here alone, and nothing in them is run.
 
@@ -120,28 +130,34 @@ def import_(
     """
     if not os.path.isfile(file):
         raise ConfigError(f"{file}: no such file")
-    expert = _expert(id, board, kind, labels or "", input_size, whole=False)
-    found = kinds.resolve(expert.kind)
+    shelf = Store(store)
+    shelf.folder(id)
+    expert = _expert(id, board, kind, labels, input_size)
+    found = kinds.resolve(expert.kind, allow_kind or ())
     if isinstance(found, FileKind):
-        _named(expert)
-        found.open(file, expert, 1)
-        manifest = Store(store).put(
+        accept.check_labels(expert)
+        with running("kind", expert.kind, f"run with {file}"):
+            session = found.open(file, expert, 1)
+        accept.check_session(found, expert, session)
+        manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
         )
     elif isinstance(found, ModuleKind):
-        foreign = found.read(file)
-        if not expert.labels:
-            expert = replace(expert, labels=foreign.labels or ())
-        _named(expert)
-        state = found.convert(foreign.state, expert)
-        manifest = Store(store).put(
+        with running("kind", expert.kind, f"imported from {file}"):
+            foreign = found.read(file)
+            torch_file.check_tensors(str(file), foreign.state)
+            expert = expert if expert.labels else replace(expert, labels=foreign.labels or ())
+            accept.check_labels(expert)
+            state = found.convert(foreign.state, expert)
+        accept.check_module(found, expert, state)
+        manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
         )
     else:
         raise ConfigError(f"kind '{expert.kind}' is neither a ModuleKind nor a FileKind; it cannot be imported")
     out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}", soft_wrap=True)
     if not no_prepare:
-        experts_prepare.prepare_new(store, id)
+        experts_prepare.prepare_new(store, id, allow_kinds=allow_kind or ())
 
 
 @app.command("list")
@@ -179,6 +195,7 @@ def show(id: str, store: StoreOption = None) -> None:
 def verify(
     ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all of the store.")] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Check experts: manifest, checksums, for whom weights were made, and a forward pass of every variant.
 
@@ -192,7 +209,7 @@ def verify(
     for id in chosen:
         try:
             shelf.check(id)
-            said = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest))
+            said = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
             out.print(styled(("sound", "green"), f"    {id}{said}"))
         except (Exception, SystemExit) as error:  # a kind is anybody's code, and the other experts are to be checked
             damaged += 1
@@ -209,6 +226,7 @@ def synth(
     ] = 2,
     seed: SeedOption = 0,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Make seeded random weights for every expert of a board, to try a box before there are trained ones.
 
@@ -229,7 +247,7 @@ def synth(
                     kind=expert.kind,
                     labels=expert.labels,
                     input_size=expert.input_size,
-                    state=_random_state(expert, seed + len(alike)),
+                    state=_random_state(expert, seed + len(alike), allow_kind or ()),
                     source=f"synthetic, seed {seed}",
                 )
                 alike.append(expert.weights)
@@ -240,12 +258,10 @@ def synth(
     out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
 
 
-def _expert(
-    id: str, board: str | None, kind: str | None, labels: str, input_size: int | None, *, whole: bool = True
-) -> Expert:
-    """Put together what an expert is to be, from the rules or from the options; with `whole`, labels must be known."""
+def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
+    """Put together what an expert is to be, from the rules or from the options; without `labels` it has none yet."""
     if board is not None:
-        if kind or input_size:
+        if kind or input_size is not None:
             raise ConfigError("--board gives kind and input size; leave --kind and --input away")
         for expert in rules.load(board).experts.values():
             if expert.weights == id:
@@ -253,26 +269,12 @@ def _expert(
         raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
     if kind is None or input_size is None:
         raise ConfigError("give --kind and --input, or --board to take both from its rules")
-    words = tuple(word.strip() for word in labels.split(",") if word.strip())
-    expert = Expert(id.rpartition("/")[2], kind, words, input_size, id)
-    return _named(expert) if whole else expert
-
-
-def _named(expert: Expert) -> Expert:
-    if not expert.labels:
-        raise ConfigError(f"the labels of '{expert.id}' are not known; give --labels in the order of its outputs")
+    size = values.whole("--input", input_size, least=config.MIN_INPUT, most=config.MAX_INPUT)
+    words = () if labels is None else tuple(word.strip() for word in labels.split(","))
+    expert = Expert(id.rpartition("/")[2], kind, words, size, id)
+    if labels is not None:
+        accept.check_labels(expert)
     return expert
-
-
-def _labels_of(data: Path) -> str:
-    """Return the labels that a data set names: its folders, or the `names` of its YAML."""
-    if data.is_dir():
-        root = data / "train" if (data / "train").is_dir() else data
-        return ",".join(sorted(path.name for path in root.iterdir() if path.is_dir()))
-    import yaml
-
-    names = (yaml.safe_load(data.read_text(encoding="utf-8")) or {}).get("names", [])
-    return ",".join(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else ",".join(map(str, names))
 
 
 def _samples_of(data: Path) -> list[Path]:
@@ -282,8 +284,8 @@ def _samples_of(data: Path) -> list[Path]:
     return [path for path in found if "val" in path.relative_to(root).parts] or found
 
 
-def _random_state(expert: Expert, seed: int) -> dict[str, torch.Tensor]:
-    kind = kinds.resolve(expert.kind)
+def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str, torch.Tensor]:
+    kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
         raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which no weights can be made up")
     return kinds.random_weights(kind, expert, seed)

@@ -14,7 +14,7 @@ from coe import images, rules
 from coe.blob_format import Variant
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, words
-from coe.cli.options import StoreOption
+from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.prepare.prepare import Outcome, Preparer
@@ -37,6 +37,7 @@ def prepare(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Also what is prepared already.")] = False,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
 ) -> None:
     """Prepare experts: fold batch norms, lay weights out as blobs, measure how far each variant agrees.
 
@@ -49,7 +50,7 @@ def prepare(
     wanted = parse(variants)
     known = rules.load(board) if board else None
     pictures = _Pictures(images_at, known)
-    preparer = Preparer(shelf, wanted, force=force)
+    preparer = Preparer(shelf, wanted, force=force, allow_kinds=allow_kind or ())
     have = shelf.ids()
     places = {expert.weights for expert in known.experts.values()} if known else set(have)
     lacking = {id: _lacks(preparer, id) for id in have}
@@ -70,9 +71,9 @@ def _lacks(preparer: Preparer, id: str) -> bool:
         return True
 
 
-def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = ()) -> None:
+def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = (), allow_kinds: Sequence[str] = ()) -> None:
     """Prepare an expert that has just come into the store, as a part of bringing it there; exits as `prepare` does."""
-    status = work(Preparer(Store(store), parse(USUAL)), [id], _Pictures(None, None, samples))
+    status = work(Preparer(Store(store), parse(USUAL), allow_kinds=allow_kinds), [id], _Pictures(None, None, samples))
     if status is not Exit.OK:
         raise typer.Exit(status)
 

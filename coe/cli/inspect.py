@@ -15,6 +15,7 @@ from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
 from coe.cli.options import (
+    AllowKindOption,
     DeviceMemoryOption,
     HostMemoryOption,
     LabelFloorOption,
@@ -55,6 +56,7 @@ def inspect(
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
     strategy: Annotated[
         str, typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ...; docs/strategies.md")
     ] = config.STRATEGY,
@@ -149,6 +151,7 @@ def inspect(
             loaded=loaded,
             label_floor=label_floor,
             max_wait_s=allowed.max_wait_s,
+            allow_kinds=allow_kind or (),
             profile=None if profile == "none" else profile,
         )
         summary = results.finish(items, run_.figures)

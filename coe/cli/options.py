@@ -57,6 +57,14 @@ InputOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Of all that is drawn by chance.")]
+AllowKindOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-kind",
+        metavar="PACKAGE",
+        help="Let the board name kinds of this package by a dotted path: its code runs. Repeat it for several.",
+    ),
+]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[

@@ -12,7 +12,7 @@ from rich.table import Table
 from coe import config, fingerprint, profile, rules
 from coe.cli.common import application, err, out, run, wide
 from coe.cli.console import Progress, styled, words
-from coe.cli.options import DeviceMemoryOption, HostMemoryOption, StoreOption
+from coe.cli.options import AllowKindOption, DeviceMemoryOption, HostMemoryOption, StoreOption
 from coe.cli.pictures import pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
@@ -40,6 +40,7 @@ def calibrate(
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
     store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
     faithful: Annotated[
         int | None,
@@ -95,6 +96,7 @@ def calibrate(
         pictures=pictures_of(known, images_at) if images_at else [],
         faithful=faithful,
         on_machine=on_machine,
+        allow_kinds=allow_kind or (),
     )
     _show(done, done.boards[known.board], place, plot)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
+from coe import values
 from coe.errors import ConfigError, did_you_mean
 
 
@@ -60,18 +60,20 @@ STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 
 def strategy(name: str) -> Strategy:
     """Return a strategy by name; raises ConfigError, listing what there is."""
-    if name not in STRATEGIES:
+    if values.text("strategy", name) not in STRATEGIES:
         raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, STRATEGIES)}")
     return STRATEGIES[name]
 
 
 def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: float | None = None) -> None:
     """Raise ConfigError for bounds that are no time, or that a strategy would not look at; None is no bound."""
-    for bound_s, words in ((max_wait_s, "an image can wait at most"), (within_s, "a result can be there within")):
+    for name, bound_s, words in (
+        ("max_wait_s", max_wait_s, "an image can wait at most"),
+        ("within_s", within_s, "a result can be there within"),
+    ):
         if bound_s is None:
             continue
-        if not (math.isfinite(bound_s) and bound_s > 0):
-            raise ConfigError(f"{words} a number of seconds above 0, not {bound_s:g}")
+        values.seconds(name, bound_s, meaning=words)
         if not chosen.hurries:
             names = ", ".join(name for name, known in STRATEGIES.items() if known.hurries)
             raise ConfigError(

@@ -42,9 +42,13 @@ class Preparer:
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
     samples of the first. With `force`, what is prepared already is prepared again.
+    `allow_kinds` as for `coe.inspector.Inspector`.
     """
 
-    def __init__(self, store: Store, wanted: Sequence[Variant], *, force: bool = False) -> None:
+    def __init__(
+        self, store: Store, wanted: Sequence[Variant], *, force: bool = False, allow_kinds: Sequence[str] = ()
+    ) -> None:
+        self._allowed = tuple(allow_kinds)
         self._store, self._wanted, self._force = store, tuple(dict.fromkeys(wanted)), force
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
@@ -62,7 +66,7 @@ class Preparer:
         waited for, and what it made is not made again.
         """
         with self._store.changing(weights) as manifest:
-            kind = kinds.resolve(manifest.kind)
+            kind = kinds.resolve(manifest.kind, self._allowed)
             if not isinstance(kind, ModuleKind):
                 return Outcome(manifest, skipped=f"kind '{manifest.kind}' runs its file as it is")
             whole = () if self._force else [v for v in self._wanted if variants.is_whole(self._store, manifest, v)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from coe import kinds, weights_file
 from coe.core import Expert
-from coe.kinds import ModuleKind
+from coe.kinds import Kind, ModuleKind
 from coe.manifest import Manifest
 from coe.prepare.fold import check_finite
 from coe.runtime.cpu import CpuDevice
@@ -18,25 +19,25 @@ from coe.store import Store
 _NOT_SAID = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
 
 
-def verify(store: Store, manifest: Manifest) -> str:
+def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) -> str:
     """Load and run an expert from its weights and from every blob; return what else is to be said of it.
 
+    Kinds by a dotted path are imported from the packages `allow_kinds`.
     Raises CoeError for what cannot run as its kind does, and whatever a kind raises.
     """
-    kind = kinds.resolve(manifest.kind)
+    kind = kinds.resolve(manifest.kind, allow_kinds)
     expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
     # Without its variants, an expert runs from the weights as they were trained.
-    _run(store, manifest.model_copy(update={"variants": {}}), expert)
+    _run(store, manifest.model_copy(update={"variants": {}}), expert, kind)
     for variant in manifest.variants:
-        _run(store, manifest, replace(expert, variant=variant))
+        _run(store, manifest, replace(expert, variant=variant), kind)
     if not isinstance(kind, ModuleKind):
         return ""
     check_finite(store.load(manifest.id))
     return "" if weights_file.identity(store.path(manifest.id)) else _NOT_SAID
 
 
-def _run(store: Store, manifest: Manifest, expert: Expert) -> None:
-    kind = kinds.resolve(expert.kind)
+def _run(store: Store, manifest: Manifest, expert: Expert, kind: Kind) -> None:
     device = CpuDevice(Snapshot(store, {manifest.id: manifest}), {expert.kind: kind}, threads=1)
     device.load("verify", expert)
     grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)

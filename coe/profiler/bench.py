@@ -39,6 +39,7 @@ class Bench:
     say: Callable[[str], None]
     steps: Steps
     device_bytes: int | None
+    allow_kinds: Sequence[str] = ()
 
     def measure(
         self,
@@ -56,7 +57,7 @@ class Bench:
             return
         found = measure(
             self.samples[kind],
-            kinds.resolve(kind),
+            kinds.resolve(kind, self.allow_kinds),
             self.store,
             device,
             threads,
@@ -84,7 +85,7 @@ class Bench:
         """Give the speeds of so many executors together, until they do not fit."""
         known = self.draft.known.kind(kind, device, threads)
         images = {} if device == "cpu" or known is None else {"images": known.max_batch}
-        sample, one = self.samples[kind], kinds.resolve(kind)
+        sample, one = self.samples[kind], kinds.resolve(kind, self.allow_kinds)
         with TemporaryDirectory(prefix="coe-profile-") as folder:
             whole = aside(lambda: with_weights(sample, one, self.store, Path(folder), lambda sentence: None))
             for number in numbers:

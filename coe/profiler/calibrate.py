@@ -6,7 +6,7 @@ What was measured is kept as soon as it is known, so an interrupted calibration 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,7 +15,7 @@ from coe import kinds
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.inspector import Picture
-from coe.kinds import FileKind
+from coe.kinds import FileKind, Kind
 from coe.plan import memory_scores
 from coe.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
@@ -72,12 +72,13 @@ def calibrate(
     host_bytes: int | None = None,
     faithful: int | None = None,
     on_machine: bool = False,
+    allow_kinds: Sequence[str] = (),
 ) -> Profile:
     """Return the profile at `place` with this board calibrated; it is written there, whole, at the end.
 
     `pictures` are sample images, generated ones if there are none. `faithful` is the seed of the paper's random choice.
     Sample runs are simulated, or take place `on_machine`, each with `effort.confirm_images` images. A GPU is used
-    within `device_bytes` and `host_bytes`, a part of what is free if None.
+    within `device_bytes` and `host_bytes`, a part of what is free if None. `allow_kinds` as for `Inspector`.
     A board whose weights are not in the store is measured with random ones, and its choice is not confirmed. Raises
     ConfigError, naming the least memory, if one expert with one image does not fit.
     """
@@ -86,7 +87,8 @@ def calibrate(
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads_of = sorted({cores // number for number in counts}, reverse=True)
     others: list[tuple[Backend, Precision]] = [("torch", "bf16"), ("onnxruntime", "fp32")] if effort.other_ways else []
-    on_gpu = list(samples) if _has_gpu(board, store, device_bytes, host_bytes, progress.say) else []
+    known = {kind: kinds.resolve(kind, allow_kinds) for kind in samples}
+    on_gpu = list(samples) if _has_gpu(board, store, known, device_bytes, host_bytes, progress.say) else []
     one_s, other_s = effort.kind_s + _AROUND_S, effort.kind_s / 2 + _AROUND_S
     steps = Steps(
         progress.step,
@@ -98,13 +100,13 @@ def calibrate(
             (_CONFIRMING, _CONFIRMING_S),
         ],
     )
-    bench = Bench(store, samples, draft, pictures, progress.say, steps, device_bytes)
+    bench = Bench(store, samples, draft, pictures, progress.say, steps, device_bytes, tuple(allow_kinds))
     likeliest = board.experts[board.graph.by_probability[0]].kind
     for threads in threads_of:
         for kind in samples:
             bench.measure(kind, threads, effort.kind_s)
         bench.measure_together(likeliest, "cpu", threads, cores // threads)
-    memories, gpu = Memories(board, store, device_bytes, host_bytes), None
+    memories, gpu = Memories(board, store, device_bytes, host_bytes, allow_kinds=allow_kinds), None
     try:
         for kind in on_gpu:
             bench.measure(kind, 1, effort.kind_s / 2, device="cuda")
@@ -130,6 +132,7 @@ def calibrate(
         memory_bytes=memory_bytes,
         device_bytes=gpu.memory_bytes if gpu else None,
         host_bytes=gpu.host_bytes if gpu else None,
+        allow_kinds=allow_kinds,
     )
     basis = Basis(
         board=board,
@@ -168,7 +171,12 @@ def calibrate(
 
 
 def _has_gpu(
-    board: Rules, store: Store, device_bytes: int | None, host_bytes: int | None, say: Callable[[str], None]
+    board: Rules,
+    store: Store,
+    known: Mapping[str, Kind],
+    device_bytes: int | None,
+    host_bytes: int | None,
+    say: Callable[[str], None],
 ) -> bool:
     """Tell whether there is a GPU to calibrate; raises ConfigError if memory of one was given and there is none."""
     if not torch_driver.is_there():
@@ -178,7 +186,7 @@ def _has_gpu(
                 "leave them out"
             )
         return False
-    files = sorted({one.kind for one in board.experts.values() if isinstance(kinds.resolve(one.kind), FileKind)})
+    files = sorted(name for name, kind in known.items() if isinstance(kind, FileKind))
     if files:
         say(f"experts of kind '{files[0]}' run on the CPU alone; the GPU is left out")
         return False

@@ -50,7 +50,9 @@ class Ground:
         memory_bytes: int,
         device_bytes: int | None = None,
         host_bytes: int | None = None,
+        allow_kinds: Sequence[str] = (),
     ) -> None:
+        self._allowed = tuple(allow_kinds)
         self.board, self.store, self.pictures, self.memory_bytes = board, store, pictures, memory_bytes
         self._known, self._device_bytes, self._host_bytes = known, device_bytes, host_bytes
 
@@ -75,6 +77,7 @@ class Ground:
             order="sample",
             profile=pinned(self._known, self.entry(one)),
             as_a_line=True,
+            allow_kinds=self._allowed,
         )
 
     @property
@@ -89,7 +92,14 @@ class Ground:
 
     def without_gpu(self) -> Ground:
         """Return the same without a GPU, where none of it is of use."""
-        return Ground(self.board, self.store, self._known, self.pictures, memory_bytes=self.memory_bytes)
+        return Ground(
+            self.board,
+            self.store,
+            self._known,
+            self.pictures,
+            memory_bytes=self.memory_bytes,
+            allow_kinds=self._allowed,
+        )
 
 
 def without_weights(board: Rules, store: Store) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coe import assembly, kinds
@@ -37,9 +37,17 @@ class Memories:
     A GPU has `device_bytes` and `host_bytes`, a part of what is free if None. Nothing else may use it meanwhile.
     """
 
-    def __init__(self, board: Rules, store: Store, device_bytes: int | None, host_bytes: int | None) -> None:
+    def __init__(
+        self,
+        board: Rules,
+        store: Store,
+        device_bytes: int | None,
+        host_bytes: int | None,
+        *,
+        allow_kinds: Sequence[str] = (),
+    ) -> None:
         self._experts, self._store = list(board.experts.values()), store
-        self._kinds = {kind: kinds.resolve(kind) for kind in {expert.kind for expert in self._experts}}
+        self._kinds = {kind: kinds.resolve(kind, allow_kinds) for kind in {expert.kind for expert in self._experts}}
         self._device_bytes, self._host_bytes = device_bytes, host_bytes
         self._seen: dict[tuple[str, int], Seen] = {}
 

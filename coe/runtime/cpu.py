@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,22 @@ import torch
 
 from coe.core import NOTHING, Expert, Finding
 from coe.costs import Cost
-from coe.errors import CoeError, StoreError
+from coe.errors import CoeError, KindFailed, StoreError
 from coe.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.measured import HERE, Measured
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.runtime.trial import Trial, opened, quick_cost, warmed
+from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
 from coe.store import Store
+
+_GUESSED_S = 0.1
+"""What an image, and a load, of a kind that fails is taken to last."""
 
 
 class CpuDevice:
@@ -37,8 +42,9 @@ class CpuDevice:
     memory_bytes: int | None = None
     host_bytes = 0
 
-    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int) -> None:
+    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured = HERE) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
+        self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
@@ -53,7 +59,14 @@ class CpuDevice:
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         """Build the skeletons that experts need; later it would be done while the pools are full."""
         found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
-        aside(lambda: [self._slots.spare(expert, needs.structure) for expert, needs in found])
+
+        def build() -> None:
+            for expert, needs in found:
+                # A kind that fails is reported when one of its experts is loaded; the others go on.
+                with contextlib.suppress(KindFailed):
+                    self._slots.spare(expert, needs.structure)
+
+        aside(build)
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return what so many executors hold beside such experts and their activations.
@@ -105,13 +118,50 @@ class CpuDevice:
         return findings_of(kind, outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session."""
+        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session.
+
+        Other measurings of the process are waited for, and what one of them has measured already is taken from it.
+        """
 
         def work() -> Cost:
-            with self.trial(expert) as trial:
-                return quick_cost(trial, self.kinds[expert.kind].max_batch)
+            try:
+                with self.trial(expert) as trial:
+                    return quick_cost(trial, self.kinds[expert.kind].max_batch)
+            except KindFailed:
+                return self._guessed(expert)
+            except (KeyboardInterrupt, CoeError):
+                raise
+            except BaseException:  # code of a user's: it may exit too
+                return self._guessed(expert)
 
-        return aside(work)
+        key = self._measured_as(expert)
+        # A file that cannot be looked at is reported when its turn comes; nothing is remembered of it.
+        return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
+
+    def _guessed(self, expert: Expert) -> Cost:
+        """Return what an expert is taken to cost whose kind fails: each of its images will say so, the others go on."""
+        path = self.store.path(expert.weights)
+        size = path.stat().st_size if path.exists() else self.store.manifest(expert.weights).bytes
+        return Cost(
+            per_image_s=_GUESSED_S,
+            base_s=0.0,
+            load_s=_GUESSED_S,
+            weights_bytes=whole_pages(size),
+            activation_bytes=12 * expert.input_size**2,
+            max_batch=1,
+        )
+
+    def _measured_as(self, expert: Expert) -> tuple[Hashable, ...] | None:
+        """Return all that a cost depends on, the very file too; raises StoreError if the manifest cannot be read."""
+        kind = self.kinds[expert.kind]
+        is_file = isinstance(kind, FileKind)
+        path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
+        try:
+            file = path.absolute(), *_identity(path)
+        except OSError:
+            return None
+        network = expert.kind, type(kind), kind.name, kind.max_batch, len(expert.labels), expert.input_size
+        return *network, expert.variant, self.threads, *file
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
@@ -153,6 +203,11 @@ class CpuDevice:
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
         return None
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from coe.core import Expert
+from coe.dotted import reason
+from coe.errors import CoeError, KindFailed
 from coe.kinds import Kind, ModuleKind
 from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena, convert
@@ -138,7 +140,12 @@ class SlotShelf:
     def _new(self, expert: Expert, structure: Structure) -> Slot:
         kind = self._kinds[expert.kind]
         assert isinstance(kind, ModuleKind), f"{kind} has no skeleton"
-        return Slot(kind, expert, structure)
+        try:
+            return Slot(kind, expert, structure)
+        except (KeyboardInterrupt, CoeError):
+            raise
+        except BaseException as error:  # code of a user's: it may exit too
+            raise KindFailed(f"kind '{expert.kind}' cannot build its network: {reason(error)}") from error
 
 
 def _key(expert: Expert, structure: Structure) -> _Key:

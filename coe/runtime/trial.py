@@ -1,6 +1,7 @@
 """One expert made ready to be measured on a device: the one way in which batches are timed and what they hold is seen.
 
-Nothing else may run in the process meanwhile: what a batch holds is read off the process.
+What a batch holds is read off the process: one measuring at a time (`coe.runtime.measured`), and what other lines of
+the process take meanwhile is told apart as far as can be (`coe.runtime.activations.plausible_bytes`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import psutil
 from coe.costs import Cost
 from coe.fit import fit, memory, plateau, typical
 from coe.kinds import Image, Session
-from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes
+from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes, plausible_bytes
 from coe.runtime.heap import heap_taken
 from coe.runtime.page_cache import forget
 
@@ -73,9 +74,12 @@ class Trial:
             kept = _resident_bytes() - self.base_bytes
             grown = kept + (peak_growth_bytes(lambda: self.run(images)) or 0)
         else:
-            with heap_taken():
-                grown = peak_growth_bytes(lambda: self.run(images)) or 0
+            grown = plausible_bytes(counted, lambda: self._growth_bytes(images))
         return max(images * 12 * self.input_size**2, counted, grown)
+
+    def _growth_bytes(self, images: int) -> int:
+        with heap_taken():
+            return peak_growth_bytes(lambda: self.run(images)) or 0
 
     def copy_s(self) -> float:
         """Return the seconds of a copy from host memory to the device: 0 where these are one."""

@@ -118,7 +118,7 @@ def test_the_threshold_lies_midway_in_the_widest_gap_of_fewest_errors():
 
 
 def test_the_worst_place_speaks_for_the_image():
-    kind = resolve(BOARD.kind)
+    kind = resolve(BOARD.kind, ["apps.deeppcb"])
     module = kind.skeleton(BOARD)
     prepared = kind.preprocess(np.full((64, 64, 3), 255, np.uint8), BOARD)
     images = torch.from_numpy(prepared.pixels)[None].repeat(3, 1, 1, 1)

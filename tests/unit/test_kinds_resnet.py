@@ -5,7 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError, StoreError
+from coe.errors import ConfigError, StoreError
 from coe.kinds import TrainingPlan, random_weights, resolve
 from experts.augment import Augment
 from experts.classifier_train import computing, pace
@@ -113,7 +113,7 @@ def test_a_folder_that_does_not_fit_is_told(tmp_path, counts, words):
 def test_an_image_that_cannot_be_read_is_named(tmp_path):
     root = folder(tmp_path / "d", {"bright": 3, "dark": 3})
     (root / "dark" / "x.png").write_bytes(b"no image")
-    with pytest.raises(ImageError, match=r"x\.png"):
+    with pytest.raises(ConfigError, match=r"x\.png"):
         KIND.train(CHIP, plan(root), silent)
 
 

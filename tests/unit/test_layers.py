@@ -28,17 +28,17 @@ metrics residency run_file csv_table result_lines
 summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
-rules images image_source kinds variants snapshot
-store router process_sheet decoding fingerprint fit circles
+rules images image_source kinds variants snapshot data_set
+store torch_file router process_sheet decoding fingerprint fit circles
 leftovers weights_file
 manifest
-plan profile blob_file safetensors_header
-graph config events files blob_format image_size tiff folder picture_file regular
+plan profile blob_file safetensors_header values
+labels graph config events files blob_format image_size tiff folder picture_file regular dotted
 costs
 core errors visible surroundings
 """
 HOUSE = [row.split() for row in ROWS.split("\n") if row]
-TORCH = {"runtime", "prepare", "kinds", "store", "weights_file", "profiler.measure", "profiler.backends"}
+TORCH = {"runtime", "torch_file", "prepare", "kinds", "store", "weights_file", "profiler.measure", "profiler.backends"}
 # These make up weights for trials and import torch where they do, so that `--help` starts without it.
 LAZY_TORCH = {"benchmark", "cli.experts"}
 HEAVY = {"torch", "torchvision", "ultralytics", "onnxruntime"}

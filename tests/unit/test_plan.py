@@ -54,8 +54,14 @@ def test_a_budget_that_is_too_small_names_the_expert_and_what_is_enough() -> Non
         plan({"cpu": 2}, 100 * MIB, ["a", "big"], table(a=cost(10), big=cost(60, activation=3)))
     assert str(caught.value) == (
         "a memory budget of 100.0 MiB for 2 executor(s) does not hold expert 'big' (60.0 MiB) and the activations of "
-        "one image (3.0 MiB); give at least 126MiB, or fewer executors"
+        "one image (3.0 MiB), because each has 50.0 MiB of it; give at least 126MiB, or fewer executors"
     )
+
+
+def test_what_images_under_way_take_is_told_where_it_is_missing() -> None:
+    with pytest.raises(ConfigError) as caught:
+        plan({"cpu": 1}, 80 * MIB, ["big"], table(big=cost(75)), with_images=True)
+    assert "because each has 70.0 MiB of it beside 10.0 MiB for images under way; give at least" in str(caught.value)
 
 
 @given(st.integers(2, 1 << 40), st.integers(0, 1 << 30), st.integers(1, 5))

@@ -122,12 +122,12 @@ CHANGES = {
     "a label twice": (
         "[ok, missing, cracked]",
         "[ok, missing, ok]",
-        "board.yaml:5: label 'ok' of 'chip-resistor' stands twice",
+        "board.yaml:5: expert 'chip-resistor': label 'ok' stands twice",
     ),
     "the label none": (
         "[joint, bridge]",
         "[none, bridge]",
-        "board.yaml:7: 'none' is kept for a detector that sees nothing",
+        "board.yaml:7: expert 'joint': 'none' is kept for a detector that sees nothing",
     ),
     "an expert with the name of a verdict": (
         "  joint: {",

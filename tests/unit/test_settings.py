@@ -106,7 +106,7 @@ def test_the_user_overrides_any_part(board: Rules) -> None:
 def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
     found = settled(board, None, executors="cpu=3", threads=2, loaded=5.0)
     assert (dict(found.threads), found.loaded) == ({"cpu": 2}, 5.0)
-    with pytest.raises(ConfigError, match="threads=0 leaves an executor none"):
+    with pytest.raises(ConfigError, match="threads=0: give a whole number from 1 to"):
         settled(board, None, threads=0)
 
 

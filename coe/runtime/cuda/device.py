@@ -27,6 +27,7 @@ from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GpuTrial, Held, gpu_trial, held
 from coe.runtime.cuda.worker import Template, Worker
+from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
@@ -115,7 +116,7 @@ class CudaDevice:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._most(expert).most)
 
-        return aside(work)
+        return HERE.alone(lambda: aside(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:

@@ -1,0 +1,97 @@
+"""Importing what a word or a dotted path names, `package.module:attribute`.
+
+Law: code runs only if it is an installed entry point, or lies in a package that the user allows by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+
+from coe.errors import CoeError, ConfigError, did_you_mean
+
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*"
+_MODULE = re.compile(rf"{_NAME}(\.{_NAME})*")
+_LONGEST = 200
+
+
+def names(group: str) -> list[str]:
+    """Return the words that installed packages have for what they offer in a group."""
+    return sorted(point.name for point in entry_points(group=group))
+
+
+def packages(allowed: Iterable[str]) -> tuple[str, ...]:
+    """Return the packages that a user allows; raises ConfigError for what is no package's name."""
+    if isinstance(allowed, str) or not isinstance(allowed, Iterable):
+        raise ConfigError(f"allow_kinds={_shown(allowed)}: give a list of packages, as ['line7']")
+    found = tuple(allowed)
+    for package in found:
+        if not isinstance(package, str) or not _is_module(package):
+            raise ConfigError(f"{_shown(package)} is not the name of a package to allow kinds of; write it like line7")
+    return found
+
+
+def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
+    """Return what an entry point of `group` has under that name, or what the dotted path leads to.
+
+    A path is followed if an entry point has the same, or if its module lies in one of the packages `allowed`. Raises
+    ConfigError for a name that is neither, before anything is imported; and for whatever goes wrong while code of a
+    user's runs, its exits too.
+    """
+    points = list(entry_points(group=group))
+    for point in points:
+        if name in (point.name, point.value):
+            with running(noun, name, "imported"):
+                return point.load()
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise ConfigError(f"{_shown(name)} is not a {noun}{_hint(name, points)} (or give package.module:Class)")
+    if len(name) > _LONGEST or not _is_module(module) or not _is_module(attribute) or "." in attribute:
+        raise ConfigError(f"{noun} {_shown(name)} is not written like package.module:Class")
+    if not any(module == package or module.startswith(f"{package}.") for package in packages(allowed)):
+        package = module.partition(".")[0]
+        raise ConfigError(
+            f"{noun} '{name}' is code of the package '{package}', which runs only if you allow it; if you trust it, "
+            f"give --allow-kind {package} (in Python allow_kinds=['{package}'])"
+        )
+    with running(noun, name, "imported"):
+        return getattr(importlib.import_module(module), attribute)
+
+
+@contextmanager
+def running(noun: str, name: str, done: str) -> Iterator[None]:
+    """Turn whatever a user's code raises into a ConfigError, that it exits too; interrupts and our errors pass."""
+    try:
+        yield
+    except (KeyboardInterrupt, CoeError):
+        raise
+    except BaseException as error:  # code of a user's raises anything, SystemExit and classes of its own too
+        raise ConfigError(f"{noun} {_shown(name)} cannot be {done}: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """Say what was raised, on one line."""
+    try:
+        words = " ".join(str(error).split())
+    except Exception:  # an error of a user's that cannot be shown
+        words = ""
+    kind = "it exits the program" if isinstance(error, SystemExit) else type(error).__name__
+    return f"{kind}: {words[:300]}" if words else kind
+
+
+def _is_module(name: str) -> bool:
+    parts = name.split(".")
+    return len(name) <= _LONGEST and bool(_MODULE.fullmatch(name)) and not any(map(keyword.iskeyword, parts))
+
+
+def _hint(name: str, points: Iterable[EntryPoint]) -> str:
+    return did_you_mean(name[:_LONGEST], (point.name for point in points))
+
+
+def _shown(name: object) -> str:
+    written = repr(name)
+    return written if len(written) <= 80 else f"{written[:80]}...'"

@@ -1,0 +1,160 @@
+"""Opening a file that torch saved, for import alone. Law: what a file takes to open is bounded before it is opened.
+
+A pickle is read with `weights_only=True`, so nothing in it runs; but an archive can unpack to a thousand times its
+size, and a few bytes can claim a tensor that no memory holds.
+"""
+
+from __future__ import annotations
+
+import pickle
+import pickletools
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coe.errors import StoreError
+
+_MOST_ENTRIES = 100_000
+_MOST_PICKLE_BYTES = 16 << 20
+"""A checkpoint of hundreds of layers has a pickle of less than 1 MiB beside its tensors."""
+_MOST_STEPS = 1_000_000
+_LEGACY_PICKLES = 5
+"""Before 1.6, torch wrote so many pickles one after another, then the numbers."""
+_TAKEN = {
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.bool,
+}
+
+
+def check_file(path: Path) -> None:
+    """Look at a file before torch does; raises StoreError for one that would take more to open than it has bytes."""
+    try:
+        with path.open("rb") as file:
+            is_archive = file.read(4) == b"PK\3\4"
+            file.seek(0)
+            if is_archive:
+                _check_archive(path)
+            else:
+                _check_pickles(path, file)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def load(path: Path) -> Any:
+    """Return what torch saved, on the CPU; raises StoreError, UnpicklingError for what holds more than weights."""
+    try:
+        with warnings.catch_warnings():
+            # torch muses about pickle protocols before it refuses; the refusal is what counts.
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # of hostile bytes, the unpickler raises nearly anything, MemoryError too
+        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
+
+
+def check_tensors(where: str, state: Mapping[Any, Any]) -> None:
+    """Raise StoreError for what cannot be weights; `where` begins the sentence.
+
+    Those are plain dense tensors of numbers in memory, none of which is used twice, without infinities.
+    """
+    if not state:
+        raise StoreError(f"{where}: holds no tensors")
+    for name, tensor in state.items():
+        if not isinstance(name, str) or not name or not name.isprintable():
+            raise StoreError(f"{where}: a tensor has the name {name!r:.60}; a name is a text of letters, digits and .")
+        if fault := _fault(tensor):
+            raise StoreError(f"{where}: '{name[:100]}' {fault}")
+
+
+def _fault(tensor: Any) -> str | None:
+    if not isinstance(tensor, torch.Tensor):
+        return f"is a {type(tensor).__name__}, not a tensor"
+    if tensor.is_quantized:
+        return "is quantised; save it in fp32, as variants are made here"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return f"is stored as {str(tensor.layout).removeprefix('torch.')}; save it as a dense tensor"
+    if tensor.device.type != "cpu":
+        return f"has no numbers: it lies on the device '{tensor.device.type}'"
+    if tensor.dtype not in _TAKEN:
+        return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is no type of weights; save it in fp32"
+    if _overlaps(tensor):
+        return f"claims {tuple(tensor.shape)} numbers of which many lie in one place; save it with `contiguous()`"
+    if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+        return "holds numbers that are infinite or none (nan); it was trained to nonsense, or is damaged"
+    return None
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Tell whether two places of a tensor are one number: then it claims more than its file holds."""
+    reach = 0
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
+def _check_archive(path: Path) -> None:
+    size = path.stat().st_size
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+            if len(entries) > _MOST_ENTRIES:
+                raise StoreError(f"{path}: has {len(entries):,} entries; a file of weights has a few hundred")
+            if packed := [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
+                name = packed[0].filename[:60]
+                raise StoreError(f"{path}: its entry {name!r} is compressed, which torch never does; save it again")
+            if (claimed := sum(entry.file_size for entry in entries)) > size:
+                raise StoreError(f"{path}: claims {claimed:,} bytes and has {size:,}; it is damaged or a trap")
+            for entry in entries:
+                if entry.filename.endswith(".pkl"):
+                    if entry.file_size > _MOST_PICKLE_BYTES:
+                        raise StoreError(f"{path}: {_too_large(entry.file_size)}")
+                    with archive.open(entry) as file:
+                        _count_steps(path, file)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
+        raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
+
+
+def _check_pickles(path: Path, file: Any) -> None:
+    for _ in range(_LEGACY_PICKLES):
+        _count_steps(path, file)
+
+
+def _count_steps(path: Path, file: Any) -> None:
+    """Read a pickle's steps without taking them."""
+    steps = 0
+    began = file.tell()
+    try:
+        for _ in pickletools.genops(file):
+            steps += 1
+            if steps > _MOST_STEPS or file.tell() - began > _MOST_PICKLE_BYTES:
+                raise StoreError(f"{path}: {_too_large(file.tell() - began)}")
+    except StoreError:
+        raise
+    except Exception as error:  # of hostile bytes, the reader raises nearly anything
+        reason = _first_line(error)
+        raise StoreError(f"{path}: cannot be read as a PyTorch file: it is no whole pickle ({reason})") from error
+
+
+def _too_large(size: int) -> str:
+    return f"its pickle, of {size / 1e6:.1f} MB or more beside the tensors, holds more than names and shapes of weights"
+
+
+def _first_line(error: BaseException) -> str:
+    line = (str(error).strip() or type(error).__name__).split("\n", 1)[0]
+    return "".join(character if character.isprintable() else "?" for character in line)[:300]

@@ -1,0 +1,211 @@
+"""Arguments of the Python API that are no settings: each is refused by its name, and nothing else is used instead."""
+
+from __future__ import annotations
+
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coe import config, values
+from coe.decoding import decode, kept
+from coe.errors import ConfigError, ImageError
+from coe.inspector import Inspector
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Unwritable:
+    """A value that cannot even be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+BYTES = [
+    0,
+    -1,
+    -(1 << 70),
+    1 << 70,
+    1.5,
+    2e9,
+    True,
+    False,
+    NAN,
+    INF,
+    b"1GiB",
+    [1],
+    {},
+    "",
+    "-1GiB",
+    "0",
+    "1e9",
+    "1GiB!",
+]
+COUNTS = [0, -1, 2.0, True, NAN, INF, "8", None, 1 << 40, [8]]
+HOSTILE = [
+    *(("memory", value) for value in [*BYTES, np.float64(2e9), Unwritable()]),
+    *(("device_memory", value) for value in (0, -1, 1.5, True, NAN, "much")),
+    *(("host_memory", value) for value in (0, -1, 1.5, True, NAN, "much")),
+    *(("inbox", value) for value in COUNTS),
+    *(("inbox_bytes", value) for value in (0, -1, 1.5, True, NAN, "1GiB", 1 << 80)),
+    *(("threads", value) for value in (0, -1, 1.5, True, NAN, "2", 1_000_000, 10**30)),
+    *(("loaded", value) for value in (0, -1, 1e308, 1e-308, NAN, INF, -INF, True, "3", 10**400, [3])),
+    *(("max_wait_s", value) for value in (0, -1, NAN, INF, 1e308, "60s", True, [60], 10**400)),
+    *(("disk_bandwidth", value) for value in (0, -1, 0.5, NAN, INF, True, "fast", "", "0MB/s", b"530MB/s", 1e308)),
+    *(("label_floor", value) for value in (NAN, INF, "0.9", None, True, 1.1, -0.1)),
+    *(("executors", value) for value in (2, {"cpu": 2}, "", "cpu=0", "cpu=-1", "cpu=1e3", "cpu=65", "cpu,cpu", b"cpu")),
+    *(("strategy", value) for value in (None, 3, "", "LINE", ["line"])),
+    *(("precision", value) for value in (None, 32, "", "FP32", ["fp32"])),
+    *(("on_full", value) for value in (None, "", "drop", True)),
+    *(("board", value) for value in (None, 3, "", b"tiny")),
+    *(("profile", value) for value in (3, b"profile", [])),
+    *(("watchers", value) for value in (3, [3], "watch", None)),
+    *(("say", value) for value in (None, "aloud")),
+    *(("make_devices", value) for value in (None, {"cpu": None})),
+]
+
+
+def named(value: object) -> str:
+    return "unwritable" if isinstance(value, Unwritable) else f"{value!r:.20}"
+
+
+@pytest.mark.parametrize(("name", "value"), HOSTILE, ids=[f"{name}={named(value)}" for name, value in HOSTILE])
+def test_a_setting_that_is_none_is_refused_by_its_name(tiny: tuple[Path, Path], name: str, value: Any) -> None:
+    board, store = tiny
+    settings: dict[str, Any] = {"board": board, "store": store, "profile": None, name: value}
+    threads = threading.active_count()
+    with pytest.raises(ConfigError) as refused:
+        Inspector(**settings)
+    sentence = str(refused.value)
+    words = {"label_floor": "label", "executors": "", "strategy": "strategy", "precision": "precision"}
+    assert words.get(name, name) in sentence
+    assert "\n" not in sentence
+    assert len(sentence) < 400
+    assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("memory", [np.int64(1 << 31), "2GiB", 1 << 31], ids=["numpy", "text", "bytes"])
+def test_amounts_in_every_form_are_the_same(memory: Any) -> None:
+    assert values.amount("memory", memory) == 1 << 31
+    assert values.real("loaded", Fraction(3, 2), least=0, most=2) == 1.5
+
+
+@pytest.fixture(scope="module")
+def line(tiny: tuple[Path, Path]) -> Any:
+    board, store = tiny
+    with Inspector(board, store=store, profile=None) as line:
+        yield line
+
+
+PICTURE = np.random.default_rng(1).integers(0, 255, (40, 50, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"within_s": NAN}, "not nan"),
+        ({"within_s": -1}, "not -1"),
+        ({"within_s": 0}, "not 0"),
+        ({"within_s": INF}, "not inf"),
+        ({"within_s": "5s"}, "within_s"),
+        ({"within_s": True}, "within_s"),
+        ({"within_s": 1e308}, "within_s"),
+        ({"component": None}, "component=None: give a text"),
+        ({"component": 3}, "component=3"),
+        ({"serial": b"SN1"}, "serial=b'SN1'"),
+        ({"refdes": 7}, "refdes=7"),
+        ({"name": Path("a.png")}, "name="),
+        ({"order": "GBR"}, "order='GBR'"),
+        ({"order": None}, "order=None"),
+        ({"order": ["BGR"]}, "order="),
+    ],
+)
+def test_an_argument_of_submit_is_refused_by_its_name(line: Inspector, arguments: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        line.submit(PICTURE, **{"component": "A", **arguments})
+    assert says in str(refused.value)
+    assert line.drain(5), "nothing came in"
+
+
+@pytest.mark.parametrize("timeout_s", [NAN, -1, "5", True, 1e308, INF])
+def test_a_wait_that_is_no_time_is_refused(line: Inspector, timeout_s: Any) -> None:
+    for wait in (line.ready, line.drain):
+        with pytest.raises(ConfigError, match="timeout_s="):
+            wait(timeout_s)
+
+
+class Reshaping(np.ndarray):
+    """An array that lies about its operators."""
+
+    def __getitem__(self, place: Any) -> Any:
+        return np.zeros((1, 1), np.uint8)
+
+
+ARRAYS = [
+    ("no axes", np.array(7, np.uint8), r"an array of shape \(\)"),
+    ("one axis", PICTURE[0, :, 0], r"shape \(50,\)"),
+    ("four axes", PICTURE[None], r"shape \(1, 40, 50, 3\)"),
+    ("channels first", np.ascontiguousarray(PICTURE.transpose(2, 0, 1)), r"shape \(3, 40, 50\)"),
+    ("no channel", PICTURE[..., :0], r"shape \(40, 50, 0\)"),
+    ("two channels", PICTURE[..., :2], r"shape \(40, 50, 2\)"),
+    ("no row", PICTURE[:0], "50 x 0 pixels"),
+    ("no column", PICTURE[:, :0], "0 x 40 pixels"),
+    ("floats", PICTURE / 255, "an array of float64; give uint8"),
+    ("halves", PICTURE.astype(np.float16), "an array of float16"),
+    ("bools", PICTURE > 9, "an array of bool"),
+    ("objects", PICTURE.astype(object), "an array of object"),
+    ("complex", PICTURE.astype(complex), "an array of complex128"),
+    ("big-endian 16 bit", PICTURE.astype(">u2"), "an array of >u2"),
+    ("signed", PICTURE.astype(np.int8), "an array of int8"),
+    ("texts", PICTURE.astype(str), "an array of <U3"),
+    ("records", np.zeros((40, 50), [("r", "u1"), ("g", "u1")]), "give uint8"),
+    ("dates", np.zeros((40, 50), "M8[s]"), "an array of datetime64"),
+    ("masked", np.ma.masked_less(PICTURE, 9), "a masked array, whose hidden pixels"),
+    ("more than there is memory", np.broadcast_to(np.uint8(0), (1_000_000, 1_000_000, 3)), "over the limit of 100"),
+]
+
+
+@pytest.mark.parametrize(("array", "says"), [case[1:] for case in ARRAYS], ids=[case[0] for case in ARRAYS])
+def test_an_array_that_is_no_picture_gets_its_sentence(line: Inspector, array: Any, says: str) -> None:
+    with pytest.raises(ImageError, match=says):
+        decode(kept(array))
+    result = line.submit(array, "A").result(60)
+    assert result.verdict is None
+    assert result.error is not None
+    with pytest.raises(ImageError, match=says):
+        raise ImageError(result.error)
+
+
+FORMS = {
+    "every second pixel": (np.repeat(np.repeat(PICTURE, 2, 0), 2, 1)[::2, ::2], PICTURE),
+    "turned round": (PICTURE[::-1, ::-1].copy()[::-1, ::-1], PICTURE),
+    "columns first": (np.asfortranarray(PICTURE), PICTURE),
+    "big-endian bytes": (PICTURE.astype(">u1"), PICTURE),
+    "one grey channel": (PICTURE[..., :1], np.repeat(PICTURE[..., :1], 3, 2)),
+    "a matrix": (PICTURE[..., 0].view(np.matrix), np.repeat(PICTURE[..., :1], 3, 2)),
+    "a subclass that lies": (PICTURE.view(Reshaping), PICTURE),
+    "read-only": (np.frombuffer(PICTURE.tobytes(), np.uint8).reshape(PICTURE.shape), PICTURE),
+}
+
+
+@pytest.mark.parametrize(("array", "shows"), FORMS.values(), ids=FORMS)
+def test_an_array_is_taken_as_it_looks_whatever_its_form(array: Any, shows: Any) -> None:
+    copy = kept(array)
+    assert type(copy) is np.ndarray
+    assert not np.shares_memory(copy, np.asarray(array))
+    assert (decode(copy, order="RGB") == shows).all()
+    assert (decode(array, order="RGB") == shows).all()
+
+
+def test_a_number_is_no_picture(line: Inspector) -> None:
+    with pytest.raises(TypeError, match="not a single number"):
+        line.submit(np.uint8(7), "A")  # type: ignore[arg-type]
+
+
+def test_the_bounds_are_those_of_the_defaults() -> None:
+    assert config.INBOX_IMAGES <= config.MOST_INBOX
+    assert config.LEAST_LOADED < 1 < config.MOST_LOADED

@@ -1,0 +1,406 @@
+"""Weights, labels, inputs and data sets that cannot be an expert's: a sentence, exit status 2, nothing in the store."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_line import Call, Said
+
+from coe import kinds, rules
+from coe.cli import experts
+from coe.core import Expert
+from coe.errors import ConfigError, RulesError
+from coe.kinds import TrainingPlan
+
+EXPERT = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
+OPTIONS = ("--kind", "resnet18", "--input", "32", "--labels", "ok,bad", "--no-prepare")
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, torch.Tensor]:
+    kind: Any = kinds.resolve("resnet18")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        return dict(kind.skeleton(EXPERT).state_dict())
+
+
+def refused(said: Said, store: Path, *words: str) -> None:
+    """What every refusal is like: one sentence, status 2, and nothing that is left in the store."""
+    assert said.status == 2, said.err
+    assert said.err.count("error:") == 1
+    assert "Traceback" not in said.err
+    assert len(said.words) < 900
+    for word in words:
+        assert word in said.words
+    assert not [path for path in store.rglob("*") if path.is_file()] if store.exists() else True
+
+
+def changed(state: dict[str, torch.Tensor], **new: Any) -> dict[str, Any]:
+    return {**state, **{name.replace("__", "."): value for name, value in new.items()}}
+
+
+def in_a_loop() -> dict[str, Any]:
+    outer: dict[str, Any] = {}
+    outer["state_dict"] = outer
+    return outer
+
+
+def two_in_a_loop() -> dict[str, Any]:
+    one: dict[str, Any] = {}
+    one["model"] = {"model": one}
+    return one
+
+
+def nested(depth: int) -> dict[str, Any]:
+    inner: dict[str, Any] = {"a": torch.ones(1)}
+    for _ in range(depth):
+        inner = {"model": inner}
+    return inner
+
+
+def quantised() -> torch.Tensor:
+    return torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8)
+
+
+def filled(value: float, shape: tuple[int, ...] = (2,)) -> torch.Tensor:
+    return torch.full(shape, value)
+
+
+CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
+    "nothing": (lambda s: {}, "holds no weights"),
+    "None": (lambda s: None, "holds no weights"),
+    "a number": (lambda s: 3, "holds no weights"),
+    "a list": (lambda s: list(s.values()), "holds no weights"),
+    "a tensor": (lambda s: torch.ones(3), "holds no weights"),
+    "a text": (lambda s: "weights", "holds no weights"),
+    "a dict that holds itself": (lambda s: in_a_loop(), "holds no weights"),
+    "two dicts that hold each other": (lambda s: two_in_a_loop(), "holds no weights"),
+    "forty dicts": (lambda s: nested(40), "holds no weights"),
+    "names that are numbers": (lambda s: dict(enumerate(s.values())), "has the name 0"),
+    "names of bytes": (lambda s: {name.encode(): value for name, value in s.items()}, "cannot be read|has the name b'"),
+    "an empty name": (lambda s: {**s, "": torch.ones(1)}, "has the name ''"),
+    "a name with an escape": (lambda s: {**s, "\x1b[31m": torch.ones(1)}, "has the name"),
+    "a tensor too many": (lambda s: {**s, "extra": torch.ones(1)}, "no tensor 'extra'"),
+    "a tensor too few": (
+        lambda s: {n: v for n, v in s.items() if n != "conv1.weight"},
+        "needs a tensor 'conv1",
+    ),
+    "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
+    "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (512, 2)"),
+    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or none"),
+    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or none"),
+    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or none"),
+    "doubles that overflow": (lambda s: changed(s, fc__bias=torch.full((2,), 1e300, dtype=torch.double)), "infinite"),
+    "whole numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.int64)), "'fc.bias' holds int64"),
+    "truths": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.bool)), "'fc.bias' holds bool"),
+    "complex numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.complex64)), "holds complex64"),
+    "eight bits": (lambda s: changed(s, fc__bias=torch.ones(2).to(torch.float8_e5m2)), "holds float8_e5m2"),
+    "sparse": (lambda s: changed(s, fc__weight=s["fc.weight"].to_sparse()), "is stored as sparse_coo"),
+    "sparse in rows": (lambda s: changed(s, fc__weight=torch.eye(4).to_sparse_csr()), "is stored as sparse_csr"),
+    "without numbers": (lambda s: changed(s, fc__bias=torch.ones(2, device="meta")), "lies on the device 'meta'"),
+    "all without numbers": (lambda s: {n: v.to("meta") for n, v in s.items()}, "lies on the device 'meta'"),
+    "quantised": (
+        lambda s: changed(s, fc__bias=quantised()),
+        "quantised",
+    ),
+    "a terabyte in four bytes": (
+        lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)),
+        "in one place",
+    ),
+    "rows that overlap": (
+        lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))),
+        "lie in one place",
+    ),
+    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(512).expand(2, 512)), "lie in one place"),
+}
+
+
+@pytest.mark.parametrize(("make", "says"), CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_whose_content_is_no_weights(
+    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], make: Any, says: str
+) -> None:
+    torch.save(make(state), tmp_path / "x.pt")
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    refused(said, tmp_path / "store")
+    assert any(word in said.words for word in says.split("|")), said.words
+
+
+def archive(path: Path, parts: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", how) as file:
+        for name, content in parts.items():
+            file.writestr(f"archive/{name}", content)
+
+
+def saved(content: Any) -> bytes:
+    memory = io.BytesIO()
+    torch.save(content, memory)
+    return memory.getvalue()
+
+
+def repacked(path: Path, how: int) -> None:
+    with zipfile.ZipFile(io.BytesIO(saved({"a": torch.ones(4)}))) as source:
+        archive(path, {entry.filename.partition("/")[2]: source.read(entry) for entry in source.infolist()}, how)
+
+
+def overlapping(path: Path) -> None:
+    """An archive whose directory names the same bytes many times."""
+    archive(path, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * 4096})
+    raw = path.read_bytes()
+    at = raw.rindex(b"PK\5\6")
+    count, size, start = struct.unpack_from("<HII", raw, at + 10)
+    directory = raw[start : start + size]
+    many = directory * 50
+    end = raw[at : at + 8] + struct.pack("<HHII", 50 * count, 50 * count, len(many), start) + b"\0\0"
+    path.write_bytes(raw[:start] + many + end)
+
+
+def lengthened(path: Path) -> None:
+    """An archive one of whose entries says that it is longer than the file."""
+    archive(path, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * 64})
+    raw = path.read_bytes()
+    path.write_bytes(raw.replace(struct.pack("<II", 64, 64), struct.pack("<II", 1 << 31, 1 << 31)))
+
+
+BOMB = b"\x80\x02" + b"]" * (20 << 20) + b"."
+FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "a bomb in the pickle": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_DEFLATED), "is compressed"),
+    "a bomb in the numbers": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * (32 << 20)}, zipfile.ZIP_DEFLATED),
+        "is compressed",
+    ),
+    "a bomb of another packer": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_BZIP2), "is compressed"),
+    "and one more": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_LZMA), "is compressed"),
+    "packed again, harmless": (lambda p: repacked(p, zipfile.ZIP_DEFLATED), "is compressed"),
+    "a pickle of 20 MB": (lambda p: archive(p, {"data.pkl": BOMB}), "holds more than names and shapes"),
+    "two million steps": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02" + b"]0" * 1_000_000 + b"}."}),
+        "holds more than names and shapes",
+    ),
+    "two million steps, the old way": (
+        lambda p: p.write_bytes(b"\x80\x02" + b"]0" * 1_000_000 + b"}."),
+        "holds more than names and shapes",
+    ),
+    "a hundred thousand lists in each other": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."}),
+        "x.pt",
+    ),
+    "a hundred thousand entries": (
+        lambda p: archive(p, {f"data/{number}": b"" for number in range(100_001)}),
+        "100,001 entries",
+    ),
+    "entries that lie on each other": (overlapping, "claims"),
+    "an entry longer than the file": (lengthened, "claims"),
+    "no pickle": (lambda p: archive(p, {"version": b"3"}), "x.pt"),
+    "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "no whole pickle"),
+    "a pickle that is cut": (lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}), "no whole pickle"),
+    "an unknown step": (lambda p: archive(p, {"data.pkl": b"\x80\x02\xff.", "version": b"3"}), "no whole pickle"),
+    "a newer protocol": (lambda p: archive(p, {"data.pkl": pickle.dumps({}, 5), "version": b"3"}), "x.pt"),
+    "an empty file": (lambda p: p.write_bytes(b""), "x.pt"),
+    "zeros": (lambda p: p.write_bytes(bytes(4096)), "x.pt"),
+    "text": (lambda p: p.write_text("weights\n" * 100), "x.pt"),
+    "half an archive": (lambda p: p.write_bytes(saved({"a": torch.ones(400)})[:-300]), "x.pt"),
+    "an archive without a middle": (
+        lambda p: p.write_bytes(saved({"a": torch.ones(400)})[:200] + saved({"a": torch.ones(400)})[-300:]),
+        "x.pt",
+    ),
+    "a plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "no whole pickle"),
+    "a pickle of a call": (lambda p: p.write_bytes(b"cos\nsystem\n(S'true'\ntR."), "x.pt"),
+    "bytes of another kind of file": (lambda p: p.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100)), "x.pt"),
+}
+
+
+@pytest.mark.parametrize(("write", "says"), FILES.values(), ids=FILES)
+@pytest.mark.filterwarnings("ignore")
+def test_a_file_that_would_take_more_than_it_has(tmp_path: Path, call: Call, write: Any, says: str) -> None:
+    write(tmp_path / "x.pt")
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    refused(said, tmp_path / "store", says)
+
+
+def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torch.Tensor]) -> None:
+    last = {n: v.to(memory_format=torch.channels_last) if v.ndim == 4 else v for n, v in state.items()}
+    files = {"plain": state, "ordered": OrderedDict(state), "nested": {"state_dict": state}, "channels last": last}
+    for name, content in files.items():
+        torch.save(content, tmp_path / "x.pt")
+        said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / name, command=experts)
+        assert said.status == 0, said.err
+    torch.save(state, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "old", command=experts)
+    assert said.status == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *((("--input", size), "--input=") for size in (0, -64, 7, 4097, 1_000_000, 10**30)),
+        (("--labels", "ok,ok"), "label 'ok' stands twice"),
+        (("--labels", "ok,none"), "'none' is kept for"),
+        (("--labels", ""), "a label is empty"),
+        (("--labels", "ok,"), "a label is empty"),
+        (("--labels", "ok,,bad"), "a label is empty"),
+        (("--labels", "ok, ,bad"), "a label is empty"),
+        (("--labels", "ok,b\x1b[31m"), "characters that cannot be shown"),
+        (("--labels", "ok,b\nad"), "characters that cannot be shown"),
+        (("--labels", "ok,b\u202ead"), "characters that cannot be shown"),
+        (("--labels", "ok," + "b" * 5000), "has 5,000 characters"),
+        (("--labels", ",".join(f"l{n}" for n in range(1001))), "more than 1,000"),
+        (("--labels", "ok"), "'fc.weight' is (2, 512)"),
+        (("--kind", "resnet19"), "is not a kind"),
+        (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
+        (("--kind", "yolov5n"), "no tensor"),
+        (("--kind", ""), "is not a kind"),
+    ],
+    ids=lambda value: f"{value!r:.40}",
+)
+def test_an_option_that_makes_no_expert(
+    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], options: tuple[Any, ...], says: str
+) -> None:
+    save_file(state, tmp_path / "x.safetensors")
+    file, store = tmp_path / "x.safetensors", tmp_path / "store"
+    refused(call("import", "t/x", file, *OPTIONS, *options, "--store", store, command=experts), store, says)
+
+
+@pytest.mark.parametrize("id", ["../x", "/x", "a/b/c", "a b", "", ".x", "a/../b", "a\x1b/b", "a/" + "b/" * 9])
+def test_a_name_that_is_no_place_in_the_store(
+    tmp_path: Path, call: Call, state: dict[str, torch.Tensor], id: str
+) -> None:
+    save_file(state, tmp_path / "x.safetensors")
+    store = tmp_path / "store"
+    said = call("import", id, tmp_path / "x.safetensors", *OPTIONS, "--store", store, command=experts)
+    refused(said, store, "is not an expert id")
+
+
+def picture(path: Path, level: int = 9) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), np.full((20, 20, 3), level, np.uint8))
+
+
+def folder(root: Path, **counts: int) -> None:
+    for label, count in counts.items():
+        (root / label).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            picture(root / label / f"{number}.png", 10 * number)
+
+
+def looping(root: Path) -> None:
+    folder(root, ok=3)
+    (root / "bad").symlink_to(root / "bad")
+
+
+DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "nothing at all": (lambda d: None, "no such folder or file"),
+    "an empty folder": (lambda d: d.mkdir(), "the labels of 'x' are not known"),
+    "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no image"),
+    "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no image"),
+    "one label": (lambda d: folder(d, ok=3), "one label alone (ok)"),
+    "one image of a label": (lambda d: folder(d, ok=3, bad=1), "training needs two"),
+    "a label called none": (lambda d: folder(d, ok=3, none=3), "'none' is kept for"),
+    "a label with an escape": (lambda d: folder(d, **{"ok": 3, "b\x1b[31m": 3}), "cannot be shown"),
+    "a label that ends with a space": (lambda d: folder(d, **{"ok": 3, "ok ": 3}), "begins or ends with a space"),
+    "a picture that is none": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").write_bytes(b"no"))[0], "x.png"),
+    "a picture that is empty": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").touch())[0], "is empty"),
+    "a folder called x.png": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").mkdir())[0], "is not a file"),
+    "a link to itself": (
+        lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").symlink_to(d / "ok" / "x.png"))[0],
+        "cannot be read",
+    ),
+    "a label that links to itself": (looping, "leads nowhere"),
+    "held out of one label": (
+        lambda d: (folder(d / "train", ok=3, bad=3), folder(d / "val", ok=2)),
+        "must match",
+    ),
+    "a file of bytes": (lambda d: d.write_bytes(b"\xff\xfe\0"), "not UTF-8"),
+    "an empty file": (lambda d: d.touch(), "the file is empty; it needs train and names"),
+    "a list": (lambda d: d.write_text("- a\n- b\n"), "needs at least the keys"),
+    "a text": (lambda d: d.write_text("data"), "needs at least the keys"),
+    "no names": (lambda d: d.write_text("train: t\n"), "needs at least the keys"),
+    "names that are a text": (lambda d: d.write_text("train: t\nnames: ok\n"), "'names' must be a list"),
+    "names of lists": (lambda d: d.write_text("train: t\nnames: [[a], [b]]\n"), "'names' must be a list"),
+    "names of nothing": (lambda d: d.write_text("train: t\nnames: [~, ok]\n"), "'names' must be a list"),
+    "no name": (lambda d: d.write_text("train: t\nnames: []\n"), "the labels of 'x' are not known"),
+    "names with a gap": (lambda d: d.write_text("train: t\nnames: {0: a, 2: b}\n"), "the numbers from 0 to 1"),
+    "names by words": (lambda d: d.write_text("train: t\nnames: {a: 0, b: 1}\n"), "the numbers from 0 to 1"),
+    "names given twice": (lambda d: d.write_text("train: t\nnames: [a, a]\n"), "label 'a' stands twice"),
+    "bytes": (lambda d: d.write_text("train: t\nnames: !!binary aGFsbG8=\n"), "is a tag"),
+    "an object": (lambda d: d.write_text("train: !!python/object/apply:os.system [true]\nnames: [a]\n"), "is a tag"),
+    "an alias": (lambda d: d.write_text("train: &t t\nval: *t\nnames: [a, b]\n"), "is an alias"),
+    "itself": (lambda d: d.write_text("train: t\nnames: &n [*n]\n"), "is an alias"),
+    "a merge": (lambda d: d.write_text("base: &b {train: t}\n<<: *b\nnames: [a, b]\n"), "is an alias"),
+    "a thousand levels": (lambda d: d.write_text("train: " + "[" * 1000 + "]" * 1000), "nested deeper"),
+    "not YAML": (lambda d: d.write_text("train: [\n"), "not valid YAML"),
+    "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "stands here twice"),
+}
+
+
+@pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
+def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make: Any, says: str) -> None:
+    make(tmp_path / "data")
+    options = ("--kind", "resnet18", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
+    said = call("train", "t/x", "--data", tmp_path / "data", *options, command=experts)
+    refused(said, tmp_path / "store", says)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("epochs", value) for value in (0, 1.5, 10**9)),
+        *(("batch", value) for value in (0, True)),
+        *(("learning_rate", value) for value in (float("nan"), -1, 1e308)),
+        *(("seed", value) for value in (1 << 70, "1")),
+        *(("threads", value) for value in (-1, 1_000_000)),
+        *(("held_out", value) for value in (2, float("nan"))),
+    ],
+)
+def test_a_plan_by_which_nothing_can_be_trained(tmp_path: Path, name: str, value: Any) -> None:
+    plan: dict[str, Any] = {"data": tmp_path, "work": tmp_path, "epochs": 1, "batch": 1, "learning_rate": 0.1}
+    with pytest.raises(ConfigError, match=f"{name}="):
+        TrainingPlan(**{**plan, name: value})
+
+
+RULES = """board: b
+experts:
+  a: {kind: resnet18, labels: [ok, bad], input: 32, reject: [bad]}
+components:
+  A: {count: 1, inspect: a}
+"""
+SIZES = ["0", "-64", "7", "4097", "1000000", "0o60", "0x40", "1:04", "~", ".inf", ".nan", "1e2", "64.5", "[64]", "true"]
+COUNTS = [".inf", ".nan", "inf", "nan", "-1", "1e308", "1e7", "1:30", "[1]", "!!int 64", "{}"]
+LABELS = ["ok", "none", "''", "' '", '"b\\x1b"', '"b\\nad"', "~", "[bad]"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        *(("input: 32", f"input: {size}") for size in SIZES),
+        *(("count: 1", f"count: {count}") for count in COUNTS),
+        *(("[ok, bad]", f"[ok, {label}]") for label in LABELS),
+        *(("[ok, bad]", labels) for labels in ("ok", "[]", "!!binary b2s=", "{ok: b}", "!!set {ok, b}", "[ok, ? bad]")),
+        ("components:", "<<: {A: b}\ncomponents:"),
+        ("components:", "? [a, b]\n: c\ncomponents:"),
+        ("board: b", "board: !b b"),
+        ("board: b", "board: [b]"),
+        ("board: b", "%YAML 9.9\n---\nboard: b"),
+        ("board: b", "board: b\n---\nboard: c"),
+    ],
+    ids=lambda text: f"{text!r:.30}",
+)
+def test_yaml_that_says_something_else_than_it_seems(board_file: Callable[[str], Path], old: str, new: str) -> None:
+    path = board_file(RULES.replace(old, new))
+    with pytest.raises(RulesError) as wrong:
+        rules.load(path)
+    assert str(wrong.value).startswith("board.yaml:")
+    assert "\n" not in str(wrong.value)
+    assert str(wrong.value).isprintable()

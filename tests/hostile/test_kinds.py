@@ -1,0 +1,342 @@
+"""Kinds by dotted path: what is not allowed is never imported, and a kind that fails gives a sentence."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny_line import Call
+
+from coe import kinds, rules
+from coe.cli import experts, inspect
+from coe.dotted import packages
+from coe.errors import ConfigError
+from coe.inspector import Inspector, Picture
+from coe.runtime.cpu import CpuDevice
+from coe.store import Store
+
+PACKAGE, MARK = "foreign_kinds", "refused_kinds"
+GOOD = """
+import torch
+from coe.kinds import FileKind, Kind, ModuleKind
+from experts.findings import classified
+from experts.geometry import letterbox
+
+
+class Good(ModuleKind):
+    name = "foreign_kinds.good:Good"
+    task = "classify"
+
+    def preprocess(self, image, expert):
+        return letterbox(image, expert.input_size, (0, 0, 0))
+
+    def skeleton(self, expert):
+        return torch.nn.Linear(1, len(expert.labels)).eval()
+
+    def forward(self, module, images):
+        return module(images.float().mean(dim=(1, 2, 3))[:, None] / 255)
+
+    def postprocess(self, outputs, prepared, expert):
+        return classified(outputs.softmax(dim=1), expert)
+
+
+class Abstract(ModuleKind):
+    name, task = "abstract", "classify"
+
+
+class Bare(Kind):
+    name, task = "bare", "classify"
+
+    def preprocess(self, image, expert): pass
+    def postprocess(self, outputs, prepared, expert): pass
+
+
+class Raising(Good):
+    def __init__(self): raise ValueError("no camera\\nhere")
+
+
+class Exiting(Good):
+    def __init__(self): raise SystemExit(0)
+
+
+class Demanding(Good):
+    def __init__(self, folder): pass
+
+
+class Inherited(BaseException): pass
+
+
+class Odd(Good):
+    def __init__(self): raise Inherited("odd")
+
+
+class Nameless(Good): name = None
+class Taskless(Good): task = "guess"
+class Batchless(Good): max_batch = 0
+class Halved(Good): max_batch = 2.5
+
+
+class Asking(Good):
+    @property
+    def max_batch(self): raise SystemExit("asked")
+
+
+class NoNetwork(Good):
+    def skeleton(self, expert): raise OSError("no network")
+
+
+class Leaving(Good):
+    def skeleton(self, expert): raise SystemExit(7)
+
+
+class Failing(Good):
+    def forward(self, module, images): raise ValueError("bad numbers")
+
+
+class Quitting(Good):
+    def forward(self, module, images): raise SystemExit(9)
+
+
+good, number, nothing = Good(), 3, None
+
+
+def function(): raise AssertionError("called")
+"""
+MODULES = {
+    "__init__": "",
+    "good": GOOD,
+    "exits": "raise SystemExit(5)",
+    "exits_well": "raise SystemExit",
+    "raises": "raise RuntimeError('x' * 10_000)",
+    "lines": "raise RuntimeError('a\\nb')",
+    "mistyped": "class :",
+    "lacks": "import a_module_that_nobody_has",
+    "odd": "class Odd(BaseException): pass\nraise Odd()",
+    "deep": "def f(): f()\nf()",
+    "empties": "def __getattr__(name): raise ZeroDivisionError(name)",
+}
+
+
+@pytest.fixture(autouse=True)
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Packages of a user's on the path; importing that which nobody allows leaves a mark, whose path this is."""
+    folder = tmp_path / "packages"
+    (folder / PACKAGE).mkdir(parents=True)
+    for name, text in MODULES.items():
+        (folder / PACKAGE / f"{name}.py").write_text(text, encoding="utf-8")
+    mark = tmp_path / "imported"
+    (folder / f"{MARK}.py").write_text(f"open({str(mark)!r}, 'w')\nfrom foreign_kinds.good import Good\n")
+    monkeypatch.syspath_prepend(folder)
+    yield mark
+    for name in [name for name in sys.modules if name.partition(".")[0] in (PACKAGE, MARK)]:
+        del sys.modules[name]
+
+
+SPELLINGS = {
+    "no module": ":x",
+    "no attribute": "line7:",
+    "only a colon": ":",
+    "a relative module": ".x:y",
+    "the parent's": "..x:y",
+    "a path": "../evil:K",
+    "an absolute path": "/evil:K",
+    "two dots": "a..b:c",
+    "a dot at the end": "a.:c",
+    "two colons": "a:b:c",
+    "a call": "os:system('true')",
+    "an attribute of an attribute": "os:path.join",
+    "a dash": "my-package:Kind",
+    "a space": "line7 :Kind",
+    "a line": "line7:Kind\n",
+    "a tab": "\tline7:Kind",
+    "a NUL": "line7\0:Kind",
+    "letters of another script": "l\u0456ne7:Kind",
+    "wide letters": "\uff4f\uff53:system",
+    "a digit first": "7line:Kind",
+    "a keyword": "class:Kind",
+    "a reserved attribute": "line7:None",
+    "10,000 characters": "a" * 10_000 + ":K",
+    "10,000 parts": "a." * 5_000 + "a:K",
+    "10,000 in the attribute": "a:" + "K" * 10_000,
+    "an escape sequence": "\x1b[31mline7:K",
+    "markup": "[red]line7[/]:K",
+    "an address": "http://host/a:K",
+}
+
+
+@pytest.mark.parametrize("name", SPELLINGS.values(), ids=SPELLINGS)
+def test_a_path_that_is_none_is_refused_by_how_it_is_written(name: str) -> None:
+    known = set(sys.modules)
+    with pytest.raises(ConfigError, match=r"is not written like package\.module:Class") as refused:
+        kinds.resolve(name, ["line7", "os", "a", "evil"])
+    assert len(str(refused.value)) < 300
+    assert str(refused.value).isprintable()
+    assert set(sys.modules) == known
+
+
+WORDS = ["", "resnet", "resnet 18", "RESNET18", "line7.Kind", "a" * 10_000, "\x1b[31m", "[/x]", "\0"]
+
+
+@pytest.mark.parametrize("name", WORDS, ids=lambda word: f"{word!r:.20}")
+def test_a_word_that_is_no_kind_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not a kind") as refused:
+        kinds.resolve(name, ["line7"])
+    assert len(str(refused.value)) < 300
+    assert str(refused.value).isprintable()
+
+
+CODE = ["subprocess:Popen", "this:s", "os:_exit", "antigravity:fly", "builtins:exec", "coe.testing:rules_from"]
+
+
+@pytest.mark.parametrize("name", [*CODE, f"{MARK}:Good"])
+@pytest.mark.parametrize("allowed", [(), ("refused",), ("refused_kinds.inner",), (PACKAGE,)], ids=str)
+def test_what_is_not_allowed_is_not_imported(name: str, allowed: tuple[str, ...], foreign: Path, capsys: Any) -> None:
+    package = name.partition(":")[0].partition(".")[0]
+    with pytest.raises(ConfigError, match=f"give --allow-kind {package} "):
+        kinds.resolve(name, allowed)
+    assert not foreign.exists()
+    assert capsys.readouterr() == ("", "")
+
+
+NO_PACKAGES = ["line7", 3, None, [3], [""], ["a b"], [".a"], ["a:b"], ["a/b"], ["*"], ["class"]]
+
+
+@pytest.mark.parametrize("allowed", NO_PACKAGES, ids=repr)
+def test_what_is_no_package_allows_nothing(allowed: Any) -> None:
+    with pytest.raises(ConfigError, match=r"give a list of packages|is not the name of a package"):
+        packages(allowed)
+
+
+FAULTS = {
+    "good:Abstract": "is abstract: its class lacks forward, postprocess, preprocess, skeleton",
+    "good:ModuleKind": "is abstract",
+    "good:Kind": "is abstract",
+    "good:Bare": "is a Bare, not a coe.kinds.ModuleKind or FileKind",
+    "good:Raising": "cannot be made: ValueError: no camera here",
+    "good:Exiting": "cannot be made: it exits the program: 0",
+    "good:Demanding": "cannot be made: TypeError",
+    "good:Odd": "cannot be made: Inherited: odd",
+    "good:Nameless": "has no `name`",
+    "good:Taskless": "has no `task`",
+    "good:Batchless": "has a `max_batch` of 0",
+    "good:Halved": "has a `max_batch` of 2.5",
+    "good:Asking": "cannot be used: it exits the program: asked",
+    "good:number": "is a int, not",
+    "good:nothing": "is a NoneType, not",
+    "good:function": "is a function, not",
+    "good:torch": "is a module, not",
+    "good:Inherited": "is the class Inherited, not",
+    "good:Gone": "cannot be imported: AttributeError",
+    "gone:Good": "cannot be imported: ModuleNotFoundError",
+    "exits:Kind": "cannot be imported: it exits the program: 5",
+    "exits_well:Kind": "cannot be imported: it exits the program",
+    "raises:Kind": "cannot be imported: RuntimeError: xxx",
+    "lines:Kind": "cannot be imported: RuntimeError: a b",
+    "mistyped:Kind": "cannot be imported: SyntaxError",
+    "lacks:Kind": "cannot be imported: ModuleNotFoundError: No module named 'a_module_that_nobody_has'",
+    "odd:Kind": "cannot be imported: Odd",
+    "deep:Kind": "cannot be imported: RecursionError",
+    "empties:Kind": "cannot be imported: ZeroDivisionError: Kind",
+}
+
+
+@pytest.mark.parametrize(("path", "says"), FAULTS.items(), ids=FAULTS)
+def test_an_allowed_kind_that_cannot_be_had_gets_a_sentence(path: str, says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        kinds.resolve(f"{PACKAGE}.{path}", [PACKAGE])
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 600
+
+
+@pytest.mark.parametrize("allowed", [PACKAGE, f"{PACKAGE}.good"])
+def test_an_allowed_kind_is_taken_as_a_class_or_ready_made(allowed: str) -> None:
+    for attribute in ("Good", "good"):
+        assert kinds.resolve(f"{PACKAGE}.good:{attribute}", [allowed]).task == "classify"
+
+
+def test_the_path_of_an_installed_entry_point_needs_no_leave() -> None:
+    assert kinds.resolve("experts.resnet:resnet18") is kinds.resolve("resnet18")
+    with pytest.raises(ConfigError, match="give --allow-kind experts "):
+        kinds.resolve("experts.resnet:ResNet")
+
+
+BOARD = """
+board: mixed
+experts:
+  good: {{kind: "foreign_kinds.good:Good", labels: [ok, bad], input: 32, reject: [bad]}}
+  other: {{kind: "foreign_kinds.good:{other}", labels: [ok, bad], input: 32, reject: [bad]}}
+components:
+  A: {{inspect: good}}
+  B: {{inspect: other}}
+"""
+
+
+def mixed(tmp_path: Path, other: str) -> tuple[Path, Path]:
+    """A board of a good kind and another one, and its store."""
+    board, store = tmp_path / "mixed.yaml", tmp_path / "store"
+    board.write_text(BOARD.format(other=other))
+    chosen = rules.load(board).experts
+    good: Any = kinds.resolve(chosen["good"].kind, [PACKAGE])
+    state = good.skeleton(chosen["good"]).state_dict()
+    for expert in chosen.values():
+        Store(store).put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=32, state=state)
+    return board, store
+
+
+@pytest.mark.parametrize("other", ["NoNetwork", "Leaving", "Failing"])
+def test_a_kind_that_fails_fails_its_images_alone(tmp_path: Path, pictures: list[Picture], other: str) -> None:
+    board, store = mixed(tmp_path, other)
+    shown = [Picture(pictures[n].image, "AB"[n % 2], name=f"{n}") for n in range(6)]
+    with Inspector(board, store=store, memory="100MB", profile=None, allow_kinds=[PACKAGE]) as line:
+        results = {result.request.image: result for result in line.stream(shown)}
+    assert set(results) == {"0", "1", "2", "3", "4", "5"}
+    for name, result in results.items():
+        if int(name) % 2:
+            assert result.verdict is None
+            assert any(word in str(result.error) for word in ("no network", "bad numbers", "exits the program"))
+        else:
+            assert result.error is None
+
+
+@pytest.mark.parametrize("other", ["Quitting", "Leaving", "NoNetwork", "Failing"])
+def test_measuring_a_kind_that_fails_ends_nothing(tmp_path: Path, other: str) -> None:
+    board, store = mixed(tmp_path, other)
+    expert = rules.load(board).experts["other"]
+    device = CpuDevice(Store(store), {expert.kind: kinds.resolve(expert.kind, [PACKAGE])}, 1)
+    cost = device.measure(expert)
+    assert (cost.max_batch, cost.weights_bytes) == (1, 4096)
+    device.prepare([expert])
+
+
+def test_the_commands_ask_for_leave(tmp_path: Path, call: Call) -> None:
+    board, store = mixed(tmp_path, "Good")
+    images = tmp_path / "images"
+    (images / "A").mkdir(parents=True)
+    (images / "A" / "a.png").write_bytes(b"")
+    given = ("--board", board, "--images", images, "--store", store, "--memory", "100MB")
+    said = call(*given, "--out", tmp_path / "refused", command=inspect)
+    assert said.status == 2
+    assert "give --allow-kind foreign_kinds (in Python" in said.words
+    said = call(*given, "--out", tmp_path / "allowed", "--allow-kind", PACKAGE, command=inspect)
+    assert said.status == 3, said.err
+    said = call("verify", "--store", store, command=experts)
+    assert said.status == 1
+    assert "give --allow-kind foreign_kinds" in said.words
+    assert call("verify", "--store", store, "--allow-kind", PACKAGE, command=experts).status == 0
+
+
+@pytest.mark.parametrize("kind", ["subprocess:Popen", ":x", "../evil:K", f"{MARK}:Good", ""])
+def test_a_kind_in_a_board_file_is_refused_with_status_2(tmp_path: Path, call: Call, foreign: Path, kind: str) -> None:
+    board, images = tmp_path / "b.yaml", tmp_path / "images"
+    (images / "A").mkdir(parents=True)
+    (images / "A" / "a.png").write_bytes(b"")
+    text = f'board: b\nexperts:\n  a: {{kind: "{kind}", labels: [ok, bad], input: 32, reject: [bad]}}\n'
+    board.write_text(text + "components:\n  A: {inspect: a}\n")
+    said = call("--board", board, "--images", images, "--out", tmp_path / "o", command=inspect)
+    assert (said.status, said.out) == (2, "")
+    assert "kind" in said.words
+    assert not foreign.exists()
