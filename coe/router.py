@@ -157,6 +157,11 @@ def follows(
     return found
 
 
+def first_experts(components: Iterable[Component]) -> frozenset[str]:
+    """Return the experts with which the inspection of a component begins, of those components that occur."""
+    return frozenset(component.root.expert for component in components if component.count > 0)
+
+
 def _reached(root: Step, mass: float) -> dict[Step, float]:
     """Return how much of `mass` images at a step reach it and each that may follow; branches that meet count once."""
     reached = {root: mass}

@@ -18,7 +18,7 @@ from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 from coe.graph import ExpertGraph
 from coe.process_sheet import Place, Sheet
-from coe.router import Component, Outcome, Router, Step, usage
+from coe.router import Component, Outcome, Router, Step, first_experts, usage
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -142,7 +142,9 @@ class _Reader:
         for name in self.experts:
             if name not in used:
                 raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
-        graph = ExpertGraph(self.experts.values(), edges, usage(components.values()))
+        graph = ExpertGraph(
+            self.experts.values(), edges, usage(components.values()), first_experts(components.values())
+        )
         return Rules(self.spec.board, self.sheet.path, self.sheet.digest, self.experts, Router(components), graph)
 
     def _expert(self, name: str, spec: _ExpertSpec) -> Expert:

@@ -164,6 +164,20 @@ def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
     assert log_of(line, after=10.0) == [(10.0, "cpu0 evict b"), (10.0, "cpu0 load c"), (11.0, "cpu0 run c x1")]
 
 
+@pytest.mark.parametrize(("count", "leaves"), [(97, "a"), (0, "x")])
+def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leaves: str) -> None:
+    """x follows y, which never fits. It is no orphan while X occurs, whose images begin with it."""
+    rules = board({"X": count, "Y": 3, "A": 2, "B": 1}, {"y": "x"})
+    line = line_of(rules, 24, costs={"y": cost(weights_bytes=30)})
+    arrive(line, 10.0, "B")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, f"cpu0 evict {leaves}"),
+        (10.0, "cpu0 load b"),
+        (11.0, "cpu0 run b x1"),
+    ]
+
+
 # Prefetching
 
 
