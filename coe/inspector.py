@@ -136,6 +136,7 @@ class Inspector:
         named = rules.load(board)
         self.store = store if isinstance(store, Store) else Store(store)
         self.kinds = {kind: kinds.resolve(kind) for kind in sorted({e.kind for e in named.experts.values()})}
+        named.check_detectors(id for id, e in named.experts.items() if self.kinds[e.kind].task == "detect")
         manifests = assembly.manifests(named, self.store)
         settings = settle(
             named,

@@ -29,6 +29,7 @@ summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
 rules images kinds variants
+rules_form
 store router process_sheet decoding fingerprint fit
 manifest
 plan profile blob_file

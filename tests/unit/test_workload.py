@@ -21,7 +21,7 @@ from coe.sim.workload import TAILS, TASKS, Workload, placement, synthetic, task,
 BOARD = """
 board: mouse
 experts:
-  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge]}
+  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge], then: {none: OK}}
   body:   {kind: resnet18, labels: [ok, bad], input: 224, then: {ok: joints, bad: NG}, shares: {ok: 0.5, bad: 0.5}}
   fuse:   {kind: resnet18, labels: [ok, bad], input: 224, reject: [bad]}
 components:
