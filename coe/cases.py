@@ -84,15 +84,14 @@ class Cases:
             judge = self._router.judge(step.expert, case.findings.get(step.expert))
             if (finding := case.findings.get(judge)) is not None:
                 try:
-                    outcome = self._router.next(step, finding)
+                    decision = self._router.next(step, finding)
                 except RulesError as error:
                     case.error = str(error)
                     continue
-                if isinstance(outcome, Verdict):
-                    case.verdicts.append(outcome)
-                else:
-                    steps.extend(step for step in reversed(outcome) if step not in case.seen)
-                    case.seen.update(outcome)
+                if decision.verdict is not None:
+                    case.verdicts.append(decision.verdict)
+                steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
+                case.seen.update(decision.steps)
             elif judge in case.awaiting:
                 case.awaiting[judge].append(step)
             else:

@@ -10,7 +10,7 @@ from coe.errors import ConfigError, shortened
 MAX_IMAGE_PIXELS = 100_000_000
 """Pictures with more pixels are refused before they are decoded (decompression bombs)."""
 MIN_INPUT, MAX_INPUT = 8, 4096
-"""The side of an expert's input in pixels."""
+"""The least and the largest side of an expert's square input, in pixels."""
 MIN_IMAGE_SIDE = 8
 """Pictures smaller than this on either side, in pixels, cannot be judged."""
 
@@ -25,8 +25,6 @@ MAX_THREADS = 1024
 """More threads of an executor than any machine gives it cores for."""
 MAX_LOADED = 1_000_000
 """As many experts can a line be asked to keep loaded."""
-INPUT_SIDES = (8, 4096)
-"""The least and the largest side of an expert's square input, in pixels."""
 MAX_SEED = 2**32 - 1
 """The largest seed that all generators of random numbers take; the least is 0."""
 MAX_COUNT = 10_000_000

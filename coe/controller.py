@@ -302,8 +302,9 @@ class Controller:
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
         cost = self._cost(executor.device, group.expert)
-        size = self._split.size(group, cost, executor.pool.batch_room_bytes())
-        if size < 1:
+        room_bytes = executor.pool.batch_room_bytes()
+        size = min(self._split.size(group, cost, room_bytes), len(group))
+        if size < 1 or cost.batch_bytes(size) > room_bytes:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         executor.batch, executor.held_bytes = batch, cost.batch_bytes(size)

@@ -63,7 +63,8 @@ class Expert:
     """One trained model with its own weights, as the rules name it.
 
     `weights` is the expert's place in the store, `input_size` the side of its square input in pixels, `reject`
-    the labels that make a verdict NG by themselves, `variant` the precision of its weights.
+    the labels that speak against a part: those that lead to NG or REVIEW in some step of the rules. `variant` is the
+    precision of its weights.
     """
 
     id: str
@@ -88,8 +89,9 @@ class Box:
 class Finding:
     """What one expert says of one image; `boxes` is empty for a classifier.
 
+    A detector says every label that it has a box of; `label` and `score` are those of the box that speaks for it.
     `margin` says how far it was from saying something else, 0 to 1: a classifier's lead of the likeliest label over the
-    next, a detector's least distance of a candidate's score from its threshold. 0 where a kind does not tell.
+    next, the least change of a detector's scores by which a label would come or go. 0 where a kind does not tell.
     """
 
     expert: str
@@ -98,6 +100,11 @@ class Finding:
     score: float
     boxes: tuple[Box, ...] = ()
     margin: float = 0.0
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """All that it says: its own label and those of its boxes."""
+        return frozenset((self.label, *(box.label for box in self.boxes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ class SecondLook:
     @property
     def changed(self) -> bool:
         """Whether the second look said something else."""
-        return self.first.label != self.second.label
+        return self.first.labels != self.second.labels
 
 
 def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:

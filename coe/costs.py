@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,7 +25,7 @@ class Cost:
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
     `activation_bytes * n + workspace_bytes` beside the weights, which take `weights_bytes` while resident and
     `load_s` to load from disk; `copy_s` of these go from host memory to the device, none where these are one.
-    `max_batch` is where the average latency stops falling.
+    `max_batch` is where the average latency stops falling. Raises ConfigError for numbers that no expert can cost.
     """
 
     per_image_s: float
@@ -34,6 +36,21 @@ class Cost:
     max_batch: int = 32
     workspace_bytes: int = 0
     copy_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in (
+            "per_image_s",
+            "base_s",
+            "load_s",
+            "copy_s",
+            "weights_bytes",
+            "activation_bytes",
+            "workspace_bytes",
+        ):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ConfigError(f"an expert cannot cost {name}={value}; it must be a number of 0 or more")
+        if self.max_batch < 1:
+            raise ConfigError(f"max_batch={self.max_batch} lets no image run; give at least 1")
 
     def batch_s(self, images: int) -> float:
         """Return the latency of a batch in seconds."""
@@ -46,6 +63,16 @@ class Cost:
     def batch_bytes(self, images: int) -> int:
         """Return the bytes that a batch holds beside the weights."""
         return self.activation_bytes * images + self.workspace_bytes
+
+    def images_in(self, room_bytes: int) -> int:
+        """Return the largest batch that holds no more than `room_bytes`, the inverse of `batch_bytes`; 0 if none does.
+
+        Where images take nothing, any number fits beside the workspace.
+        """
+        free_bytes = room_bytes - self.workspace_bytes
+        if free_bytes < 0:
+            return 0
+        return free_bytes // self.activation_bytes if self.activation_bytes else sys.maxsize
 
 
 class CostTable:

@@ -1,7 +1,7 @@
 """When images and boards are due: who goes first by now, and which boards will miss.
 
-A board is the images of one serial that are under way together; an image without one is a board of its own. Only this
-file says who is in a hurry.
+A board is the images of one serial that are under way together, those without a due time too; an image without a serial
+is a board of its own. Only this file says who is in a hurry.
 """
 
 from __future__ import annotations
@@ -25,19 +25,36 @@ _PATIENCE = 0.05
 
 _SOON_S = 0.01
 """But no sooner than this."""
+_CHANGED = 8
+"""All images of a board are told of its due time once one in so many has come or gone, or the time left has doubled or
+halved."""
 
 
 @dataclass(slots=True, eq=False)
 class Board:
-    """The images of a board that are under way, and when each is due; the board is due with the first that it had."""
+    """The images of a board that are under way, and when each is due; the board is due with the earliest of them.
+
+    `dues` is a heap of (due time, request id), answered ones among them. `fresh` are images that came since all were
+    placed, which was by `placed_s`, infinity for no hurry, when there were `placed`. `needs_s` is what it needed at
+    least when it was last looked at.
+    """
 
     key: str
     name: str
     due_s: float = math.inf
     hurry_s: float = math.inf
     images: dict[int, float] = field(default_factory=dict)
+    dues: list[tuple[float, int]] = field(default_factory=list)
+    fresh: list[int] = field(default_factory=list)
+    placed_s: float = math.inf
+    placed: int = 0
     late: bool = False
     looked_at: int = 0
+    needs_s: float = 0.0
+
+    def dated(self) -> dict[int, float]:
+        """Return when those of its images are due that have a due time."""
+        return {request_id: due_s for request_id, due_s in self.images.items() if due_s < math.inf}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +69,13 @@ class Change:
 class Deadlines:
     """Puts requests into a hurry once half of their time is over, and tells of boards that will not be done in time.
 
-    An image has `max_wait_s` from its submission. One with a due time has until then, less what it needs at least, and
-    goes by the earliest due time of its board, until it is certain that an image of that board is too late: what is
-    left of it then has all its time again, so that boards that can still be done in time are.
+    An image has `max_wait_s` from its submission. One with a due time has until then, less what it needs at least. All
+    images of a board go by the earliest due time of those under way, also images that have none, until it is certain
+    that an image of that board is too late: what is left of it then has all its time again, so that boards that can
+    still be done in time are.
+
+    Once the earliest is answered, the board is due with the next. Its images are told of that when it makes a
+    difference (`_CHANGED`), so that thousands of images, each due a moment after the other, are not told each time.
     """
 
     def __init__(self, max_wait_s: float, doom: Doom) -> None:
@@ -77,19 +98,23 @@ class Deadlines:
         since_s = self._arrived_s[request.id] = request.since_s(now)
         # Pictures are decoded side by side: who was handed in first need not arrive first.
         heapq.heappush(self._aging, (since_s, next(self._ties), request.id))
-        if request.due_s == math.inf:
+        if request.due_s == math.inf and not request.serial:
             return
         # Two images of one name are not one board.
         key = f"serial {request.serial}" if request.serial else f"request {request.id}"
         name = request.serial or request.image or f"image {request.id}"
         board = self._board_of[request.id] = self._boards.setdefault(key, Board(key, name))
         board.images[request.id] = request.due_s
-        board.due_s = min(board.due_s, request.due_s)
-        board.hurry_s = min(board.hurry_s, (since_s + request.due_s) / 2)
-        # Even if the others are in a hurry already: this one is to be, too.
-        heapq.heappush(self._to_hurry, (board.hurry_s, next(self._ties), board))
-        if len(board.images) >= _GROWN * board.looked_at:
-            heapq.heappush(self._to_look_at, (now, next(self._ties), board))
+        board.fresh.append(request.id)
+        if request.due_s < math.inf:
+            heapq.heappush(board.dues, (request.due_s, request.id))
+            board.due_s = min(board.due_s, request.due_s)
+            board.hurry_s = min(board.hurry_s, (since_s + request.due_s) / 2)
+        if board.due_s < math.inf:
+            # Even if the others are in a hurry already: this one is to be, too.
+            self._hurry_from(board, board.hurry_s)
+            if len(board.images) >= _GROWN * board.looked_at:
+                heapq.heappush(self._to_look_at, (now, next(self._ties), board))
 
     def due_s(self, request_id: int) -> float:
         """Return when a request in a hurry is due; infinity for one that is in none."""
@@ -107,6 +132,8 @@ class Deadlines:
                 del self._boards[board.key]
             if now > request.due_s:
                 self._miss(board)
+            elif not board.late and request.due_s == board.due_s:
+                self._due_with_next(board, now)
 
     def changes(self, now: float) -> Iterator[Change]:
         """Yield what has come into a hurry by now, or is in none any more."""
@@ -114,11 +141,11 @@ class Deadlines:
             yield from self._set(heapq.heappop(self._aging)[2], now)
         while self._to_look_at and self._to_look_at[0][0] <= now:
             _, _, board = heapq.heappop(self._to_look_at)
-            if board.images and not board.late:
+            if board.images and not board.late and board.due_s < math.inf:
                 self._look_at(board, now)
         while self._to_hurry and self._to_hurry[0][0] <= now:
             _, _, board = heapq.heappop(self._to_hurry)
-            for request_id in board.images if not board.late else ():
+            for request_id in self._to_place(board, now) if not board.late else ():
                 yield from self._set(request_id, now)
         for board in self._missed:
             for request_id in board.images:
@@ -134,6 +161,8 @@ class Deadlines:
         assert self._hurried.keys() <= self._arrived_s.keys(), f"{self!r}: who has a reply is in a hurry"
         dated = {request_id for board in self._boards.values() for request_id in board.images}
         assert dated == self._board_of.keys() <= self._arrived_s.keys(), f"{self!r}: boards"
+        for board in self._boards.values():
+            assert board.late or board.due_s == min(board.images.values()), f"{self!r}: when {board.name} is due"
         assert not idle or not self._arrived_s, f"{self!r} at idle"
 
     def _is_old(self, request_id: int, now: float) -> bool:
@@ -157,16 +186,54 @@ class Deadlines:
 
     def _look_at(self, board: Board, now: float) -> None:
         board.looked_at = len(board.images)
-        doomed_s = self._doom(board.images, now)
+        doomed_s = self._doom(board.dated(), now)
         if now > doomed_s:
             self._miss(board)
         else:
+            board.needs_s = max(0.0, board.due_s - doomed_s)
             board.hurry_s = min(board.hurry_s, (now + doomed_s) / 2)
-            heapq.heappush(self._to_hurry, (board.hurry_s, next(self._ties), board))
-            again_s = now + max(_SOON_S, _PATIENCE * (min(board.images.values()) - now))
+            self._hurry_from(board, board.hurry_s)
+            again_s = now + max(_SOON_S, _PATIENCE * (board.due_s - now))
             heapq.heappush(self._to_look_at, (max(doomed_s, again_s), next(self._ties), board))
+
+    def _hurry_from(self, board: Board, time_s: float) -> None:
+        heapq.heappush(self._to_hurry, (time_s, next(self._ties), board))
+
+    def _due_with_next(self, board: Board, now: float) -> None:
+        """Let a board whose earliest image is answered be due with the next one, and in a hurry by that."""
+        while board.dues and board.dues[0][1] not in board.images:
+            heapq.heappop(board.dues)
+        board.due_s, earliest = board.dues[0] if board.dues else (math.inf, None)
+        if not board.images or not _differs(board, board.due_s, now):
+            return
+        if earliest is None:
+            board.hurry_s, board.looked_at = math.inf, 0
+        else:
+            half_s = (self._arrived_s[earliest] + board.due_s) / 2
+            board.hurry_s = min(half_s, (now + board.due_s - board.needs_s) / 2)
+            self._hurry_from(board, board.hurry_s)
+        self._hurry_from(board, now)
+
+    def _to_place(self, board: Board, now: float) -> list[int]:
+        """Return the images of a board that are to be due by now at another time than before, or may be."""
+        due_s = board.due_s if board.hurry_s <= now else math.inf
+        fresh, board.fresh = board.fresh, []
+        if not _differs(board, due_s, now):
+            return fresh
+        board.placed_s, board.placed = due_s, len(board.images)
+        return list(board.images)
 
     def _miss(self, board: Board) -> None:
         if not board.late:
             board.late = True
             self._missed.append(board)
+
+
+def _differs(board: Board, due_s: float, now: float) -> bool:
+    """Return whether it makes a difference to the images of a board that they are due then, not by `placed_s`."""
+    if due_s == board.placed_s:
+        return False
+    left_s, was_s = max(_SOON_S, due_s - now), max(_SOON_S, board.placed_s - now)
+    if left_s >= 2 * was_s or was_s >= 2 * left_s:
+        return True
+    return _CHANGED * abs(len(board.images) - board.placed) >= board.placed

@@ -12,11 +12,16 @@ from coe.core import Expert
 class ExpertGraph:
     """Experts and the edges predecessor -> successor over a `networkx.DiGraph`; fixed once built.
 
-    `probability` maps each expert to the probability that an image needs it (paper section 4.5).
+    `probability` maps each expert to the probability that an image needs it (paper section 4.5). `first` are the
+    experts with which the inspection of a component begins: an image needs them whatever else is resident.
     """
 
     def __init__(
-        self, experts: Iterable[Expert], edges: Iterable[tuple[str, str]], probability: Mapping[str, float]
+        self,
+        experts: Iterable[Expert],
+        edges: Iterable[tuple[str, str]],
+        probability: Mapping[str, float],
+        first: Iterable[str] = (),
     ) -> None:
         self.experts = {expert.id: expert for expert in experts}
         self.digraph: nx.DiGraph[str] = nx.DiGraph()
@@ -26,6 +31,9 @@ class ExpertGraph:
             raise ValueError(f"edges name unknown experts: {sorted(unknown)}")
         if not nx.is_directed_acyclic_graph(self.digraph):
             raise ValueError(f"experts follow each other in a circle: {nx.find_cycle(self.digraph)}")
+        self._first = frozenset(first)
+        if strangers := self._first - set(self.experts):
+            raise ValueError(f"first steps name unknown experts: {sorted(strangers)}")
         self._probability = {expert: float(probability.get(expert, 0.0)) for expert in self.experts}
         self._successors = {expert: tuple(self.digraph.successors(expert)) for expert in self.experts}
         self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
@@ -47,7 +55,11 @@ class ExpertGraph:
         """Return the experts that this one's findings can lead to."""
         return self._successors[expert]
 
+    def waits_for_others(self, expert: str) -> bool:
+        """Return whether an expert runs only after a predecessor: it has one, and no component begins with it."""
+        return bool(self._predecessors[expert]) and expert not in self._first
+
     def is_orphan(self, expert: str, resident: Container[str]) -> bool:
-        """Return whether this is a successor none of whose predecessors is resident (paper section 4.3, stage 1)."""
+        """Return whether an expert waits for others, none of which is resident (paper section 4.3, stage 1)."""
         predecessors = self._predecessors[expert]
-        return bool(predecessors) and not any(predecessor in resident for predecessor in predecessors)
+        return self.waits_for_others(expert) and not any(predecessor in resident for predecessor in predecessors)

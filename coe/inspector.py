@@ -138,6 +138,7 @@ class Inspector:
         self.store = store if isinstance(store, Store) else Store(store)
         allowed = dotted.packages(allow_kinds)
         self.kinds = {kind: kinds.resolve(kind, allowed) for kind in sorted({e.kind for e in named.experts.values()})}
+        named.check_detectors(id for id, e in named.experts.items() if self.kinds[e.kind].task == "detect")
         manifests = assembly.manifests(named, self.store)
         settings = settle(
             named,

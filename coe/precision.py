@@ -20,7 +20,7 @@ from coe.costs import Cost
 from coe.errors import ConfigError, did_you_mean
 from coe.graph import ExpertGraph
 from coe.manifest import PreparedVariant
-from coe.router import Escalation, Router, usage
+from coe.router import Escalation, Router, first_experts, usage
 from coe.rules import Rules
 
 MODES = ("fp32", "half", "mixed")
@@ -143,7 +143,8 @@ def applied(board: Rules, choice: Choice) -> Rules:
         experts[again_id(id)] = replace(board.experts[id], id=again_id(id), variant=FULL)
         edges += [(id, again_id(id)), *((again_id(id), after) for after in board.graph.successors(id))]
     components = board.router.components
-    graph = ExpertGraph(experts.values(), edges, usage(components.values(), escalations))
+    probability = usage(components.values(), escalations)
+    graph = ExpertGraph(experts.values(), edges, probability, first_experts(components.values()))
     return replace(board, experts=experts, router=Router(components, escalations), graph=graph)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coe.core import FULL, Finding, Verdict, added, again_id
+from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
 
@@ -50,6 +50,17 @@ class Step:
 
 
 Outcome = Verdict | tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from a finding: a verdict that is certain, None if there is none yet, and steps that must pass too.
+
+    There is a verdict, or there are steps, or both.
+    """
+
+    verdict: Verdict | None
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +125,39 @@ class Router:
             hint = did_you_mean(component, self.components)
             raise RulesError(f"the board has no component '{component}'{hint}") from None
 
-    def next(self, step: Step, finding: Finding) -> Outcome:
-        """Return the verdict, or the steps that must all pass; raises RulesError for a label of no rule."""
-        if finding.label not in step.outcomes:
-            raise RulesError(f"expert '{step.expert}' said '{finding.label}', which no rule covers")
+    def next(self, step: Step, finding: Finding) -> Decision:
+        """Return what follows from all that an expert saw; raises RulesError for a label of no rule.
+
+        Each box leads where its label does, and of boxes that lead to the same the best counts; so does the finding
+        itself. What is scored under `min_score` means REVIEW. The worst verdict leads: a good box hides no bad one.
+        """
+        said = _outcome(step, finding.label)
+        scores = {said: finding.score}
+        for box in finding.boxes:
+            outcome = _outcome(step, box.label)
+            if outcome != said:
+                scores[outcome] = max(scores.get(outcome, box.score), box.score)
         # Written so that a score that is not a number is not believed either.
-        if not finding.score >= step.min_score:
-            return Verdict.REVIEW
-        return step.outcomes[finding.label]
+        outcomes = [outcome if score >= step.min_score else Verdict.REVIEW for outcome, score in scores.items()]
+        verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
+        if Verdict.NG in verdicts:
+            return Decision(Verdict.NG)
+        believed = set(outcomes)
+        # In the order of the rules, not in that of the scores.
+        ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]
+        steps = dict.fromkeys(step for outcome in ahead for step in outcome)
+        return Decision(worst(verdicts) if verdicts else None, tuple(steps))
+
+
+def _outcome(step: Step, label: str) -> Outcome:
+    if label in step.outcomes:
+        return step.outcomes[label]
+    if label == NOTHING:
+        raise RulesError(
+            f"expert '{step.expert}' saw nothing, and no rule says what follows; write `{NOTHING}: REVIEW`, "
+            f"`{NOTHING}: NG` or `{NOTHING}: OK` in its `then`"
+        )
+    raise RulesError(f"expert '{step.expert}' said '{label}', which no rule covers")
 
 
 def follows(
@@ -155,6 +191,11 @@ def follows(
             if expert in own:
                 own[again_id(expert)] = own[expert] * doubt.share
     return found
+
+
+def first_experts(components: Iterable[Component]) -> frozenset[str]:
+    """Return the experts with which the inspection of a component begins, of those components that occur."""
+    return frozenset(component.root.expert for component in components if component.count > 0)
 
 
 def _reached(root: Step, mass: float) -> dict[Step, float]:

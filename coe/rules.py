@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
 import networkx as nx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import circles, config, process_sheet
 from coe.core import NOTHING, Expert, Verdict, added
@@ -19,53 +18,17 @@ from coe.errors import RulesError, did_you_mean
 from coe.graph import ExpertGraph
 from coe.labels import fault as label_fault
 from coe.process_sheet import Place, Sheet
-from coe.router import Component, Outcome, Router, Step, usage
-
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Judging(_Model):
-    """What a step may say of its expert's findings; an expert's own entry gives the defaults."""
-
-    min_score: Share | None = None
-    shares: dict[str, Share] | None = None
-    then: dict[str, Any] | None = None
-
-
-class _StepSpec(_Judging):
-    inspect: str
-
-
-class _ComponentSpec(_StepSpec):
-    count: Annotated[float, Field(ge=0, le=config.MOST_COUNT, allow_inf_nan=False)] = 1.0
-
-
-class _ExpertSpec(_Judging):
-    kind: str
-    labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
-    input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
-    reject: list[str] = []
-    weights: str | None = None
-
-
-class _BoardSpec(_Model):
-    board: Name
-    experts: Annotated[dict[Name, _ExpertSpec], Field(min_length=1)]
-    components: Annotated[dict[Name, _ComponentSpec], Field(min_length=1)]
-
-
-_M = TypeVar("_M", bound=_Model)
-_MODELS: dict[str, type[_Model]] = {"experts": _ExpertSpec, "components": _ComponentSpec}
+from coe.router import Component, Outcome, Router, Step, first_experts, usage
+from coe.rules_form import BoardSpec, ExpertSpec, StepSpec, checked
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A board file, checked and resolved. `digest` is the SHA-256 of the file."""
+    """A board file, checked and resolved. `digest` is the SHA-256 of the file.
+
+    `unsaid` has a complaint for each expert with a step that does not say what follows if the expert sees nothing. It
+    counts for detectors; which kinds are detectors, rules do not know.
+    """
 
     board: str
     path: Path
@@ -73,11 +36,18 @@ class Rules:
     experts: Mapping[str, Expert]
     router: Router
     graph: ExpertGraph
+    unsaid: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def components(self) -> Mapping[str, Component]:
         """The component types by name."""
         return self.router.components
+
+    def check_detectors(self, detectors: Iterable[str]) -> None:
+        """Raise RulesError if no rule says what follows when one of these experts, the detectors, sees nothing."""
+        for expert in detectors:
+            if expert in self.unsaid:
+                raise RulesError(self.unsaid[expert])
 
 
 def load(board: str | Path) -> Rules:
@@ -126,9 +96,11 @@ class _Reader:
         self.sheet = sheet
         if not isinstance(sheet.data, dict):
             raise sheet.error((), "a board file starts with `board:`, `experts:` and `components:`")
-        self.spec = self._checked(_BoardSpec, sheet.data, ())
+        self.spec = checked(self.sheet, BoardSpec, sheet.data, ())
         self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
         self.shared: dict[str, Step] = {}
+        self.unsaid: dict[str, str] = {}
+        self.against = {name: set(expert.reject) for name, expert in self.experts.items()}
 
     def rules(self) -> Rules:
         components = {
@@ -143,59 +115,82 @@ class _Reader:
         for name in self.experts:
             if name not in used:
                 raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
-        graph = ExpertGraph(self.experts.values(), edges, usage(components.values()))
-        return Rules(self.spec.board, self.sheet.path, self.sheet.digest, self.experts, Router(components), graph)
+        experts = {name: replace(one, reject=frozenset(self.against[name])) for name, one in self.experts.items()}
+        probability, first = usage(components.values()), first_experts(components.values())
+        graph = ExpertGraph(experts.values(), edges, probability, first)
+        sheet, router = self.sheet, Router(components)
+        return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid)
 
-    def _expert(self, name: str, spec: _ExpertSpec) -> Expert:
+    def _expert(self, name: str, spec: ExpertSpec) -> Expert:
         place: Place = ("experts", name)
         if name in Verdict.__members__:
             raise self.sheet.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
         if wrong := label_fault(spec.labels):
             raise self.sheet.error((*place, "labels"), f"expert '{name}': {wrong}")
-        for label in spec.reject:
+        for index, label in enumerate(spec.reject):
+            at: Place = (*place, "reject", index)
             if label not in spec.labels:
                 hint = did_you_mean(label, spec.labels)
-                raise self.sheet.error((*place, "reject"), f"'{label}' is not a label of '{name}'{hint}")
+                raise self.sheet.error(at, f"'{label}' is not a label of '{name}'{hint}")
+            if (spec.then or {}).get(label) == Verdict.OK:
+                raise self.sheet.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of the two")
         weights = spec.weights or f"{self.spec.board}/{name}"
         return Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
 
-    def _step(self, spec: _StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
+    def _step(self, spec: StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
         """Resolve a step; `trail` holds the experts that lead to it."""
         if spec.inspect not in self.experts:
             hint = did_you_mean(spec.inspect, self.experts)
             raise self.sheet.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
         expert, defaults = self.experts[spec.inspect], self.spec.experts[spec.inspect]
         home: Place = ("experts", expert.id)
-        own_then, own_shares = spec.then is not None, spec.shares is not None
-        then = spec.then if own_then else defaults.then
+        own_shares = spec.shares is not None
         shares = spec.shares if own_shares else defaults.shares
         min_score = spec.min_score if spec.min_score is not None else defaults.min_score
         trail = (*trail, expert.id)
-        outcomes = self._outcomes(expert, then or {}, (*(place if own_then else home), "then"), place, trail)
+        outcomes = self._outcomes(expert, spec.then or {}, place, trail)
         shares = self._shares(expert, shares or {}, (*(place if own_shares else home), "shares"))
+        if shares.get(NOTHING) and NOTHING not in outcomes:
+            raise self._nothing_said(expert)
         return Step(expert.id, min_score or 0.0, outcomes, shares)
 
     def _outcomes(
-        self, expert: Expert, then: Mapping[str, Any], place: Place, step: Place, trail: tuple[str, ...]
+        self, expert: Expert, own: Mapping[str, Any], step: Place, trail: tuple[str, ...]
     ) -> dict[str, Outcome]:
+        """Resolve what follows each label: what the step says, else what the expert's entry says, else `reject`."""
         labels = [*expert.labels, NOTHING]
-        for label in then:
-            if label not in labels:
-                hint = did_you_mean(label, labels)
-                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
+        stated: dict[str, tuple[Any, Place]] = {}
+        for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (own, step)):
+            for label, value in then.items():
+                place: Place = (*home, "then", label)
+                if label not in labels:
+                    hint = did_you_mean(label, labels)
+                    raise self.sheet.error(place, f"'{label}' is not a label of '{expert.id}'{hint}")
+                stated[label] = value, place
         outcomes: dict[str, Outcome] = {}
         for label in labels:
-            if label in then:
-                outcomes[label] = self._outcome(then[label], (*place, label), trail)
+            if label in stated:
+                outcomes[label] = self._outcome(*stated[label], trail)
+            elif label == NOTHING:
+                self.unsaid.setdefault(expert.id, str(self._nothing_said(expert)))
             elif label in expert.reject:
                 outcomes[label] = Verdict.NG
-            elif expert.reject or label == NOTHING:
+            elif expert.reject:
                 outcomes[label] = Verdict.OK
             else:
                 if circle := circles.through(expert.id, self._thens()):
                     raise self._circle(expert.id, step, circle)
                 raise self.sheet.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
+            if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):
+                self.against[expert.id].add(label)
         return outcomes
+
+    def _nothing_said(self, expert: Expert) -> RulesError:
+        return self.sheet.error(
+            ("experts", expert.id),
+            f"'{expert.id}' may see nothing, and not all of its steps say what follows then; add `then: {{{NOTHING}: "
+            f"REVIEW}}` here (or NG, or OK where a picture without any finding is good)",
+        )
 
     def _outcome(self, value: Any, place: Place, trail: tuple[str, ...]) -> Outcome:
         if isinstance(value, str) and value in Verdict.__members__:
@@ -211,7 +206,7 @@ class _Reader:
 
     def _next(self, value: Any, place: Place, trail: tuple[str, ...]) -> Step:
         if isinstance(value, dict):
-            spec = self._checked(_StepSpec, value, place)
+            spec = checked(self.sheet, StepSpec, value, place)
             if spec.inspect in trail:
                 raise self._circle(spec.inspect, (*place, "inspect"), trail)
             return self._step(spec, place, trail)
@@ -225,7 +220,7 @@ class _Reader:
         # A step that takes all from its expert's own entry is the same wherever it stands: one object, however many
         # paths lead to it, keeps long fan-outs from growing into a tree.
         if value not in self.shared:
-            self.shared[value] = self._step(_StepSpec(inspect=value), place, trail)
+            self.shared[value] = self._step(StepSpec(inspect=value), place, trail)
         return self.shared[value]
 
     def _shares(self, expert: Expert, stated: Mapping[str, float], place: Place) -> dict[str, float]:
@@ -255,26 +250,3 @@ class _Reader:
         if not nx.is_directed_acyclic_graph(digraph):
             circle = [edge[0] for edge in nx.find_cycle(digraph)]
             raise self._circle(circle[0], ("experts", circle[0]), tuple(circle))
-
-    def _checked(self, model: type[_M], data: Mapping[str, Any], place: Place) -> _M:
-        try:
-            return model.model_validate(data)
-        except ValidationError as error:
-            # A key that nobody knows explains the one that is missing, so it is said first.
-            first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
-            at: Place = (*place, *first["loc"])
-            raise self.sheet.error(at, _sentence(model, first, at)) from None
-
-
-def _sentence(model: type[_Model], error: Any, at: Place) -> str:
-    """Say a checker's complaint in the words of a board file."""
-    word = str(at[-1])
-    if error["type"] == "extra_forbidden":
-        inner = model if len(error["loc"]) == 1 else _MODELS.get(str(at[0]), model)
-        return f"'{word}' is not a key here{did_you_mean(word, inner.model_fields)}"
-    if error["type"] == "missing":
-        owner = f" of '{at[-2]}'" if len(at) > 1 else ""
-        return f"'{word}'{owner} is missing"
-    if error["type"] in ("model_type", "dict_type"):
-        return f"'{word}' must hold entries of the form `key: value`"
-    return f"{'.'.join(str(part) for part in at)}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"

@@ -157,11 +157,12 @@ class _Session:
 
 
 def _probabilities(values: torch.Tensor) -> torch.Tensor:
-    """Leave rows that are probabilities as they are and take the softmax of logits."""
-    sums = values.sum(dim=1)
-    if bool((values >= 0).all()) and bool(((sums - 1).abs() < 1e-3).all()):
-        return values
-    return values.softmax(dim=1)
+    """Leave rows that are probabilities as they are and take the softmax of logits, each row by itself.
+
+    What shares a batch with an image says nothing of its own row.
+    """
+    whole = (values >= 0).all(dim=1) & ((values.sum(dim=1) - 1).abs() < 1e-3)
+    return torch.where(whole[:, None], values, values.softmax(dim=1))
 
 
 def _first_line(error: Exception) -> str:

@@ -90,7 +90,7 @@ def board_file(board: str, seed: int) -> str:
     for name, detector in detectors.items():
         lines.append(
             f"  {name}: {{kind: {detector.kind}, labels: {_flow(detector.labels)}, input: {detector.input_size}, "
-            f"reject: {_flow(detector.reject)}}}"
+            f"reject: {_flow(detector.reject)}, then: {{none: REVIEW}}}}"
         )
     lines.append("  # classifiers, one for each component type")
     lines += [

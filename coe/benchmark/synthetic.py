@@ -52,7 +52,7 @@ def synthetic_board(
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     lines = [f"board: {name}", "experts:"]
     lines += [
-        f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad]}}"
+        f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad], then: {{none: OK}}}}"
         for index in range(experts)
     ]
     lines.append("components:")

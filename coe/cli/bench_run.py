@@ -67,8 +67,8 @@ def run(
         int,
         typer.Option(
             "--input",
-            min=config.INPUT_SIDES[0],
-            max=config.INPUT_SIDES[1],
+            min=config.MIN_INPUT,
+            max=config.MAX_INPUT,
             help="Without --board: input size in pixels.",
         ),
     ] = 224,

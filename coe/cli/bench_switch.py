@@ -28,7 +28,7 @@ REPEATS, EXPERTS = 7, 40
 def switch(
     kind: Annotated[str, typer.Option(metavar="LIST", help="One or more, separated by commas.")] = "resnet101",
     input_size: Annotated[
-        int, typer.Option("--input", min=32, max=config.INPUT_SIDES[1], help="Input size in pixels.")
+        int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
     variant: Annotated[str, typer.Option(metavar="LIST", help="Precisions to prepare and measure.")] = "fp32,bf16,q8",
     device: Annotated[str, typer.Option(help="cpu, or cuda for the GPU; that runs fp32, fp16 and q8.")] = "cpu",

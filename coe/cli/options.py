@@ -52,9 +52,7 @@ MaxWaitOption = Annotated[
 ]
 InputOption = Annotated[
     int | None,
-    typer.Option(
-        "--input", min=config.INPUT_SIDES[0], max=config.INPUT_SIDES[1], help="Side of the square input in pixels."
-    ),
+    typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Of all that is drawn by chance.")]
 AllowKindOption = Annotated[

@@ -35,7 +35,7 @@ def compare(expected: Sequence[Finding], found: Sequence[Finding], *, generated:
     differences += [abs(box.score - twin.score) for box, twin in matches]
     return Agreement(
         images=len(pairs),
-        labels_equal=sum(one.label == other.label for one, other in pairs) / len(pairs),
+        labels_equal=sum(one.labels == other.labels for one, other in pairs) / len(pairs),
         largest_score_difference=max(differences),
         boxes_matched=2 * len(matches) / boxes if boxes else None,
         generated=generated,
@@ -85,7 +85,7 @@ def escalate_below(expected: Sequence[Finding], found: Sequence[Finding]) -> flo
     pushes = [0.0]
     for one, other in zip(expected, found, strict=True):
         before, after = log_odds(one.margin), log_odds(other.margin)
-        pushes.append(abs(before - after) if one.label == other.label else before + after)
+        pushes.append(abs(before - after) if one.labels == other.labels else before + after)
         pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(one.boxes, other.boxes)]
     margin = math.tanh(SAFETY * max(pushes) / 2)
     # Upwards, so that what is rounded still catches all.

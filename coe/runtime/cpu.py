@@ -242,7 +242,11 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Ex
 
 
 def _check(finding: Finding, expert: Expert) -> None:
-    if finding.label != NOTHING and finding.label not in expert.labels:
-        raise CoeError(f"it said '{finding.label}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not math.isfinite(finding.score):
+    if finding.boxes and NOTHING in finding.labels:
+        raise CoeError(f"it said '{NOTHING}' and yet gave {len(finding.boxes)} box(es)")
+    if strange := sorted(finding.labels.difference(expert.labels, {NOTHING})):
+        raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
+    if not all(math.isfinite(score) for score in (finding.score, *(box.score for box in finding.boxes))):
         raise CoeError("its scores are not numbers; the weights are damaged or were trained to nonsense")
+    if not all(math.isfinite(place) for box in finding.boxes for place in box.xyxy):
+        raise CoeError("its boxes have no place in numbers; the weights are damaged or were trained to nonsense")

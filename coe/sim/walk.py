@@ -46,10 +46,7 @@ class Device:
 
     def batch(self, cost: Cost) -> int:
         """Return the largest batch: what is useful, and what fits beside the weights of its own expert."""
-        if not cost.activation_bytes:
-            return max(1, cost.max_batch)
-        room = self.capacity_bytes - cost.weights_bytes - cost.workspace_bytes
-        return max(1, min(cost.max_batch, room // cost.activation_bytes))
+        return max(1, min(cost.max_batch, cost.images_in(self.capacity_bytes - cost.weights_bytes)))
 
 
 @dataclass(frozen=True, slots=True)

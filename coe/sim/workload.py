@@ -18,7 +18,7 @@ from coe import rules
 from coe.core import Finding, Request, added
 from coe.errors import ConfigError, did_you_mean
 from coe.graph import ExpertGraph
-from coe.router import Component, Router, usage
+from coe.router import Component, Router, first_experts, usage
 from coe.rules import Rules
 
 
@@ -178,7 +178,8 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
         raise ConfigError(f"the counts of board {board.board} add up to {total}; at least one component must occur")
     escalations = board.router.escalations
     probability = usage(components.values(), escalations)
-    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability)
+    first = first_experts(components.values())
+    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability, first)
     return replace(board, router=Router(components, escalations), graph=graph)
 
 

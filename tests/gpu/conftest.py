@@ -18,7 +18,7 @@ experts:
   body-a: {kind: resnet18, labels: [ok, bad], input: 96}
   body-b: {kind: resnet18, labels: [ok, bad], input: 96}
   body-c: {kind: resnet18, labels: [ok, bad], input: 96}
-  joint: {kind: yolov5n, labels: [joint, bridge], input: 160, reject: [bridge]}
+  joint: {kind: yolov5n, labels: [joint, bridge], input: 160, reject: [bridge], then: {none: OK}}
 components:
   A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}
   B: {count: 3, inspect: body-b, then: {ok: joint, bad: REVIEW}}

@@ -132,6 +132,15 @@ def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
     ]
 
 
+def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspace() -> None:
+    """Two executors share 40 bytes: 20 are weights, an image of a takes 16, and b needs 6 for a batch of any size."""
+    costs = {"a": cost(activation_bytes=16), "b": cost(activation_bytes=0, workspace_bytes=6)}
+    line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="line")
+    arrive(line, 10.0, "AB")
+    line.run()
+    assert log_of(line, after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run b x1")]
+
+
 # Eviction (section 4.3, figure 10)
 
 
@@ -162,6 +171,20 @@ def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
     arrive(line, 10.0, "C")
     line.run()
     assert log_of(line, after=10.0) == [(10.0, "cpu0 evict b"), (10.0, "cpu0 load c"), (11.0, "cpu0 run c x1")]
+
+
+@pytest.mark.parametrize(("count", "leaves"), [(97, "a"), (0, "x")])
+def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leaves: str) -> None:
+    """x follows y, which never fits. It is no orphan while X occurs, whose images begin with it."""
+    rules = board({"X": count, "Y": 3, "A": 2, "B": 1}, {"y": "x"})
+    line = line_of(rules, 24, costs={"y": cost(weights_bytes=30)})
+    arrive(line, 10.0, "B")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, f"cpu0 evict {leaves}"),
+        (10.0, "cpu0 load b"),
+        (11.0, "cpu0 run b x1"),
+    ]
 
 
 # Prefetching

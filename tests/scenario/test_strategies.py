@@ -169,3 +169,12 @@ def steps(name: str, images: int, capacity: int) -> int:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_work_for_a_burst_does_not_grow_with_its_square(name: str, capacity: int) -> None:
     assert steps(name, 960, capacity) < 2.5 * steps(name, 480, capacity)
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_costs_of_nothing_are_divided_by_nowhere(name: str) -> None:
+    nothing = cost(per_image_s=0.0, base_s=0.0, load_s=0.0, weights_bytes=0, activation_bytes=0, max_batch=1)
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), 14, strategy=name, costs={"a": nothing})
+    arrive(line, 10.0, "ABCABC")
+    line.run()
+    assert [result.error for result in line.results.values()] == [None] * 6

@@ -18,10 +18,11 @@ from coe.pool import ModelPool, State
 NAMES = [f"e{index}" for index in range(8)]
 
 
-def sorted_anew(pool: ModelPool, graph: ExpertGraph) -> list[str]:
+def sorted_anew(pool: ModelPool, graph: ExpertGraph, first: set[str]) -> list[str]:
     """The paper's two stages, written as plainly as can be."""
     ready = list(pool.by_arrival())
     orphans = [expert for expert in ready if graph.is_orphan(expert, pool)]
+    assert not first & set(orphans)
     others = [expert for expert in ready if expert not in orphans]
     return sorted(orphans, key=lambda e: (-pool.size(e), graph.probability(e), e)) + sorted(
         others, key=lambda e: (graph.probability(e), e)
@@ -35,13 +36,15 @@ edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e
     edges=edges,
     shares=st.lists(st.sampled_from([0.0, 0.1, 0.1, 0.5]), min_size=8, max_size=8),
     sizes=st.lists(st.integers(1, 4), min_size=8, max_size=8),
+    first=st.sets(st.sampled_from(NAMES)),
     steps=st.lists(st.tuples(st.sampled_from(NAMES), st.booleans()), max_size=60),
 )
-def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, steps) -> None:
+def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, first, steps) -> None:
     graph = ExpertGraph(
         [Expert(name, "k", ("ok",), 8, name) for name in NAMES],
         [(NAMES[a], NAMES[b]) for a, b in edges],
         dict(zip(NAMES, shares, strict=True)),
+        first,
     )
     size = dict(zip(NAMES, sizes, strict=True))
     costs = CostTable({("cpu", name): Cost(1, 1, 1, size[name], 1) for name in NAMES})
@@ -66,5 +69,5 @@ def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, steps) -> None
             case State.LEAVING, _:
                 pool.release(name)
         ranked = [name for name in policy.rank(pool, world, 0.0) if pool.state(name) is State.READY]
-        assert ranked == sorted_anew(pool, graph)
+        assert ranked == sorted_anew(pool, graph, first)
         pool.check()

@@ -3,6 +3,10 @@
 import math
 from collections.abc import Mapping
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from coe.core import Request
 from coe.deadlines import Change, Deadlines
 
@@ -92,3 +96,113 @@ def test_half_of_the_time_until_it_is_due_counts_from_there_too() -> None:
     book = made()
     book.arrived(Request(0, "R", due_s=10.0, submitted_s=0.0), 6.0)
     assert list(book.changes(6.0)) == [Change(0, 10.0, math.inf)]
+
+
+def test_an_image_without_a_due_time_goes_with_its_board_whichever_came_first() -> None:
+    book = made()
+    book.arrived(Request(0, "R", serial="S"), 0.0)
+    book.arrived(Request(1, "R", serial="S", due_s=10.0), 0.0)
+    book.arrived(Request(2, "R", serial="S"), 1.0)
+    book.arrived(Request(3, "R", serial="T"), 1.0)
+    assert list(book.changes(4.9)) == []
+    assert list(book.changes(5.0)) == [Change(number, 10.0, math.inf) for number in range(3)]
+    book.arrived(Request(4, "R", serial="S"), 6.0)
+    assert list(book.changes(6.0)) == [Change(4, 10.0, math.inf)]
+    book.check()
+
+
+def test_a_board_whose_last_image_with_a_due_time_is_answered_is_in_no_hurry_any_more() -> None:
+    book = made()
+    dated = Request(0, "R", serial="S", due_s=10.0)
+    book.arrived(dated, 0.0)
+    book.arrived(Request(1, "R", serial="S"), 0.0)
+    assert len(list(book.changes(5.0))) == 2
+    book.replied(dated, 6.0)
+    assert list(book.changes(6.0)) == [Change(1, math.inf, 10.0)]
+    assert (book.missed(), list(book.changes(20.0))) == ([], [])
+    book.arrived(Request(2, "R", serial="S", due_s=40.0), 20.0)
+    assert list(book.changes(30.0)) == [Change(1, 40.0, math.inf), Change(2, 40.0, math.inf)]
+
+
+@pytest.mark.parametrize("count", [1, 9, 400])
+def test_a_board_is_due_with_the_next_image_once_its_earliest_is_answered(count: int) -> None:
+    book = made()
+    first = Request(0, "R", serial="S", due_s=10.0)
+    book.arrived(first, 0.0)
+    for number in range(1, count + 1):
+        book.arrived(Request(number, "R", serial="S", due_s=99.0), 0.0)
+    assert len(list(book.changes(5.0))) == count + 1
+    book.replied(first, 6.0)
+    assert list(book.changes(6.0)) == [Change(number, math.inf, 10.0) for number in range(1, count + 1)]
+    assert list(book.changes(49.5)) == [Change(number, 99.0, math.inf) for number in range(1, count + 1)]
+    book.check()
+
+
+def test_a_board_that_misses_says_when_it_was_due_though_others_are_due_later() -> None:
+    book = made()
+    first = Request(0, "R", serial="S", due_s=10.0)
+    book.arrived(first, 0.0)
+    book.arrived(Request(1, "R", serial="S", due_s=50.0), 0.0)
+    book.replied(first, 11.0)
+    assert [(board.name, board.due_s) for board in book.missed()] == [("S", 10.0)]
+
+
+@pytest.mark.parametrize("apart_s", [0.0, 1e-3], ids=["due together", "each due a moment later"])
+def test_four_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s: float) -> None:
+    """Counted, not timed: how often the due time of an image is worked out, and how many images looks go through."""
+    worked = 0
+
+    class Counted(Deadlines):
+        def _set(self, request_id: int, now: float):  # type: ignore[no-untyped-def]
+            nonlocal worked
+            worked += 1
+            return super()._set(request_id, now)
+
+    def doom(dues: Mapping[int, float], now: float) -> float:
+        nonlocal worked
+        worked += len(dues)
+        return min(dues.values())
+
+    count = 4000
+    book = Counted(1e6, doom)
+    requests = [Request(number, "R", serial="S", due_s=20.0 + apart_s * number) for number in range(count)]
+    for request in requests:
+        now = 9.0 + 1e-3 * request.id
+        book.arrived(request, now)
+        list(book.changes(now))
+    for request in requests:
+        now = 14.0 + 1e-3 * request.id
+        book.replied(request, now)
+        list(book.changes(now))
+    assert book.missed() == []
+    book.check(idle=True)
+    assert worked < 60 * count
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["dated", "undated", "reply", "reply", "wait"]), st.integers(1, 30), st.integers(0, 9)),
+    max_size=40,
+)
+
+
+@given(steps=STEPS)
+def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_due_time_of_the_board(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    book, now, under_way, dues = made(max_wait_s=1e6), 0.0, list[Request](), set[float]()
+    for number, (what, time, which) in enumerate(steps):
+        now += 0.25
+        if what in ("dated", "undated"):
+            due_s = now + time if what == "dated" else math.inf
+            dues.add(due_s)
+            under_way.append(Request(number, "R", serial="S", due_s=due_s))
+            book.arrived(under_way[-1], now)
+        elif what == "reply" and under_way:
+            book.replied(under_way.pop(which % len(under_way)), now)
+        list(book.changes(now))
+        book.missed()
+        book.check()
+        assert {book.due_s(request.id) for request in under_way} <= dues | {math.inf}
+    for request in under_way:
+        book.replied(request, now)
+    book.check(idle=True)

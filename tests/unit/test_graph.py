@@ -37,6 +37,17 @@ def test_an_orphan_is_a_successor_without_any_resident_predecessor(
     assert diamond.is_orphan(expert, set(resident)) is orphan
 
 
+def test_what_a_component_begins_with_waits_for_nobody_and_is_no_orphan() -> None:
+    graph = ExpertGraph(experts("ab"), [("a", "b")], {"a": 0.03, "b": 0.97}, first=["a", "b"])
+    assert not graph.waits_for_others("b")
+    assert not graph.is_orphan("b", set())
+
+
+def test_a_first_step_that_is_no_expert_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"first steps name unknown experts: \['z'\]"):
+        ExpertGraph(experts("ab"), [], {}, first="z")
+
+
 def test_a_circle_is_refused() -> None:
     with pytest.raises(ValueError, match="in a circle"):
         ExpertGraph(experts("ab"), [("a", "b"), ("b", "a")], {})

@@ -29,6 +29,7 @@ summary cases executor broken
 pool host_cache backlog demand deadlines policies
 settings precision
 rules images image_source kinds variants snapshot data_set
+rules_form
 store torch_file router process_sheet decoding fingerprint fit circles
 leftovers weights_file
 manifest

@@ -174,6 +174,12 @@ def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
     assert (board.digest, board.board) == (rules.digest, rules.board)
 
 
+def test_who_begins_an_inspection_still_does_and_a_second_look_waits_for_the_first():
+    rules = rules_from(BOARD + "  C: {count: 1, inspect: c}\n")
+    board = applied(rules, Choice({"a": "bf16", "c": "q8"}, {"c": 0.25}))
+    assert {id: board.graph.waits_for_others(id) for id in board.experts} == {"a": False, "c": False, "c@fp32": True}
+
+
 def test_a_board_in_full_precision_is_as_it_was():
     rules = rules_from(BOARD)
     board = applied(rules, Choice({"a": "fp32", "c": "fp32"}, {}))

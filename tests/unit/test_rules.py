@@ -6,6 +6,7 @@ import pytest
 
 from coe import rules
 from coe.core import Finding, Verdict
+from coe.errors import RulesError
 from coe.router import Step
 from coe.testing import rules_from
 
@@ -23,8 +24,9 @@ def says(expert: str, label: str, score: float = 1.0) -> Finding:
 
 
 def experts_after(board: rules.Rules, step: Step, label: str, score: float = 1.0) -> list[str] | Verdict:
-    outcome = board.router.next(step, says(step.expert, label, score))
-    return outcome if isinstance(outcome, Verdict) else [step.expert for step in outcome]
+    decision = board.router.next(step, says(step.expert, label, score))
+    assert (decision.verdict is None) == bool(decision.steps)
+    return decision.verdict or [step.expert for step in decision.steps]
 
 
 def test_an_expert_has_what_the_file_says_and_weights_of_its_board() -> None:
@@ -46,10 +48,38 @@ def test_labels_are_words_whatever_yaml_makes_of_them() -> None:
 def test_a_label_without_a_rule_is_ng_if_rejected_and_ok_otherwise() -> None:
     board = rules_from(HEAD + "components: {R1: {inspect: body, then: {missing: joint, ok: polarity}}}")
     root = board.components["R1"].root
-    (joint,) = board.router.next(root, says("body", "missing"))
+    (joint,) = board.router.next(root, says("body", "missing")).steps
     assert experts_after(board, joint, "bridge") is Verdict.NG
     assert experts_after(board, joint, "joint") is Verdict.OK
-    assert experts_after(board, joint, "none") is Verdict.OK
+
+
+def test_what_follows_nothing_is_never_assumed() -> None:
+    board = rules_from(HEAD + "components: {R1: {inspect: body, then: {missing: joint, ok: polarity}}}")
+    (joint,) = board.router.next(board.components["R1"].root, says("body", "missing")).steps
+    with pytest.raises(RulesError, match="expert 'joint' saw nothing, and no rule says what follows; write `none: REV"):
+        board.router.next(joint, says("joint", "none"))
+    with pytest.raises(RulesError) as caught:
+        board.check_detectors(["body", "joint"])
+    assert str(caught.value) == (
+        "board.yaml:4: 'body' may see nothing, and not all of its steps say what follows then; add "
+        "`then: {none: REVIEW}` here (or NG, or OK where a picture without any finding is good)"
+    )
+    board.check_detectors([])
+
+
+@pytest.mark.parametrize(
+    "entry", ["reject: [bridge], then: {none: REVIEW}", "then: {joint: OK, bridge: NG, none: REVIEW}"]
+)
+def test_a_step_says_of_each_label_what_its_experts_entry_says_unless_it_says_otherwise(entry: str) -> None:
+    board = rules_from(
+        "{board: b, experts: {d: {kind: k, labels: [joint, bridge], input: 8, " + entry + "},"
+        " p: {kind: k, labels: [mark], input: 8, then: {mark: OK}}}, components: {R1: {inspect: d, then: {joint: p}}}}"
+    )
+    root = board.components["R1"].root
+    assert experts_after(board, root, "joint") == ["p"]
+    assert experts_after(board, root, "bridge") is Verdict.NG
+    assert experts_after(board, root, "none") is Verdict.REVIEW
+    board.check_detectors(["d"])
 
 
 def test_a_detector_that_sees_nothing_follows_the_rule_for_none() -> None:
@@ -98,7 +128,7 @@ experts:
 components: {R1: {inspect: first}}
 """)
     assert sorted(board.graph.digraph.edges) == [("first", "second"), ("second", "third")]
-    (second,) = board.router.next(board.components["R1"].root, says("first", "ok"))
+    (second,) = board.router.next(board.components["R1"].root, says("first", "ok")).steps
     assert experts_after(board, second, "ok", 0.69) is Verdict.REVIEW
     assert experts_after(board, second, "ok", 0.7) == ["third"]
 
@@ -112,8 +142,8 @@ components:
   R2: {inspect: body, then: {ok: [joint, {inspect: polarity, then: {reversed: OK}}]}}
 """
     )
-    (nested,) = board.router.next(board.components["R1"].root, says("body", "ok"))
-    plain, polarity = board.router.next(board.components["R2"].root, says("body", "ok"))
+    (nested,) = board.router.next(board.components["R1"].root, says("body", "ok")).steps
+    plain, polarity = board.router.next(board.components["R2"].root, says("body", "ok")).steps
     assert experts_after(board, nested, "bridge", 0.95) is Verdict.REVIEW
     assert experts_after(board, plain, "bridge", 0.1) is Verdict.NG
     assert experts_after(board, polarity, "reversed") is Verdict.OK
@@ -126,10 +156,10 @@ def test_a_chain_may_be_of_any_depth(depth: int) -> None:
     lines += [f"  e{depth}: {{kind: k, labels: [ok], input: 8, then: {{ok: OK}}}}", "components: {R1: {inspect: e0}}"]
     board = rules_from("\n".join(lines))
     step, seen = board.components["R1"].root, ["e0"]
-    while isinstance(outcome := board.router.next(step, says(step.expert, "ok")), tuple):
-        (step,) = outcome
+    while (decision := board.router.next(step, says(step.expert, "ok"))).steps:
+        (step,) = decision.steps
         seen.append(step.expert)
-    assert outcome is Verdict.OK
+    assert decision.verdict is Verdict.OK
     assert seen == [f"e{i}" for i in range(depth + 1)]
     assert [board.router.order("R1")[f"e{i}"] for i in range(depth + 1)] == list(range(depth + 1))
 

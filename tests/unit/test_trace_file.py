@@ -29,7 +29,7 @@ from coe.testing import pools_of
 BOARD = """
 board: mouse
 experts:
-  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge]}
+  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge], then: {none: OK}}
   body: {kind: resnet18, labels: [ok, bad], input: 224, then: {ok: joints, bad: NG}}
 components:
   R-1K: {count: 12, inspect: body}

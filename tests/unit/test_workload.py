@@ -21,7 +21,7 @@ from coe.sim.workload import TAILS, TASKS, Workload, placement, synthetic, task,
 BOARD = """
 board: mouse
 experts:
-  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge]}
+  joints: {kind: yolov5m, labels: [joint, bridge], input: 320, reject: [bridge], then: {none: OK}}
   body:   {kind: resnet18, labels: [ok, bad], input: 224, then: {ok: joints, bad: NG}, shares: {ok: 0.5, bad: 0.5}}
   fuse:   {kind: resnet18, labels: [ok, bad], input: 224, reject: [bad]}
 components:
@@ -168,6 +168,12 @@ def test_own_counts_change_nothing(board: Rules) -> None:
     for expert in board.experts:
         assert same.graph.probability(expert) == board.graph.probability(expert)
         assert same.graph.predecessors(expert) == board.graph.predecessors(expert)
+        assert same.graph.waits_for_others(expert) == board.graph.waits_for_others(expert)
+
+
+def test_an_expert_waits_for_others_once_the_component_that_begins_with_it_occurs_no_more(board: Rules) -> None:
+    assert not board.graph.waits_for_others("joints")
+    assert with_counts(board, {"0-OHM": 0.0}).graph.waits_for_others("joints")
 
 
 @given(

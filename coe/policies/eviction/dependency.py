@@ -1,4 +1,9 @@
-"""CoServe's two-stage eviction (paper section 4.3): orphaned successors first, then the least likely to be used."""
+"""CoServe's two-stage eviction (paper section 4.3): orphaned successors first, then the least likely to be used.
+
+The paper evicts orphans first "since these experts are not executed until their preliminary experts are fully loaded".
+An expert with which the inspection of a component begins is executed at once, so it is no orphan, even if it follows
+others in the rules of another component.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ from coe.policies.base import Eviction, PoolView, World
 
 
 class Dependency(Eviction):
-    """Stage 1: successors none of whose predecessors is in the pool, largest first. Stage 2: by usage probability.
+    """Stage 1: experts that wait for predecessors none of which is in the pool, largest first. Stage 2: by probability.
 
     Both rankings are kept up to date as experts come and go, so that a decision costs the same in a pool of ten and
     of ten thousand.
@@ -46,7 +51,7 @@ class Dependency(Eviction):
         return chain(self._orphans.values(), self._others.values())
 
     def _place(self, expert: str) -> None:
-        if self._graph.predecessors(expert) and not self._backed[expert]:
+        if self._graph.waits_for_others(expert) and not self._backed[expert]:
             self._orphans[self._as_orphan(expert)] = expert
         else:
             self._others[self._as_other(expert)] = expert

@@ -26,7 +26,7 @@ class NextUse(Eviction):
     def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
         for expert in self._changed:
             if expert in self._pool:
-                self._order.put(expert, self._loss_s(expert) / self._pool.size(expert))
+                self._order.put(expert, self._loss_s(expert) / max(1, self._pool.size(expert)))
             else:
                 self._order.drop(expert)
         self._changed.clear()

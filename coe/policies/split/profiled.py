@@ -10,6 +10,4 @@ class Profiled(Split):
     """The smaller of the largest batch that fits and the batch at which the average latency plateaus."""
 
     def size(self, group: GroupView, cost: Cost, room_bytes: int) -> int:
-        room = room_bytes - cost.workspace_bytes
-        fitting = room // cost.activation_bytes if cost.activation_bytes else len(group)
-        return max(0, min(len(group), cost.max_batch, fitting))
+        return min(len(group), cost.max_batch, cost.images_in(room_bytes))
