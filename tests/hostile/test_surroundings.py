@@ -399,25 +399,28 @@ def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
     assert [row["verdict"] for row in rows] == ["OK", "OK"]
 
 
+NAMELESS = """
+import pwd
+
+def getpwuid(number):
+    raise KeyError(f"getpwuid(): uid not found: {number}")
+
+pwd.getpwuid = getpwuid
+"""
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(os.getuid() != 0, reason="only root may become a user that is not there")
 def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Path) -> None:
-    tmp_path.chmod(0o777)
-    for path in [tmp_path, *tmp_path.parents, *Path(line[1]).parents]:
-        if path.stat().st_uid == 0 and "pytest" in str(path):
-            path.chmod(path.stat().st_mode | 0o055)
-    become = f"import os; os.setgid(54321); os.setuid(54321); {RUN}"
     done = subprocess.run(
-        [sys.executable, "-c", become, "inspect", *line, "--out", str(tmp_path / "out")],
+        [sys.executable, "-c", NAMELESS + RUN, "inspect", *line, "--out", str(tmp_path / "out")],
         cwd=tmp_path,
         env=environment(TMPDIR=str(tmp_path), PYTHONIOENCODING="ascii", LC_ALL="POSIX", TERM="dumb"),
         capture_output=True,
         text=True,
         check=False,
     )
-    if "Permission" in done.stderr and "site-packages" in done.stderr:
-        pytest.skip("the interpreter lies where no other user may look")
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 # Ctrl-C
