@@ -22,6 +22,9 @@ from coe.errors import DeviceLost
 from coe.runtime.cuda.driver import Usage
 from coe.runtime.cuda.torch_driver import errors
 
+FEW = (1, 4)
+"""Sizes of graphs that are enough for tests with real networks."""
+
 
 class FakeMark:
     """A place in the queue of a fake stream."""
@@ -128,7 +131,7 @@ class FakeGraph:
 
 
 class _Warmth:
-    """What a work holds while it is done for nothing, before it is captured."""
+    """What a work would hold while it is done for nothing, before it is captured."""
 
 
 @dataclass
@@ -193,7 +196,6 @@ class FakeDriver:
         with errors(), torch.inference_mode():
             warmth = _Warmth()
             self.reserve(warmth, size)
-            work()
             del warmth
             # Torch gives back what is kept, and begins.
             self.kept = 0

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 
 from coe import kinds
 from coe.kinds import Prepared
 from coe.prepare.prepare import Preparer
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import worker
 from coe.runtime.cuda.device import CudaDevice
 
 VARIANTS = ("fp32", "bf16", "fp16", "q8")
@@ -27,6 +28,11 @@ def prepared(board):
         # The first stays as it was trained.
         preparer.prepare(expert.weights)
     return found, store
+
+
+@pytest.fixture(autouse=True)
+def _few_graphs(monkeypatch):
+    monkeypatch.setattr(worker, "SIZES", FEW)
 
 
 def known(found):

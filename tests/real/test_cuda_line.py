@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 
 import pytest
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 
 from coe import rules
 from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.events import Evict, Load
 from coe.inspector import Inspector
-from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda import torch_driver, worker
 from coe.store import Store
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
@@ -23,6 +23,7 @@ def costs(tiny):
     """Measured once, for all lines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_driver, "driver", FakeDriver)
+        patch.setattr(worker, "SIZES", FEW)
         with Inspector(tiny[0], store=tiny[1], **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
             return line.costs
 
