@@ -388,6 +388,7 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
     for kind in experts:
         device.load("pool", kind)
         assert [one.score for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
+    assert runs(driver) == [32] * len(names)
     assert device._ground.capacity == arena
 
 
@@ -406,14 +407,17 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     driver = gpu()
 
     class Hoarder(Scale):
-        armed = False
+        """While it is captured, the largest batch needs a workspace; if armed it fails once, and hoards that."""
+
+        armed, captured = False, False
 
         def forward(self, module, images):
-            if self.armed and len(images) == 32:
-                self.armed = False
-                ring = [driver.device_memory(60 * MIB)]
-                ring.append(ring)
-                driver.device_memory(60 * MIB)
+            if len(images) == 32 and not self.captured:
+                workspace = [driver.device_memory(60 * MIB)]
+                if self.armed:
+                    self.armed = False
+                    workspace.append(workspace)
+                    raise torch.OutOfMemoryError("no memory")
             return super().forward(module, images)
 
     kind = Hoarder()
@@ -426,6 +430,7 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     finally:
         gc.enable()
     assert not kind.armed
+    kind.captured = True
     device.load("pool", expert("a"))
     assert len(says(device, "a", *range(32))) == 32
     assert runs(driver) == [32]
