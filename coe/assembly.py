@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from coe.rules import Rules
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.garbage import give_back
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
 from coe.settings import Settings
@@ -110,8 +110,7 @@ def _gpu(
 ) -> Device:
     driver = torch_driver.driver()
     # What a line before this one held is free once torch lets go of it.
-    gc.collect()
-    driver.trim()
+    give_back(driver)
     usage = driver.usage()
     memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
     if memory_bytes > usage.free:
@@ -125,7 +124,7 @@ def _gpu(
         f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and others "
         f"hold {format_bytes(usage.elsewhere)} beside), {format_bytes(host_bytes)} of host memory for copies"
     )
-    return make(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes)
+    return make(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes, say=say)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,11 @@ class TensorEntry(_Part):
         return -(-self.elements // BLOCK) * BLOCK if self.dtype == "Q8" else self.elements * ITEM_BYTES[self.dtype]
 
 
+def lies_channels_last(shape: tuple[int, ...], floating: bool) -> bool:
+    """Tell whether a blob holds a tensor channels-last: the weights of convolutions, which run faster so."""
+    return len(shape) == 4 and floating
+
+
 class Quantised(_Part):
     """The quantised part: `blocks` of int8 at `values`, a little-endian fp16 scale each at `scales`.
 

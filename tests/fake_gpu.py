@@ -5,18 +5,25 @@ So what lacks a mark reads what was not written yet, or what was overwritten alr
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
-from coe.errors import DeviceFull, DeviceLost
+from coe.errors import DeviceLost
 from coe.runtime.cuda.driver import Usage
+from coe.runtime.cuda.torch_driver import errors
+
+FEW = (1, 4)
+"""Sizes of graphs that are enough for tests with real networks."""
 
 
 class FakeMark:
@@ -39,6 +46,7 @@ class FakeStream:
 
     def __init__(self, driver: FakeDriver, name: str) -> None:
         self.driver, self.name = driver, name
+        self._pool: Callable[[], FakePool | None] = lambda: None
         self._queue: deque[FakeMark | tuple[str, Callable[[], object]]] = deque()
 
     def do(self, what: str, work: Callable[[], object]) -> None:
@@ -59,6 +67,12 @@ class FakeStream:
         self._maybe_work()
         return mark
 
+    def pool(self) -> FakePool:
+        """Return where its graphs have their memory: a new place where none is left."""
+        pool = self._pool() or FakePool(self.driver)
+        self._pool = weakref.ref(pool)
+        return pool
+
     def work_until(self, mark: FakeMark | None) -> None:
         """Do all that stands before a mark, or everything."""
         with self.driver.lock:
@@ -77,13 +91,38 @@ class FakeStream:
             self.work_until(None)
 
 
+class FakePool:
+    """Memory that the graphs of a stream work in, one after another; it goes with the last of them and of its outputs.
+
+    As in torch: what a graph works in serves the next one if it is large enough, what a graph puts out does not.
+    """
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self._driver = driver
+        self._rooms: list[int] = []
+
+    def take(self, size: int) -> None:
+        if not any(room >= size for room in self._rooms):
+            self._driver.reserve(self, size)
+            self._rooms.append(size)
+
+    def outputs(self, outputs: Any) -> Any:
+        """Return outputs of a work in memory of the pool."""
+        return tree_map(lambda one: self._kept(one) if torch.is_tensor(one) else one, outputs)
+
+    def _kept(self, one: torch.Tensor) -> torch.Tensor:
+        self._driver.reserve(self, one.nbytes)
+        memory = np.zeros(max(1, one.nbytes), np.uint8)
+        # The pool stays for as long as anybody looks at the memory.
+        weakref.finalize(memory, id, self)
+        return torch.from_numpy(memory)[: one.nbytes].view(one.dtype).view(one.shape).copy_(one)
+
+
 class FakeGraph:
     """Does its work anew at each replay, and writes the results where they were the first time."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
-        self._work = work
-        with torch.inference_mode():
-            self.outputs = work()
+    def __init__(self, pool: FakePool, work: Callable[[], Any], outputs: Any) -> None:
+        self._pool, self._work, self.outputs = pool, work, outputs
 
     def replay(self) -> None:
         with torch.inference_mode():
@@ -91,13 +130,18 @@ class FakeGraph:
                 old.copy_(new)
 
 
+class _Warmth:
+    """What a work would hold while it is done for nothing, before it is captured."""
+
+
 @dataclass
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
 
-    Memory that nobody holds any more is `kept`, as by torch's allocator, until more is needed or it is trimmed.
-
-    `troubles` maps the beginning of what is done to the errors that this raises, one after another.
+    Memory is held for as long as anything looks at it, views too; then it is `kept`, as by torch's allocator, until
+    more is needed or it is trimmed. Garbage that is collected inside a capture ends it, and the
+    device is lost. `troubles` maps the beginning of what is done to the errors that this raises, one after
+    another.
     """
 
     total: int = 4 << 30
@@ -118,9 +162,9 @@ class FakeDriver:
         """Raise what is due."""
         if self.lost:
             raise DeviceLost("the GPU has fallen off the bus")
-        for beginning, errors in self.troubles.items():
-            if what.startswith(beginning) and errors:
-                error = errors.pop(0)
+        for beginning, due in self.troubles.items():
+            if what.startswith(beginning) and due:
+                error = due.pop(0)
                 self.lost = isinstance(error, DeviceLost)
                 raise error
 
@@ -134,9 +178,10 @@ class FakeDriver:
     def device_memory(self, size: int) -> torch.Tensor:
         self.answer("memory")
         # Full of nonsense, as a real one.
-        memory = torch.full((size,), 0x7F, dtype=torch.uint8)
-        self.reserve(memory, size)
-        return memory
+        memory = np.full(size, 0x7F, np.uint8)
+        with errors():
+            self.reserve(memory, size)
+        return torch.from_numpy(memory)
 
     def pinned_memory(self, size: int) -> torch.Tensor:
         self.answer("pinned")
@@ -147,10 +192,19 @@ class FakeDriver:
 
     def capture(self, what: str, stream: FakeStream, work: Callable[[], Any]) -> FakeGraph:
         self.answer(what)
-        graph = FakeGraph(work)
-        self.reserve(graph, int(what.rpartition("x")[2]) * self.image_bytes)
+        size = int(what.rpartition("x")[2]) * self.image_bytes
+        with errors(), torch.inference_mode():
+            warmth = _Warmth()
+            self.reserve(warmth, size)
+            del warmth
+            # Torch gives back what is kept, and begins.
+            self.kept = 0
+            pool = stream.pool()
+            pool.take(size)
+            with self._recorded():
+                outputs = pool.outputs(work())
         self.log.append(f"{stream.name}: {what}")
-        return graph
+        return FakeGraph(pool, work, outputs)
 
     def trim(self) -> None:
         self.answer("trim")
@@ -158,13 +212,33 @@ class FakeDriver:
 
     def reserve(self, holder: Any, size: int) -> None:
         """Count bytes for as long as `holder` lives."""
-        if self.reserved + size > self._limit:
-            raise DeviceFull(f"{size} bytes more than {self.reserved} of {self._limit}")
+        most = min(self._limit, self.total - self.context)
+        if self.reserved + size > most:
+            raise torch.OutOfMemoryError(f"{size} bytes more than {self.reserved} of {most}")
         self.reserved += size
-        self.kept = max(0, self.kept - size)
-        self.peak = max(self.peak, self.reserved)
+        self.kept = min(max(0, self.kept - size), most - self.reserved)
+        self.peak = max(self.peak, self.reserved + self.kept)
         weakref.finalize(holder, self._free, size)
 
     def _free(self, size: int) -> None:
         self.reserved -= size
         self.kept += size
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        """Record what is done: as many objects are made as a network makes, so that a collection would come."""
+        collected: list[str] = []
+
+        def note(phase: str, _: object) -> None:
+            collected.append(phase)
+
+        gc.callbacks.append(note)
+        try:
+            yield
+            made = [[] for _ in range(1_000)]
+            del made
+        finally:
+            gc.callbacks.remove(note)
+        if collected:
+            self.lost = True
+            raise DeviceLost("garbage was collected inside a capture")

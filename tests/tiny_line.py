@@ -12,13 +12,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 
 from coe import kinds, rules
 from coe.cli import bench
 from coe.core import Result
 from coe.inspector import Inspector, Picture
-from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda import torch_driver, worker
 from coe.store import Store
 
 
@@ -77,7 +77,8 @@ def fill(store: Store, board: rules.Rules) -> None:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """A fake GPU in the place of the machine's."""
+    """A fake GPU in the place of the machine's; with few graphs, since it captures at the speed of this processor."""
+    monkeypatch.setattr(worker, "SIZES", FEW)
     found = FakeDriver()
     monkeypatch.setattr(torch_driver, "driver", lambda: found)
     return found

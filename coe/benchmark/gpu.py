@@ -5,7 +5,6 @@ All is timed in turn on one executor, as in `coe.benchmark.switch`, until the de
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections import defaultdict
@@ -24,6 +23,7 @@ from coe.runtime.aside import aside
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.garbage import give_back
 from coe.store import Store
 
 BATCHES = (1, 4, 8, 16)
@@ -115,15 +115,7 @@ def _measured(driver: Driver, store: Store, experts: list[Expert], repeats: int)
         work()
         times[name].append(time.perf_counter() - began)
 
-    with device.trial(experts[0]) as trial:
-        for _ in range(repeats + 1):
-            clock("read", trial.load)
-            clock("copy", trial.copy)
-        size = trial.weights_bytes
-    plain = _plain_copy(driver, size)
-    for _ in range(repeats + 1):
-        clock("plain", plain)
-    del plain
+    size = _loads(device, experts[0], repeats, clock)
     _take_up(device, experts)
     for expert in experts:
         device.load("pool", expert)
@@ -147,18 +139,28 @@ def _measured(driver: Driver, store: Store, experts: list[Expert], repeats: int)
     )
 
 
+def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: Callable[[str, Callable[[], object]], None]) -> int:
+    """Time loads and plain copies of an expert's bytes, and return how many; what it takes is let go of at its end."""
+    with device.trial(expert) as trial:
+        for _ in range(repeats + 1):
+            clock("read", trial.load)
+            clock("copy", trial.copy)
+        size = trial.weights_bytes
+    plain = _plain_copy(device.driver, size)
+    for _ in range(repeats + 1):
+        clock("plain", plain)
+    return size
+
+
 def _device(driver: Driver, store: Store, experts: Sequence[Expert]) -> CudaDevice:
     # The last device's memory must be gone before this one's is taken.
-    gc.collect()
-    driver.trim()
+    give_back(driver)
     kind = experts[0].kind
     memory_bytes = int(config.DEVICE_SHARE * driver.usage().free / 2)
     return CudaDevice(store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes)
 
 
 def _take_up(device: CudaDevice, experts: Sequence[Expert]) -> None:
-    gc.collect()
-    device.driver.trim()
     device.prepare(experts)
     device.enter("one")
 

@@ -204,7 +204,15 @@ class _GpuTrial(Trial):
         return time.perf_counter() - began
 
 
-def _on_gpu(store: Store, kinds: Mapping[str, Kind], driver: Driver, *, executors: int, **memory: int) -> UsualDevice:
+def _on_gpu(
+    store: Store,
+    kinds: Mapping[str, Kind],
+    driver: Driver,
+    *,
+    executors: int,
+    say: Callable[[str], None],
+    **memory: int,
+) -> UsualDevice:
     # One thread each, as ours: the other cores are those of who decodes.
     return UsualDevice(store, kinds, 1, driver, **memory)
 

@@ -22,6 +22,7 @@ from coe.blob_format import (
     TensorEntry,
     Variant,
     digest,
+    lies_channels_last,
     padded,
 )
 from coe.errors import StoreError
@@ -127,13 +128,9 @@ def _can_be_blocks(tensor: torch.Tensor) -> bool:
     return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() > 0
 
 
-def _is_channels_last(shape: tuple[int, ...], floating: bool) -> bool:
-    return len(shape) == 4 and floating
-
-
 def _entry(name: str, dtype: Dtype, tensor: torch.Tensor, offset: int) -> TensorEntry:
     shape = tuple(tensor.shape)
-    last = _is_channels_last(shape, tensor.is_floating_point())
+    last = lies_channels_last(shape, tensor.is_floating_point())
     return TensorEntry(name=name, dtype=dtype, shape=shape, offset=offset, channels_last=last)
 
 
@@ -145,7 +142,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor's elements, (n,), in the order in which they are written."""
-    last = _is_channels_last(tuple(tensor.shape), tensor.is_floating_point())
+    last = lies_channels_last(tuple(tensor.shape), tensor.is_floating_point())
     return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from built_once import linked_copy
 from coe import kinds, rules
 from coe.profiler.measure import measure
 from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.device import CudaDevice
 from coe.store import Store
 
 SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
@@ -37,6 +39,35 @@ def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
     (row,) = json.loads(said.out)
     assert row["reserved_after"] == row["reserved_before"] > 0
     assert row["peak_reserved"] <= row["budget"]
+
+
+def test_a_line_opens_with_nothing_left_of_what_was_measured_before(driver, tmp_path, call, monkeypatch):
+    seen = []
+    prepare = CudaDevice.prepare
+
+    def watched(self, *arguments):
+        seen.append(driver.reserved)
+        return prepare(self, *arguments)
+
+    monkeypatch.setattr(CudaDevice, "prepare", watched)
+    gc.disable()
+    try:
+        assert call(*SMALL, "--repeats", "1", "--work", tmp_path, "--json", "-").status == 0
+    finally:
+        gc.enable()
+    assert seen == [0]
+
+
+def test_a_trial_that_is_over_keeps_no_memory_by_its_name(driver, tiny):
+    board, store = tiny
+    expert = rules.load(board).experts["body-a"]
+    device = CudaDevice(
+        Store(store), {"resnet18": kinds.resolve("resnet18")}, driver, executors=1, memory_bytes=1 << 30
+    )
+    with device.trial(expert) as trial:
+        assert driver.reserved > trial.weights_bytes
+    assert driver.reserved == 0
+    del trial
 
 
 def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):

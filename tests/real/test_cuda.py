@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from built_once import VARIANTS, linked_copy
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 
 from coe import kinds
 from coe.kinds import Prepared
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import worker
 from coe.runtime.cuda.device import CudaDevice
 from coe.store import Store
 
@@ -28,6 +30,11 @@ def prepared(tiny, prepared_tiny, tmp_path_factory):
     shutil.rmtree(own.folder(first))
     linked_copy(Store(tiny[1]).folder(first), own.folder(first))
     return found, own
+
+
+@pytest.fixture(autouse=True)
+def _few_graphs(monkeypatch):
+    monkeypatch.setattr(worker, "SIZES", FEW)
 
 
 def known(found):
@@ -62,7 +69,7 @@ def same(one, other, tolerance):
         assert tolerance > 1e-3 or (first.label, len(first.boxes)) == (second.label, len(second.boxes))
 
 
-LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"one", "two"})
+LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"executor 1", "executor 2"})
 
 
 @pytest.mark.parametrize(
@@ -82,6 +89,30 @@ def test_it_says_what_the_cpu_says(prepared, variant, eager):
             same(expected[expert.id], found, 1e-3 if variant == "fp32" else 0.05)
             assert {finding.variant for finding in found} == {variant}
     assert driver.peak <= MEMORY
+
+
+@pytest.mark.parametrize("name", ["body-a", "body-b", "joint"])
+def test_what_is_measured_lies_as_what_runs(prepared, name, monkeypatch):
+    """Convolutions are quicker channels-last, and hold other memory."""
+    expert, seen = prepared[0].experts[name], set()
+    kind = type(kinds.resolve(expert.kind))
+    forward = kind.forward
+
+    def watched(self, module, pixels):
+        weights = [one.weight for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
+        seen.update(one.is_contiguous(memory_format=torch.channels_last) for one in weights if one.shape[2] > 1)
+        return forward(self, module, pixels)
+
+    monkeypatch.setattr(kind, "forward", watched)
+    device = CudaDevice(prepared[1], known(prepared[0]), FakeDriver(), executors=1, memory_bytes=MEMORY)
+    device.fixed_bytes([expert], 1)
+    measured = set(seen)
+    device.prepare([expert])
+    device.load("pool", expert)
+    seen.clear()
+    device.run("one", "pool", expert, images(expert))
+    # As it was trained, or as it was prepared.
+    assert seen == measured == {name != "body-a"}
 
 
 def test_an_expert_that_was_never_prepared_runs_from_its_weights(prepared):

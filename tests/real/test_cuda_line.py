@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 
 import pytest
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 
 from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.events import Evict, Load
 from coe.inspector import Inspector
-from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda import torch_driver, worker
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 
@@ -21,6 +21,7 @@ def costs(tiny):
     """Measured once, for all lines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_driver, "driver", FakeDriver)
+        patch.setattr(worker, "SIZES", FEW)
         with Inspector(tiny[0], store=tiny[1], **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
             return line.costs
 
@@ -51,7 +52,7 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     board, store = tiny
     sentences: list[str] = []
     # Room for one of the large experts beside what runs.
-    own = GPU | {"executors": "cuda=1", "device_memory": "270MB"}
+    own = GPU | {"executors": "cuda=1", "device_memory": "230MB"}
     with Inspector(board, store=store, keep_trace=True, say=sentences.append, costs=costs, **own) as line:
         # Twice, so that what has left is needed again whatever the strategy does to avoid it.
         for _ in range(2):
@@ -64,7 +65,7 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert any(one.source == "host" for one in loads)
     reads = sum(one.source == "disk" for one in loads)
     assert reads <= 4 + 1
-    assert sentences[0].startswith("cuda: 257.5 MiB of 4.00 GiB of device memory (its driver and others hold 100.0 MiB")
+    assert sentences[0].startswith("cuda: 219.3 MiB of 4.00 GiB of device memory (its driver and others hold 100.0 MiB")
     assert line.plan.cache is not None
     assert line.plan.cache.demotes
 

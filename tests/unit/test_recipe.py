@@ -52,6 +52,14 @@ def test_what_is_of_one_type_and_in_a_row_is_one_step(tmp_path):
     assert [step.dtype for step in recipe.steps].count(torch.float16) == 1
 
 
+def test_a_recipe_for_any_weights_lays_them_out_as_a_blob_does():
+    spec = {"conv": ((4, 3, 3, 3), torch.float32), "line": ((4, 3), torch.float32)}
+    recipe = recipe_like(spec, Structure(torch.float16))
+    found = recipe.views(torch.zeros(recipe.bytes, dtype=torch.uint8))
+    assert found["conv"].is_contiguous(memory_format=torch.channels_last)
+    assert found["line"].is_contiguous()
+
+
 def test_a_recipe_for_any_weights_has_their_size():
     spec = {"a": ((3, 5), torch.float32), "n": ((), torch.int64), "b": ((7,), torch.float32)}
     recipe = recipe_like(spec, Structure(torch.float16))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import gc
 import itertools
+import weakref
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from coe.errors import DeviceFull, DeviceLost
+from coe.errors import CoeError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.torch_driver import TorchGraph, TorchStream
 
@@ -51,6 +56,25 @@ def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
 
     with pytest.raises(kind, match=said), torch_driver.errors():
         fail(errors)
+
+
+@pytest.mark.parametrize("error", [FULL, cuda(719, "unspecified launch failure")])
+def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error):
+    """A failed batch's tensors are what the next try needs the memory of; nobody collects garbage in between."""
+    kept = []
+
+    def forward():
+        tensor = np.zeros(8)
+        kept.append(weakref.ref(tensor))
+        raise copy.copy(error)
+
+    gc.disable()
+    try:
+        with contextlib.suppress(CoeError), torch_driver.errors():
+            forward()
+        assert kept[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_no_two_streams_that_live_are_one(monkeypatch):

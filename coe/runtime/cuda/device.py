@@ -1,14 +1,14 @@
 """A GPU as a device: blobs in an arena of its memory, activated into a place of each executor, run as graphs.
 
-All its memory is planned before the pools fill: what executors need for good (`fixed_bytes`), and the arena, which has
-the rest of the budget. What a driver's context takes beside is stated when a line starts (docs/gpu.md).
+All its memory is given out before the pools fill: executors take their places and capture their graphs, and the arena
+has what they left of the budget. What a driver's context takes beside is stated when a line starts (docs/gpu.md).
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe import config
@@ -22,10 +22,13 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
 from coe.runtime.cuda.host import Copy, HostMemory
-from coe.runtime.cuda.networks import Network, Networks
-from coe.runtime.cuda.probe import GpuTrial, Held, gpu_trial, held
+from coe.runtime.cuda.networks import Networks
+from coe.runtime.cuda.probe import GpuTrial, gpu_trial
+from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.worker import Template, Worker
 from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
@@ -33,8 +36,6 @@ from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
 from coe.store import Store
 
-_PIECES_BYTES = 40 << 20
-"""What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
 _STAGED = 2
 """Blobs that are on their way at a time: one is read from disk while another goes up."""
 
@@ -49,30 +50,11 @@ class _Loaded:
     most: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """What experts take of the device at most: weights that run, the images of a batch, graphs, and a file's bytes.
-
-    `warming` is what the largest network's batches take beside its graphs while one more is captured.
-    """
-
-    weights: int
-    images: int
-    graphs: int
-    warming: int
-    file: int
-
-    @property
-    def worker(self) -> int:
-        """Bytes of one executor."""
-        return self.weights + self.images + self.graphs + _PIECES_BYTES
-
-
 class CudaDevice:
     """Runs experts of torch's kinds on a GPU within `memory_bytes`, for `executors` executors.
 
-    `host_bytes` of pinned memory keep copies, beside what weights pass through. Raises ConfigError for kinds that open
-    their own files.
+    `host_bytes` of pinned memory keep copies, beside what weights pass through. `say` is told how far `prepare` is.
+    Raises ConfigError for kinds that open their own files.
     """
 
     threads = 1
@@ -86,22 +68,23 @@ class CudaDevice:
         executors: int,
         memory_bytes: int,
         host_bytes: int = 0,
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        self.store, self.driver = store, driver
+        self.store, self.driver, self._say = store, driver, say
         self.memory_bytes: int | None = memory_bytes
         self.host_bytes, self._budget_bytes = host_bytes, memory_bytes
         self._networks = Networks(store, kinds, driver.device)
-        # Of the largest batch's graphs; all kinds of all executors together have what a pool leaves to activations.
-        self._graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // (executors * max(1, len(kinds)))
-        self._held: dict[Network, Held] = {}
+        # All executors' graphs together may hold what a pool leaves to activations.
+        graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
+        self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
         self._lane = driver.stream("lane")
         self._host: HostMemory | None = None
         self._ground: Ground | None = None
-        self._sizes = _Sizes(0, 0, 0, 0, 0)
         self._loaded: dict[tuple[str, str], _Loaded] = {}
+        self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
-        self._lost: DeviceLost | None = None
+        self._lost: str | None = None
         driver.limit(memory_bytes)
 
     def __repr__(self) -> str:
@@ -114,56 +97,91 @@ class CudaDevice:
 
         def work() -> Cost:
             with self.trial(expert) as trial:
-                return quick_cost(trial, self._most(expert).most)
+                return quick_cost(trial, self._sizing.held(expert).most)
 
         return HERE.alone(lambda: aside(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
         """Give an expert to measure; raises StoreError if its manifest cannot be read."""
-        most = self._most(expert).most
         with self._watched(), contextlib.ExitStack() as stack:
+            most, reason = self._sizing.held(expert).most, ""
+            give_back(self.driver)
             try:
-                self.driver.trim()
                 found = gpu_trial(self._networks, self.driver, self.store, expert, most)
-                trial = stack.enter_context(found)
+                yield stack.enter_context(found)
             except DeviceFull as error:
+                reason = str(error)
+            # Not while the error is handled: it holds all that was being made.
+            if reason:
                 raise ConfigError(
-                    f"the device memory is too small to measure expert '{expert.id}' ({error}); "
+                    f"the device memory is too small to measure expert '{expert.id}' ({reason}); "
                     "give more --device-memory"
-                ) from None
-            yield trial
+                )
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what so many executors hold for good: the weights that run, images, and the graphs' memory."""
-        sizes = self._sizes_of(experts)
-        # One graph at a time is captured, so that all executors share what that takes.
-        return executors * sizes.worker + sizes.warming + SCRATCH_BYTES + _PIECES_BYTES
+        """Return what so many executors hold for good: the weights that run, images, and the graphs' memory.
+
+        Once they are prepared, it is what they really reserved; before, what that can come to.
+        """
+        if self._ground is not None:
+            return self._budget_bytes - self._ground.capacity
+        with self._watched():
+            return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
-        """Take the arena and the pinned memory, build networks; raises ConfigError where nothing is left."""
-        experts = list(experts)
-        self._sizes = self._sizes_of(experts)
-        left = self._budget_bytes - self.fixed_bytes(experts, executors)
-        if left < self._sizes.file:
-            raise ConfigError(
-                f"a device memory of {format_bytes(self._budget_bytes)} leaves {format_bytes(max(0, left))} for "
-                f"experts, of which the largest has {format_bytes(self._sizes.file)}; "
-                "give more --device-memory, or fewer executors"
-            )
-        for expert in experts:
-            with contextlib.suppress(StoreError):
-                self._networks.template(expert)
-        # A file begins where its tensors come to lie aligned.
-        staged = _STAGED * (padded(self._sizes.file, PAGE) + PAGE)
+        """Take pinned memory, capture all graphs of all executors, and take the arena.
+
+        All of it is done by one thread, because libraries look for the quickest kernels once for each thread. Raises
+        ConfigError where nothing is left for experts.
+        """
+        experts = largest_first(experts)
         with self._watched():
             try:
-                # What was measured with has gone by now.
-                self.driver.trim()
+                # What was measured with, and what an earlier line held, has gone by now.
+                give_back(self.driver)
+                sizes, before = self._sizing.of(experts), self.driver.usage().reserved
+                self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
+                # A file begins where its tensors come to lie aligned.
+                staged = _STAGED * (padded(sizes.file, PAGE) + PAGE)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
-                self._ground = Ground(self.driver, self._lane, left)
+                self._spare = aside(lambda: self._captured(experts, executors, sizes))
+                give_back(self.driver)
+                taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
+                self._ground = Ground(self.driver, self._lane, self._check_left(taken, sizes))
             except DeviceFull as error:
-                raise ConfigError(f"{error}; give less --host-memory or --device-memory") from None
+                reason = str(error)
+            else:
+                return
+        raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
+
+    def _check_left(self, taken: int, sizes: Sizes) -> int:
+        """Return what is left of the budget; raises ConfigError if the largest file does not fit."""
+        left = self._budget_bytes - taken
+        if left < sizes.file:
+            raise ConfigError(
+                f"a device memory of {format_bytes(self._budget_bytes)} leaves {format_bytes(max(0, left))} for "
+                f"experts, of which the largest has {format_bytes(sizes.file)}; "
+                "give more --device-memory, or fewer executors"
+            )
+        return left
+
+    def _captured(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> list[Worker]:
+        """Return workers that have captured all that they will run; raises DeviceFull."""
+        names = [f"executor {number + 1}" for number in range(executors)]
+        workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
+        distinct: dict[tuple[Recipe, int], Expert] = {}
+        for expert in experts:
+            # What cannot be read is reported by its load; the others go on.
+            with contextlib.suppress(StoreError):
+                distinct.setdefault((self._networks.recipe_of(expert), expert.input_size), expert)
+        # The largest first: the memory that its graphs work in is then that of all others.
+        order = sorted(distinct.items(), key=lambda one: -self._sizing.held(one[1]).bytes)
+        for number, ((recipe, size), expert) in enumerate(order, start=1):
+            self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
+            for worker in workers:
+                worker.prepare(self._networks.template(expert), recipe, size, self._sizing.held(expert).most)
+        return workers
 
     def enter(self, executor: str) -> None:
         """Set up the calling thread: what is done on the host takes no more than it."""
@@ -193,7 +211,7 @@ class CudaDevice:
                     self._host.keep(expert.id, copy)
                 elif known is None:
                     self._host.give(copy.buffer)
-            template, most = self._networks.template(expert), self._most(expert).most
+            template, most = self._networks.template(expert), self._sizing.held(expert).most
             self._loaded[pool, expert.id] = _Loaded(resident, replace(copy.content, start=0), template, most)
 
     def forget(self, expert: str) -> None:
@@ -248,41 +266,19 @@ class CudaDevice:
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:
-            sizes = self._sizes
             with self._capturing:
-                worker = Worker(executor, self.driver, sizes.weights, sizes.images, self._capturing)
-            self._workers[executor] = worker
+                assert self._spare, "more executors run than were prepared"
+                self._workers[executor] = self._spare.pop(0)
         return self._workers[executor]
-
-    def _sizes_of(self, experts: Iterable[Expert]) -> _Sizes:
-        graphs: dict[Network, int] = {}
-        weights_bytes = images = file = 0
-        for expert in experts:
-            with contextlib.suppress(StoreError):
-                found = self._most(expert)
-                graphs[self._networks.of(expert)] = found.bytes
-                weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
-                images = max(images, found.most * 3 * expert.input_size**2)
-                file = max(file, weights(self.store, expert).bytes)
-        return _Sizes(weights_bytes, images, sum(graphs.values()), max(graphs.values(), default=0), file)
-
-    def _most(self, expert: Expert) -> Held:
-        """Return how many images an expert runs at a time; measured at the largest input that its network has."""
-        network = self._networks.of(expert)
-        found = self._held.get(network)
-        if found is None or found.input_size < expert.input_size:
-            with self._watched():
-                found = held(self._networks, self.driver, expert, self._graphs_bytes)
-            self._held[network] = found
-        return found
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
         """Remember that the device is lost; nothing more is asked of it then."""
         if self._lost is not None:
-            raise self._lost
+            raise DeviceLost(self._lost)
         try:
             yield
         except DeviceLost as error:
-            self._lost = error
+            # Not the error itself, which holds all that was being made.
+            self._lost = str(error)
             raise

@@ -101,7 +101,8 @@ class Driver(Protocol):
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> Graph:
         """Capture what `work` does on tensors that stay where they are. It is also done some times, for nothing.
 
-        Graphs of one stream share the memory of what they compute on the way. Raises DeviceFull, DeviceLost.
+        Graphs of one stream share the memory of what they compute on the way; it grows least if the largest comes
+        first. No garbage may be collected meanwhile (`garbage.uncollected`). Raises DeviceFull, DeviceLost.
         """
         ...
 

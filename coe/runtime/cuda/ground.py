@@ -45,6 +45,11 @@ class Ground:
         self._residents: dict[Extent, Resident] = {}
         self._lock = threading.Lock()
 
+    @property
+    def capacity(self) -> int:
+        """Bytes for blobs, used or free."""
+        return self._extents.capacity
+
     def __repr__(self) -> str:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
         return f"<Ground {len(self._residents)} blobs, {used} of {capacity}>"

@@ -12,7 +12,7 @@ from coe.errors import ConfigError, StoreError
 from coe.kinds import Kind, ModuleKind
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Content, Structure, expect
-from coe.runtime.cuda.recipe import Recipe, structure_on_gpu
+from coe.runtime.cuda.recipe import Recipe, recipe_like, structure_on_gpu
 from coe.runtime.cuda.worker import Template
 from coe.runtime.reading import weights
 from coe.store import Store
@@ -20,18 +20,23 @@ from coe.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What experts share that run alike: a kind in a structure. Their graphs hold alike much, whatever the labels."""
+    """What experts share that run alike: a kind in a structure, laid out alike.
+
+    Their graphs hold alike much, whatever the labels.
+    """
 
     kind: str
     structure: Structure
+    channels_last: bool
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What an expert's file says."""
+    """What an expert's file says; `content` is None where it is damaged."""
 
     network: Network
     running_bytes: int
+    content: Content | None
 
 
 class Networks:
@@ -79,6 +84,23 @@ class Networks:
             self._recipes[key] = recipe
         return self._recipes[key]
 
+    def recipe_of(self, expert: Expert) -> Recipe:
+        """Return how an expert's file becomes weights that run, from its header alone; raises StoreError."""
+        found = self._find(expert)
+        # Where the header cannot be read, this says why.
+        content = found.content or weights(self._store, expert).outline()
+        return self.recipe(content, expert)
+
+    def likely_recipe(self, expert: Expert) -> Recipe:
+        """Return what `recipe_of` does, or a recipe for a sound blob of the kind if the expert's file is damaged.
+
+        Raises StoreError if there is no such file.
+        """
+        try:
+            return self.recipe_of(expert)
+        except StoreError:
+            return recipe_like(self.template(expert).spec, self.of(expert).structure)
+
     def _find(self, expert: Expert) -> _Found:
         key = expert.weights, expert.variant, expert.kind
         if key not in self._found:
@@ -86,9 +108,10 @@ class Networks:
             try:
                 outline = file.outline()
                 structure = structure_on_gpu(outline.variant, outline.folded)
-                size = Recipe(outline, structure).bytes
+                last = any(entry.channels_last for entry in outline.entries)
+                found = _Found(Network(expert.kind, structure, last), Recipe(outline, structure).bytes, outline)
             except StoreError:
                 # Its load will report it; the others go on.
-                structure, size = PLAIN, file.bytes
-            self._found[key] = _Found(Network(expert.kind, structure), size)
+                found = _Found(Network(expert.kind, PLAIN, True), file.bytes, None)
+            self._found[key] = found
         return self._found[key]

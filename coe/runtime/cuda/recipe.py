@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from coe.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, padded
+from coe.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 from coe.errors import StoreError
 from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, shaped
 
@@ -129,13 +129,15 @@ class Recipe:
 
 
 def recipe_like(spec: Spec, structure: Structure) -> Recipe:
-    """Return a recipe for weights such as a skeleton expects, to measure where there is no blob that is sound."""
+    """Return a recipe for weights such as a skeleton expects, to measure where there is no blob that is sound.
+
+    They lie as in a blob: what is measured is what runs.
+    """
     entries: list[TensorEntry] = []
     for name, (shape, dtype) in spec.items():
         offset = padded(entries[-1].offset + entries[-1].bytes, ALIGNMENT) if entries else 0
-        entries.append(
-            TensorEntry.model_validate({"name": name, "dtype": NAMES[dtype], "shape": shape, "offset": offset})
-        )
+        last = lies_channels_last(shape, dtype.is_floating_point)
+        entries.append(TensorEntry(name=name, dtype=NAMES[dtype], shape=shape, offset=offset, channels_last=last))
     return Recipe(Content(tuple(entries)), structure)
 
 

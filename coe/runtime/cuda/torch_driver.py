@@ -53,7 +53,11 @@ def errors() -> Iterator[None]:
     except RuntimeError as error:
         if (meant := _meant(error)) is None:
             raise
-        raise meant from error
+        try:
+            raise meant from error
+        finally:
+            # It would lie in the frame that its own traceback holds, and with it all tensors of what failed.
+            del meant
 
 
 def _meant(error: RuntimeError) -> CoeError | None:

@@ -22,15 +22,22 @@ from coe.errors import DeviceFull
 from coe.kinds import Image, ModuleKind
 from coe.runtime.blob import Spec, Structure
 from coe.runtime.cuda.driver import Driver, Graph
+from coe.runtime.cuda.garbage import give_back, uncollected
 from coe.runtime.cuda.ground import Ground, Resident
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.folding import folded_skeleton
 
-SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+SIZES = (1, 4, 8, 16, 32)
 """Of batches that graphs are captured for; a batch is filled up to the next with whatever images lie there.
 
 While launches or the weights' bytes are the limit, a few images more cost less than a graph more does.
 """
+
+
+def sizes(most: int) -> list[int]:
+    """Return the sizes that graphs are captured for where a batch has `most` images at most, in rising order."""
+    largest = min(most, SIZES[-1])
+    return [*(one for one in SIZES if one < largest), largest]
 
 
 class Template:
@@ -64,7 +71,7 @@ class _Captured:
 
 
 class Worker:
-    """One executor on the device, used by its thread alone; `capturing` is held while a graph is captured."""
+    """One executor on the device, used by one thread at a time; `capturing` is held while a graph is captured."""
 
     def __init__(
         self, name: str, driver: Driver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
@@ -82,6 +89,11 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self.name}, {len(self._graphs)} graphs>"
 
+    @property
+    def outputs_bytes(self) -> int:
+        """Bytes of what the graphs put out, which no other graph's memory can be."""
+        return sum(one.nbytes for graph in self._graphs.values() for one in _tensors(graph.graph.outputs))
+
     def activate(self, ground: Ground, resident: Resident) -> None:
         """Make a blob's weights those that run; nothing happens if they are."""
         if self._bound is not resident:
@@ -90,44 +102,62 @@ class Worker:
             ground.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
             self._bound = resident
 
+    def prepare(self, template: Template, recipe: Recipe, size: int, most: int) -> None:
+        """Capture the graphs of all batches of up to `most` images of `size` pixels.
+
+        The largest comes first: the memory that it works in is then that of all others. What does not fit is left out;
+        raises DeviceFull if not even one image runs, DeviceLost.
+        """
+        for images in reversed(sizes(most)):
+            if self._lacks_memory(template, recipe, images, size):
+                self._give_back()
+                if reason := self._lacks_memory(template, recipe, images, size):
+                    self._shrink(recipe, size, images, reason)
+
     def run(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Iterator[tuple[int, Any]]:
         """Run images (3, S, S) uint8, `most` at a time, on the weights that are active.
 
         Yield how many ran, and their outputs on the host, which the next step overwrites. Where memory runs out, what
         is kept goes, then batches get smaller; raises DeviceFull where one image does not run, and DeviceLost.
         """
-        size, done = images[0].shape[-1], 0
-        key = recipe, size
+        size, done, trimmed = images[0].shape[-1], 0, False
         while done < len(images):
-            part = images[done : done + self._most.get(key, most)]
+            part = images[done : done + self.most(recipe, size, most)]
             try:
-                outputs = self._part(template, recipe, part)
+                outputs = self._part(template, recipe, part, self.most(recipe, size, most))
             except DeviceFull as error:
-                problem = DeviceFull(str(error))
+                reason = str(error)
             else:
                 yield len(part), outputs
-                done += len(part)
+                done, trimmed = done + len(part), False
                 continue
             # Not while the error is handled: it holds all that was being made.
-            if not self.trim():
-                if len(part) == 1:
-                    raise problem
-                self._most[key] = max(one for one in SIZES if one < len(part))
+            if not trimmed:
+                self.trim()
+                trimmed = True
+            else:
+                self._shrink(recipe, size, len(part), reason)
 
-    def trim(self) -> bool:
-        """Drop all graphs, whose memory is one; return whether there were any."""
-        had = bool(self._graphs)
-        with self._capturing:
-            self._graphs.clear()
-            self._driver.trim()
-        return had
+    def most(self, recipe: Recipe, size: int, most: int) -> int:
+        """Return how many images a batch has where `most` were allowed: fewer if memory ran out."""
+        return min(most, self._most.get((recipe, size), most))
+
+    def trim(self) -> None:
+        """Drop all graphs, whose memory is one, and what else is kept."""
+        self._graphs.clear()
+        self._give_back()
 
     def capture(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
-        """Return the graph for so many images of `size` pixels; it is captured when it is first asked for."""
+        """Return the graph for so many images of `size` pixels; it is captured when it is first asked for.
+
+        Raises DeviceFull, DeviceLost.
+        """
         key = recipe, size, images
         if key not in self._graphs:
             with self._capturing:
-                self._graphs[key] = self._new(template, recipe, images, size)
+                captured = self._new(template, recipe, images, size)
+                self._make_room(captured.graph.outputs)
+            self._graphs[key] = captured
         return self._graphs[key]
 
     def _new(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
@@ -138,12 +168,34 @@ class Worker:
         def work() -> Any:
             return template.kind.forward(module, pixels)
 
-        graph = self._driver.capture(f"capture {template.kind.name} x{images}", self.stream, work)
+        with uncollected():
+            graph = self._driver.capture(f"capture {template.kind.name} x{images}", self.stream, work)
         return _Captured(pixels, graph, module)
 
-    def _part(self, template: Template, recipe: Recipe, images: Sequence[Image]) -> Any:
+    def _lacks_memory(self, template: Template, recipe: Recipe, images: int, size: int) -> str:
+        """Capture a graph; return why there was no memory for it, nothing if there was.
+
+        No error is handled any more then: it would hold all that was being made.
+        """
+        try:
+            self.capture(template, recipe, images, size)
+        except DeviceFull as error:
+            return str(error) or "no memory"
+        return ""
+
+    def _shrink(self, recipe: Recipe, size: int, images: int, reason: str) -> None:
+        """Let batches have fewer images than so many from now on; raises DeviceFull if there are no fewer."""
+        if images == 1:
+            raise DeviceFull(reason)
+        self._most[recipe, size] = max(one for one in SIZES if one < images)
+
+    def _give_back(self) -> None:
+        with self._capturing:
+            give_back(self._driver)
+
+    def _part(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Any:
         number, size = len(images), images[0].shape[-1]
-        captured = self.capture(template, recipe, next(one for one in SIZES if one >= number), size)
+        captured = self.capture(template, recipe, next(one for one in sizes(most) if one >= number), size)
         up = self._up[: number * 3 * size * size].view(number, 3, size, size)
         np.stack(images, out=up.numpy())
         pixels = captured.images[:number]
@@ -155,20 +207,30 @@ class Worker:
         self.stream.mark().wait()
         return down
 
-    def _landing(self, outputs: Any) -> Any:
-        """Return tensors of pinned memory like `outputs`."""
-        leaves = [one for one in tree_leaves(outputs) if torch.is_tensor(one)]
-        needed = sum(-(-one.nbytes // 16) * 16 for one in leaves)
+    def _make_room(self, outputs: Any) -> None:
+        """Take pinned memory where all of `outputs` can land: before images come, since pinning takes a while."""
+        needed = sum(_landing_bytes(one) for one in _tensors(outputs))
         if len(self._down) < needed:
             self._down = self._driver.pinned_memory(needed)
+
+    def _landing(self, outputs: Any) -> Any:
+        """Return tensors of pinned memory like `outputs`."""
         at = 0
 
         def place(one: Any) -> Any:
             nonlocal at
-            start, at = at, at + -(-one.nbytes // 16) * 16
+            start, at = at, at + _landing_bytes(one)
             return self._down[start : start + one.nbytes].view(one.dtype).view(one.shape)
 
         return tree_map(place, outputs)
+
+
+def _tensors(outputs: Any) -> list[torch.Tensor]:
+    return [one for one in tree_leaves(outputs) if torch.is_tensor(one)]
+
+
+def _landing_bytes(one: torch.Tensor) -> int:
+    return -(-one.nbytes // 16) * 16
 
 
 def _copy(outputs: Any, into: Any) -> None:
