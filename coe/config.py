@@ -22,15 +22,17 @@ REPORT_PICTURE_SIDE = 480
 
 # Options
 MAX_THREADS = 1024
-"""More threads of an executor than any machine gives it cores for."""
-MAX_LOADED = 1_000_000
-"""As many experts can a line be asked to keep loaded."""
+"""So many threads an executor may have: a mistyped number must not start a million."""
+MIN_LOADED, MAX_LOADED = 1e-3, 1e6
+"""The number of experts of mean size that a memory can be asked to hold."""
+MAX_INBOX = 1_000_000
+"""The most images that may be under way."""
 MAX_SEED = 2**32 - 1
 """The largest seed that all generators of random numbers take; the least is 0."""
 MAX_COUNT = 10_000_000
 """The most of anything else that an option counts: images, experts, epochs, repetitions."""
 MAX_BYTES = 1 << 60
-"""More memory, or bytes a second, than any option can mean."""
+"""More memory, or bytes a second, than any machine has: larger amounts would overflow in arithmetic."""
 
 # Errors
 MAX_ERROR = 10_000
@@ -54,7 +56,7 @@ TRACEBACK_VARIABLE = "COE_TRACEBACK"
 MAX_RULES_BYTES = 4 << 20
 MAX_RULES_DEPTH = 64
 
-MOST_COUNT = 1e6
+MAX_COMPONENTS = 1e6
 """So often a component occurs on a board at most."""
 
 # Precision
@@ -78,11 +80,6 @@ INBOX_BYTES = 512 << 20
 """How many bytes of images and prepared inputs may be under way at most; a single larger image is still taken."""
 INBOX_SHARE = 0.125
 """The part of the memory that these have, if it is less."""
-MOST_INBOX = 1_000_000
-MOST_THREADS = 1024
-"""So many threads an executor may have; a mistyped number must not start a million."""
-LEAST_LOADED, MOST_LOADED = 1e-3, 1e6
-"""Between these lies the number of experts that a memory is asked to hold."""
 GROUP_HOLD_S = 30.0
 """How long a group that has begun to run takes in new stages; after that they queue behind the others."""
 PREFETCH_GROUPS = 32

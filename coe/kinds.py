@@ -72,7 +72,7 @@ class TrainingPlan:
         values.whole("epochs", self.epochs, least=1, most=1_000_000)
         values.whole("batch", self.batch, least=1, most=1_000_000)
         values.whole("seed", self.seed, least=-(1 << 63), most=(1 << 63) - 1)
-        values.whole("threads", self.threads, least=0, most=config.MOST_THREADS)
+        values.whole("threads", self.threads, least=0, most=config.MAX_THREADS)
         values.real("learning_rate", self.learning_rate, least=0, most=1e3)
         values.real("held_out", self.held_out, least=0, most=1)
 

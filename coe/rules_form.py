@@ -36,7 +36,7 @@ class StepSpec(Judging):
 class ComponentSpec(StepSpec):
     """A component type: its first step, and how many a board has."""
 
-    count: Annotated[float, Field(ge=0, le=config.MOST_COUNT, allow_inf_nan=False)] = 1.0
+    count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
 
 
 class ExpertSpec(Judging):

@@ -38,19 +38,19 @@ class Settings:
 
 def check_threads(threads: object) -> int:
     """Return the threads of each executor; raises ConfigError."""
-    return values.whole("threads", threads, least=1, most=config.MOST_THREADS)
+    return values.whole("threads", threads, least=1, most=config.MAX_THREADS)
 
 
 def check_loaded(loaded: object) -> float:
     """Return how many experts the memory is to hold; raises ConfigError for what no memory can hold."""
-    return values.real("loaded", loaded, least=config.LEAST_LOADED, most=config.MOST_LOADED)
+    return values.real("loaded", loaded, least=config.MIN_LOADED, most=config.MAX_LOADED)
 
 
 def check_inbox(images: object, inbox_bytes: object | None) -> None:
     """Raise ConfigError for a number of images, or of their bytes, that cannot bound what is under way."""
-    values.whole("inbox", images, least=1, most=config.MOST_INBOX)
+    values.whole("inbox", images, least=1, most=config.MAX_INBOX)
     if inbox_bytes is not None:
-        values.whole("inbox_bytes", inbox_bytes, least=1, most=values.MOST_BYTES * 4)
+        values.whole("inbox_bytes", inbox_bytes, least=1, most=config.MAX_BYTES * 4)
 
 
 def check_words(**words: object) -> None:

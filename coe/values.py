@@ -8,8 +8,6 @@ from numbers import Integral, Real
 from coe import config
 from coe.errors import ConfigError
 
-MOST_BYTES = 1 << 60
-"""More than any machine has; larger amounts would overflow in arithmetic."""
 MOST_SECONDS = 1e9
 """Thirty years: threads wait no longer."""
 _SHOWN = 60
@@ -55,8 +53,10 @@ def amount(name: str, value: object) -> int:
         raise ConfigError(f'{name}={shown(value)}: give an amount of memory, in whole bytes or as "1.5GiB"')
     else:
         size = int(value)
-    if not 1 <= size <= MOST_BYTES:
-        raise ConfigError(f'{name}={shown(value)}: give from 1 byte to {config.format_bytes(MOST_BYTES)}, as "1.5GiB"')
+    if not 1 <= size <= config.MAX_BYTES:
+        raise ConfigError(
+            f'{name}={shown(value)}: give from 1 byte to {config.format_bytes(config.MAX_BYTES)}, as "1.5GiB"'
+        )
     return size
 
 
@@ -68,7 +68,7 @@ def bandwidth(name: str, value: object) -> int:
         except ConfigError as error:
             raise ConfigError(f"{name}: {error}") from None
     number = _number(value)
-    if number is None or not 1 <= number <= MOST_BYTES:
+    if number is None or not 1 <= number <= config.MAX_BYTES:
         raise ConfigError(f'{name}={shown(value)}: give bytes a second, at least 1, or a text such as "530MB/s"')
     return int(number)
 

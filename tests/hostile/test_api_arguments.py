@@ -207,5 +207,5 @@ def test_a_number_is_no_picture(line: Inspector) -> None:
 
 
 def test_the_bounds_are_those_of_the_defaults() -> None:
-    assert config.INBOX_IMAGES <= config.MOST_INBOX
-    assert config.LEAST_LOADED < 1 < config.MOST_LOADED
+    assert config.INBOX_IMAGES <= config.MAX_INBOX
+    assert config.MIN_LOADED < 1 < config.MAX_LOADED
