@@ -23,7 +23,7 @@ class PictureFile:
     """An encoded picture at a path; `read` from many threads."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._seen: bytes | None = None
 
     def read(self, limit_bytes: int) -> bytes:
@@ -46,7 +46,7 @@ class PictureFile:
         """Give the open file and its size in bytes; raises ImageError, without its name, for what cannot be read."""
         try:
             # Without O_NONBLOCK, opening a pipe would wait until somebody writes into it.
-            number = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            number = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
             try:
                 found = os.fstat(number)
                 if not stat.S_ISREG(found.st_mode):

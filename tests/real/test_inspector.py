@@ -298,9 +298,9 @@ def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
         ({"executors": "cpu=0"}, "between 1 and 64"),
         ({"strategy": "coserv"}, "did you mean 'coserve'"),
         ({"on_full": "drop"}, "neither 'block' nor 'raise'"),
-        ({"inbox": 0}, "no room"),
+        ({"inbox": 0}, "inbox=0: give a whole number from 1"),
         ({"disk_bandwidth": "fast"}, "not a disk bandwidth"),
-        ({"disk_bandwidth": 0}, "give more than 0"),
+        ({"disk_bandwidth": 0}, "give bytes a second, at least 1"),
     ],
 )
 def test_wrong_options_are_said(tiny, options, sentence):

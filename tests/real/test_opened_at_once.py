@@ -21,7 +21,7 @@ MEMORY = "120MB"
 
 
 @pytest.fixture
-def measured(monkeypatch: pytest.MonkeyPatch) -> Measured:
+def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> Measured:
     """What nobody has measured yet."""
     fresh = Measured()
     monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})

@@ -77,11 +77,13 @@ def test_threads_that_submit_to_a_line_that_fails_and_closes_hear_of_every_image
     board, store = tiny
     images = images_of(chance, tmp_path)
     before = threading.active_count()
+    # Little enough that experts are loaded again and again, or enough for all.
+    executors, memory = chance.choice([("cpu=1", "90MB"), ("cpu=1", "400MB"), ("cpu=2", "200MB"), ("cpu=2", "400MB")])
     line = Inspector(
         board,
         store=store,
-        memory=chance.choice(["75MB", "150MB", "400MB"]),
-        executors=chance.choice(["cpu=1", "cpu=2"]),
+        memory=memory,
+        executors=executors,
         inbox=chance.choice([1, 4, 64]),
         on_full=chance.choice(["block", "raise"]),
         costs=costs,
