@@ -57,10 +57,11 @@ coverage: setup ## how much of decisions, board input and store the tests run, b
 	done; \
 	exit $$failed
 
-stress: setup ## property tests with random seeds; threads, kills and floods (about 20 minutes; SEED=n repeats a run)
+stress: setup ## property tests with random seeds; then threads, kills and floods (SEED=n repeats a run)
 	@seed=$${SEED:-$$($(BIN)/python -c 'import secrets; print(secrets.randbelow(10**9))')}; \
-	echo "seed: $$seed (again: make stress SEED=$$seed)"; \
-	COE_STRESS_SEED=$$seed $(BIN)/python -m pytest -m "stress or hypothesis" -o timeout=1800 --hypothesis-seed=$$seed \
+	echo "seed: $$seed (again: make stress SEED=$$seed)"; export COE_STRESS_SEED=$$seed OMP_WAIT_POLICY=PASSIVE; \
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "hypothesis and not gpu" -o timeout=1800 --hypothesis-seed=$$seed && \
+	$(BIN)/python -m pytest -m stress -o timeout=1800 \
 	    || { echo "failed with seed $$seed (again: make stress SEED=$$seed)"; exit 1; }
 
 check: setup ## lint and types alone

@@ -20,7 +20,7 @@ settings.register_profile(
     "stress",
     parent=settings.get_profile("stable"),
     derandomize=False,
-    max_examples=500,
+    max_examples=300,
     print_blob=True,
 )
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
