@@ -152,7 +152,7 @@ class ModuleKind(Kind):
             raise StoreError(f"{path}: cannot be opened safely as weights ({reason:.300})") from error
         if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
             raise StoreError(f"{path}: does not hold a state dict, tensors by name")
-        torch_file.check_tensors(str(path), state)
+        torch_file.check_tensors(str(path), state, most_bytes=path.stat().st_size)
         return Foreign(dict(state))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:

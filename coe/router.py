@@ -128,14 +128,13 @@ class Router:
     def next(self, step: Step, finding: Finding) -> Decision:
         """Return what follows from all that an expert saw; raises RulesError for a label of no rule.
 
-        Each box leads where its label does, and of boxes that lead to the same the best counts; so does the finding
-        itself. What is scored under `min_score` means REVIEW. The worst verdict leads: a good box hides no bad one.
+        The finding and each box lead where their labels do, and of those that lead to the same the best counts. What is
+        scored under `min_score` means REVIEW. The worst verdict leads: a good box hides no bad one.
         """
-        said = _outcome(step, finding.label)
-        scores = {said: finding.score}
+        scores = {_outcome(step, finding.label): finding.score}
         for box in finding.boxes:
-            outcome = _outcome(step, box.label)
-            if outcome != said:
+            if box.label != finding.label:  # its best box speaks for that label, at the finding's score
+                outcome = _outcome(step, box.label)
                 scores[outcome] = max(scores.get(outcome, box.score), box.score)
         # Written so that a score that is not a number is not believed either.
         outcomes = [outcome if score >= step.min_score else Verdict.REVIEW for outcome, score in scores.items()]

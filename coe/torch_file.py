@@ -6,8 +6,10 @@ size, and a few bytes can claim a tensor that no memory holds.
 
 from __future__ import annotations
 
+import io
 import pickle
 import pickletools
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -22,6 +24,8 @@ _MOST_ENTRIES = 100_000
 _MOST_PICKLE_BYTES = 16 << 20
 """A checkpoint of hundreds of layers has a pickle of less than 1 MiB beside its tensors."""
 _MOST_STEPS = 1_000_000
+_MAKERS = re.compile(r"(builtins|__builtin__) bytearray|torch(\.cuda|\.sparse)* \w*Tensor|torch\._tensor Tensor")
+"""Names that a pickle may call with a number, and gets so many zeros for it. Weights are rebuilt from their numbers."""
 _LEGACY_PICKLES = 5
 """Before 1.6, torch wrote so many pickles one after another, then the numbers."""
 _TAKEN = {
@@ -42,9 +46,7 @@ def check_file(path: Path) -> None:
     """Look at a file before torch does; raises StoreError for one that would take more to open than it has bytes."""
     try:
         with path.open("rb") as file:
-            is_archive = file.read(4) == b"PK\3\4"
-            file.seek(0)
-            if is_archive:
+            if _is_archive(path):
                 _check_archive(path)
             else:
                 _check_pickles(path, file)
@@ -58,20 +60,29 @@ def load(path: Path) -> Any:
         with warnings.catch_warnings():
             # torch muses about pickle protocols before it refuses; the refusal is what counts.
             warnings.simplefilter("ignore")
-            return torch.load(path, map_location="cpu", weights_only=True)
+            # What was looked at, and nothing else: two readers of archives may see two things in one file.
+            source = _packed_anew(path) if _is_archive(path) else path
+            return torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise
     except Exception as error:  # of hostile bytes, the unpickler raises nearly anything, MemoryError too
         raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
 
 
-def check_tensors(where: str, state: Mapping[Any, Any]) -> None:
+def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | None = None) -> None:
     """Raise StoreError for what cannot be weights; `where` begins the sentence.
 
-    Those are plain dense tensors of numbers in memory, none of which is used twice, without infinities.
+    Those are plain dense tensors of numbers in memory, none of which is used twice, without infinities. From a file of
+    `most_bytes` come no more bytes of them: what a file of an old format does not hold would be left as memory was.
     """
     if not state:
         raise StoreError(f"{where}: holds no tensors")
+    if most_bytes is not None:
+        dense = [one for one in state.values() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
+        storages = [one.untyped_storage() for one in dense if one.device.type == "cpu" and not one.is_nested]
+        claimed = sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+        if claimed > most_bytes:
+            raise StoreError(f"{where}: claims {claimed:,} bytes of tensors and has {most_bytes:,}; damaged or a trap")
     for name, tensor in state.items():
         if not isinstance(name, str) or not name or not name.isprintable():
             raise StoreError(f"{where}: a tensor has the name {name!r:.60}; a name is a text of letters, digits and .")
@@ -108,6 +119,12 @@ def _overlaps(tensor: torch.Tensor) -> bool:
     return False
 
 
+def _is_archive(path: Path) -> bool:
+    """Tell whether torch takes a file for an archive."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\3\4"
+
+
 def _check_archive(path: Path) -> None:
     size = path.stat().st_size
     try:
@@ -120,14 +137,25 @@ def _check_archive(path: Path) -> None:
                 raise StoreError(f"{path}: its entry {name!r} is compressed, which torch never does; save it again")
             if (claimed := sum(entry.file_size for entry in entries)) > size:
                 raise StoreError(f"{path}: claims {claimed:,} bytes and has {size:,}; it is damaged or a trap")
+            if len({entry.filename.lower() for entry in entries}) < len(entries):
+                raise StoreError(f"{path}: has two entries of one name; it is damaged or a trap")
             for entry in entries:
-                if entry.filename.endswith(".pkl"):
+                if entry.filename.lower().endswith(".pkl"):
                     if entry.file_size > _MOST_PICKLE_BYTES:
                         raise StoreError(f"{path}: {_too_large(entry.file_size)}")
                     with archive.open(entry) as file:
                         _count_steps(path, file)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, EOFError) as error:
         raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
+
+
+def _packed_anew(path: Path) -> io.BytesIO:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(memory, "w", zipfile.ZIP_STORED) as copy:
+        for entry in archive.infolist():
+            copy.writestr(entry.filename, archive.read(entry))
+    memory.seek(0)
+    return memory
 
 
 def _check_pickles(path: Path, file: Any) -> None:
@@ -140,8 +168,10 @@ def _count_steps(path: Path, file: Any) -> None:
     steps = 0
     began = file.tell()
     try:
-        for _ in pickletools.genops(file):
+        for step, said, _ in pickletools.genops(file):
             steps += 1
+            if step.name in ("GLOBAL", "INST") and _MAKERS.fullmatch(str(said)):
+                raise StoreError(f"{path}: it asks for '{said}', which is not how torch saves weights; save it again")
             if steps > _MOST_STEPS or file.tell() - began > _MOST_PICKLE_BYTES:
                 raise StoreError(f"{path}: {_too_large(file.tell() - began)}")
     except StoreError:

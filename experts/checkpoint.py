@@ -1,12 +1,15 @@
-"""Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True` and a fixed list of classes.
+"""Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True` and a fixed list of names.
 
-The unpickler makes no object but tensors and the network parts listed here; any other name in the file stops it.
+Law: a file gets no code to call. The classes that a network's file names are not looked up: for each there is a
+stand-in here, which holds what the file says of it and does nothing. (The unpickler calls what it is allowed to make,
+with arguments of the file's, and ultralytics evaluates words of what its networks are made from.) Any other name in the
+file stops it.
 """
 
 from __future__ import annotations
 
 import pickle
-from pathlib import Path, PosixPath
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +17,65 @@ import torch
 from coe import torch_file
 from coe.errors import StoreError
 from coe.kinds import Foreign
-from experts import quiet_ultralytics
 
 _NESTED = ("state_dict", "model_state_dict", "model", "net", "ema")
 _DEEPEST = 8
 """Weights lie no deeper in dicts; one may also hold itself."""
+_LAYERS = {
+    "activation": ("SiLU",),
+    "batchnorm": ("BatchNorm2d",),
+    "container": ("ModuleList", "Sequential"),
+    "conv": ("Conv2d",),
+    "linear": ("Identity",),
+    "pooling": ("MaxPool2d",),
+    "upsampling": ("Upsample",),
+}
+_ULTRALYTICS = {
+    "block": ("Bottleneck", "C3", "DFL", "SPPF"),
+    "conv": ("Concat", "Conv"),
+    "head": ("Detect",),
+}
+
+
+class _Part:
+    """A part of a network: its tensors and parts, by name, without anything that it could do."""
+
+    def __init__(self, *given: object) -> None:
+        """Refuse to be made from arguments: torch saves a part as it is."""
+        raise TypeError("it asks for parts of a network to be made, where it should hold them")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+class _Aside:
+    """What lies beside the weights: paths, settings, measures. Nothing of it is kept."""
+
+    def __init__(self, *given: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+_PARTS = (
+    *(f"torch.nn.modules.{file}.{name}" for file, names in _LAYERS.items() for name in names),
+    *(f"ultralytics.nn.modules.{file}.{name}" for file, names in _ULTRALYTICS.items() for name in names),
+    # As files of earlier releases name the same.
+    *(f"ultralytics.nn.modules.{name}" for names in _ULTRALYTICS.values() for name in names),
+    "ultralytics.nn.tasks.DetectionModel",
+)
+_BESIDE = (
+    "ultralytics.utils.IterableSimpleNamespace",
+    "ultralytics.yolo.utils.IterableSimpleNamespace",
+    "pathlib.PosixPath",
+    # Measures are kept as numpy numbers.
+    "numpy._core.multiarray.scalar",
+    "numpy.core.multiarray.scalar",
+    "numpy.dtype",
+    *(f"numpy.dtypes.{name}DType" for name in ("Float64", "Float32", "Int64")),
+)
+_STAND_INS: list[Any] = [*((_Part, name) for name in _PARTS), *((_Aside, name) for name in _BESIDE)]
 
 
 def read_checkpoint(path: Path) -> Foreign:
@@ -31,7 +88,7 @@ def read_checkpoint(path: Path) -> Foreign:
         try:
             content = torch_file.load(path)
         except pickle.UnpicklingError:
-            with torch.serialization.safe_globals(_ultralytics_classes()):
+            with torch.serialization.safe_globals(_STAND_INS):
                 content = torch_file.load(path)
     except pickle.UnpicklingError as error:
         raise StoreError(f"{path}: refused, {_why(path)}; export it as ONNX or safetensors and import that") from error
@@ -41,13 +98,13 @@ def read_checkpoint(path: Path) -> Foreign:
         raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
     if found is None:
         raise StoreError(f"{path}: holds no weights; give a state dict or an ultralytics checkpoint")
-    torch_file.check_tensors(str(path), found.state)
+    torch_file.check_tensors(str(path), found.state, most_bytes=path.stat().st_size)
     return found
 
 
 def _weights(content: Any) -> Foreign | None:
     for _ in range(_DEEPEST):
-        if isinstance(content, torch.nn.Module):
+        if isinstance(content, _Part):
             names = content.__dict__.get("names")
             labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
             return Foreign(_tensors(content), labels)
@@ -57,18 +114,18 @@ def _weights(content: Any) -> Foreign | None:
             return Foreign(dict(content))
         # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
         inner = (content.get(key) for key in ("ema", *_NESTED))
-        content = next((one for one in inner if isinstance(one, dict | torch.nn.Module)), None)
+        content = next((one for one in inner if isinstance(one, dict | _Part)), None)
     return None
 
 
-def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Collect parameters and buffers by hand: `state_dict` would run hooks that the file brought.
+def _tensors(module: _Part) -> dict[str, torch.Tensor]:
+    """Collect parameters and buffers.
 
     A part that stands twice, or in itself, is looked at once.
     """
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-    waiting: list[tuple[str, torch.nn.Module]] = [("", module)]
+    waiting: list[tuple[str, _Part]] = [("", module)]
     while waiting:
         prefix, part = waiting.pop()
         if id(part) in seen:
@@ -79,38 +136,14 @@ def _tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
             for name, value in inside[kind].items():
                 if isinstance(value, torch.Tensor) and name not in inside.get("_non_persistent_buffers_set", ()):
                     found[f"{prefix}{name}"] = value.detach()
-        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, torch.nn.Module)]
+        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, _Part)]
         waiting += reversed(children)
     return found
 
 
-def _ultralytics_classes() -> list[Any]:
-    """Return what an ultralytics checkpoint is made of; nothing where ultralytics is not installed."""
-    try:
-        quiet_ultralytics.prepare()
-    except ModuleNotFoundError:
-        return []
-    import numpy as np
-    from torch import nn
-    from ultralytics.nn.modules import C3, DFL, SPPF, Bottleneck, Concat, Conv, Detect
-    from ultralytics.nn.tasks import DetectionModel
-    from ultralytics.utils import IterableSimpleNamespace
-
-    layers = [nn.Sequential, nn.ModuleList, nn.Conv2d, nn.BatchNorm2d, nn.SiLU, nn.MaxPool2d, nn.Upsample, nn.Identity]
-    parts = [Detect, Conv, C3, Bottleneck, SPPF, Concat, DFL]
-    # Names that files of earlier releases use for the same things.
-    former: list[Any] = [(part, f"ultralytics.nn.modules.{part.__name__}") for part in parts]
-    former.append((IterableSimpleNamespace, "ultralytics.yolo.utils.IterableSimpleNamespace"))
-    # Measures are kept as numpy numbers: a number, made from bytes, of one of these types.
-    scalar = np._core.multiarray.scalar
-    numbers = [(scalar, f"numpy.{package}.multiarray.scalar") for package in ("_core", "core")]
-    types = [np.dtype, type(np.dtype(np.float64)), type(np.dtype(np.float32)), type(np.dtype(np.int64))]
-    return [DetectionModel, IterableSimpleNamespace, PosixPath, *parts, *layers, *former, *numbers, *types]
-
-
 def _why(path: Path) -> str:
     try:
-        with torch.serialization.safe_globals(_ultralytics_classes()):
+        with torch.serialization.safe_globals(_STAND_INS):
             names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception:  # a file that is not a zip archive: whatever it is, it is not opened
         return "it is not a file of weights that can be opened safely"

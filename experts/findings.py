@@ -18,13 +18,15 @@ _ROUNDING = 1e-3
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
 
-    Its margin is the lead over the next one, 1 where there is no other label. Raises StoreError for a row that holds
-    something that is no number: no label of it is the likeliest.
+    Of equals it is one of `expert.reject`. Its margin is the lead over the next one, 1 where there is no other label.
+    Raises StoreError for a row that holds something that is no number: no label of it is the likeliest.
     """
     probabilities = probabilities.float().cpu()
     if not bool(torch.isfinite(probabilities).all()):
         raise StoreError("its scores are not numbers; the weights are damaged or were trained to nonsense")
-    scores, places = probabilities.max(dim=1)
+    order = _against_first(expert)
+    scores, places = probabilities[:, order].max(dim=1)
+    places = torch.tensor(order)[places]
     several = probabilities.shape[1] > 1
     leads = scores - probabilities.topk(2, dim=1).values[:, 1] if several else torch.ones_like(scores)
     return [
@@ -53,8 +55,7 @@ def detected(
     candidates = candidates.float().cpu()
     _refuse_nonsense(candidates, threshold)
     corners, scores = candidates[:, :4], candidates[:, 4:]
-    # The first of equals is taken, so labels to reject come first.
-    order = sorted(range(len(expert.labels)), key=lambda place: expert.labels[place] not in expert.reject)
+    order = _against_first(expert)
     best, places = scores[:, order].max(dim=1)
     labels = torch.tensor(order)[places]
     clear = best >= threshold
@@ -72,6 +73,11 @@ def detected(
     )
     told = next((box for box in boxes if box.label in expert.reject), boxes[0])
     return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
+
+
+def _against_first(expert: Expert) -> list[int]:
+    """Return the places of labels in the order in which equals are taken: those to reject come first."""
+    return sorted(range(len(expert.labels)), key=lambda place: expert.labels[place] not in expert.reject)
 
 
 def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe import surroundings
+from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.kinds import FileKind, Image, Prepared
@@ -19,6 +20,8 @@ from experts.findings import classified, corners_of, detected
 from experts.geometry import letterbox
 from experts.resnet import DEVIATION, MEAN
 
+_WEIGHTS_ELSEWHERE = "session.model_external_initializers_file_folder_path"
+"""Where onnxruntime looks for weights that a model has in other files."""
 PADDING = (114, 114, 114)
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
@@ -110,7 +113,10 @@ class _Session:
     """An open model. Runs one image at a time where the model's batch is fixed to 1."""
 
     def __init__(self, path: Path, threads: int, model: bytes | None = None) -> None:
-        """Open a model, given as bytes or to be read from `path`, which errors name."""
+        """Open a model, given as bytes or to be read from `path`, which errors name.
+
+        All its weights must lie in it: others would be looked for in the working directory, and nothing proves them.
+        """
         surroundings.quiet_onnxruntime()
         import onnxruntime
 
@@ -118,13 +124,19 @@ class _Session:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4
+        options.add_session_config_entry(_WEIGHTS_ELSEWHERE, os.devnull)
         onnxruntime.disable_telemetry_events()
         try:
-            self._session = onnxruntime.InferenceSession(
-                model or str(path), options, providers=["CPUExecutionProvider"]
-            )
+            if model is None:
+                with regular.opened(path) as file:
+                    model = b"".join(regular.chunks(file))
+            self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime raises classes of its own that share no parent but this
-            raise StoreError(f"{path}: not an ONNX model that can be run ({_first_line(error)})") from error
+            raise StoreError(
+                f"{path}: not an ONNX model that can be run with the weights in this one file ({_first_line(error)})"
+            ) from error
         self._input = self._session.get_inputs()[0]
         self._output = self._session.get_outputs()[0]
         shape = self._input.shape

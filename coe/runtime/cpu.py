@@ -129,6 +129,11 @@ class CpuDevice:
                     return quick_cost(trial, self.kinds[expert.kind].max_batch)
             except KindFailed:
                 return self._guessed(expert)
+            except StoreError:
+                # A file that its runtime does not open is reported when its turn comes; the other experts go on.
+                if isinstance(self.kinds[expert.kind], FileKind):
+                    return self._guessed(expert)
+                raise
             except (KeyboardInterrupt, CoeError):
                 raise
             except BaseException:  # code of a user's: it may exit too
@@ -139,14 +144,16 @@ class CpuDevice:
         return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
 
     def _guessed(self, expert: Expert) -> Cost:
-        """Return what an expert is taken to cost whose kind fails: each of its images will say so, the others go on."""
-        path = self.store.path(expert.weights)
-        size = path.stat().st_size if path.exists() else self.store.manifest(expert.weights).bytes
+        """Return what an expert is taken to cost that fails: each of its images will say so, the others go on.
+
+        Raises StoreError if its manifest cannot be read.
+        """
+        size = self.store.manifest(expert.weights).bytes
         return Cost(
             per_image_s=_GUESSED_S,
             base_s=0.0,
             load_s=_GUESSED_S,
-            weights_bytes=whole_pages(size),
+            weights_bytes=whole_pages(max(1, size)),
             activation_bytes=12 * expert.input_size**2,
             max_batch=1,
         )

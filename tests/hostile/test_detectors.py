@@ -169,6 +169,13 @@ def test_scores_that_are_rounded_to_sixteen_bits_are_believed(noise: float) -> N
     assert len(see([(at(0), (0.9, 0.0, noise))], board(BY_REJECT).experts["d"]).boxes) == 1
 
 
+@pytest.mark.parametrize("row", [[0.5, 0.5, 0.0], [0.3, 0.3, 0.3], [0.5, 0.0, 0.5]])
+def test_of_labels_that_a_classifier_finds_equally_likely_the_bad_one_is_said(row: list[float]) -> None:
+    finding = classified(torch.tensor([row]), board(BY_THEN).experts["d"])[0]
+    assert finding.label in ("bridge", "lifted")
+    assert (finding.score, finding.margin) == (pytest.approx(max(row)), 0.0)
+
+
 @pytest.mark.parametrize("values", [[NAN, 0.5, 0.5], [NAN] * 3, [INF, 0.0, 0.0], [0.0, 1.0, -INF]])
 def test_a_classifier_of_numbers_that_are_none_says_nothing(values: list[float]) -> None:
     with pytest.raises(StoreError, match="its scores are not numbers"):

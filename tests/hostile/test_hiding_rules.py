@@ -183,6 +183,15 @@ def test_a_step_may_say_ok_of_what_its_expert_rejects_and_that_holds_there_alone
     assert rules.experts["d"].reject == {"bridge"}
 
 
+def test_a_weak_box_that_another_step_rejects_hides_no_clear_one_that_leads_to_the_same() -> None:
+    text = BOARD.replace("{judging}", "min_score: 0.5\n    reject: [bridge, smudge]\n    then: {none: NG}")
+    rules = rules_from(text + "  S: {inspect: d, then: {joint: p, bridge: p, mark: p, smudge: p}}\n")
+    seen = Finding("d", "fp32", "bridge", 0.3, (Box("joint", 0.9, (0, 0, 1, 1)), Box("bridge", 0.3, (0, 0, 1, 1))))
+    decision = rules.router.next(rules.components["S"].root, seen)
+    assert [step.expert for step in decision.steps] == ["p"]
+    assert decision.verdict is None
+
+
 def test_what_any_step_holds_against_a_part_is_told_before_better_scored_boxes() -> None:
     text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {smudge: REVIEW}}\n")

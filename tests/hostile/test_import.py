@@ -138,6 +138,10 @@ def test_a_file_whose_content_is_no_weights(
     assert any(word in said.words for word in says.split("|")), said.words
 
 
+VERSION = {"version": b"3\n"}
+"""Without this entry torch opens no archive."""
+
+
 def archive(path: Path, parts: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> None:
     with zipfile.ZipFile(path, "w", how) as file:
         for name, content in parts.items():
@@ -174,6 +178,42 @@ def lengthened(path: Path) -> None:
     path.write_bytes(raw.replace(struct.pack("<II", 64, 64), struct.pack("<II", 1 << 31, 1 << 31)))
 
 
+def text(word: str) -> bytes:
+    """Return the step of a pickle that says a text."""
+    return b"X" + struct.pack("<I", len(word)) + word.encode()
+
+
+def number(value: int) -> bytes:
+    return b"\x8a\x08" + struct.pack("<q", value)
+
+
+def called(name: str, *given: bytes) -> bytes:
+    """Return the steps of a pickle that call something."""
+    return b"c" + name.replace(" ", "\n").encode() + b"\n(" + b"".join(given) + b"tR"
+
+
+def holding(*steps: bytes) -> bytes:
+    """Return a pickle of a dict that holds under `a` what the steps make."""
+    return b"\x80\x02}" + text("a") + b"".join(steps) + b"s."
+
+
+def old(path: Path, content: bytes) -> None:
+    """Write a file as torch did before 1.6."""
+    before = (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {"little_endian": True})
+    path.write_bytes(b"".join(pickle.dumps(one, 2) for one in before) + content + pickle.dumps([], 2) + bytes(100))
+
+
+def unkept(count: int) -> bytes:
+    """Return the steps that make a tensor of numbers that the file does not hold."""
+    kept = text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + number(count) + b"N"
+    shape = b"(" + number(count) + b"t(" + number(1) + b"t\x89"
+    return called(
+        "torch._utils _rebuild_tensor_v2", b"(" + kept + b"tQ", number(0), shape, called("collections OrderedDict")
+    )
+
+
+GIGA = 1 << 30
+SCALAR = "numpy._core.multiarray scalar"
 BOMB = b"\x80\x02" + b"]" * (20 << 20) + b"."
 FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a bomb in the pickle": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_DEFLATED), "is compressed"),
@@ -203,6 +243,48 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "entries that lie on each other": (overlapping, "claims"),
     "an entry longer than the file": (lengthened, "claims"),
+    "a gigabyte of zeros in few words": (
+        lambda p: archive(p, {"data.pkl": holding(called("builtins bytearray", number(GIGA)))}),
+        "asks for 'builtins bytearray'",
+    ),
+    "and by the name that it once had": (
+        lambda p: archive(p, {"data.pkl": holding(called("__builtin__ bytearray", number(GIGA)))}),
+        "asks for '__builtin__ bytearray'",
+    ),
+    "in a pickle of capital letters": (
+        lambda p: archive(p, {"DATA.PKL": holding(called("builtins bytearray", number(GIGA)))}),
+        "asks for 'builtins bytearray'",
+    ),
+    "two pickles of one name": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "DATA.PKL": b"\x80\x02}."}),
+        "two entries of one name",
+    ),
+    "a gigabyte of zeros the old way": (
+        lambda p: old(p, holding(called("builtins bytearray", number(GIGA)))),
+        "asks for 'builtins bytearray'",
+    ),
+    "a tensor made by its size": (
+        lambda p: archive(p, {"data.pkl": holding(called("torch Tensor", number(GIGA)))}),
+        "asks for 'torch Tensor'",
+    ),
+    "and of a type": (
+        lambda p: archive(p, {"data.pkl": holding(called("torch FloatTensor", number(GIGA)))}),
+        "asks for 'torch FloatTensor'",
+    ),
+    "numbers that an old file does not hold": (lambda p: old(p, holding(unkept(GIGA // 4))), "claims 1,073,741,824"),
+    "a large layer to be made": (
+        lambda p: archive(
+            p,
+            {"data.pkl": holding(called("torch.nn.modules.conv Conv2d", *map(number, (20_000, 20_000, 1)))), **VERSION},
+        ),
+        "asks for parts of a network to be made",
+    ),
+    "a large number of numpy's": (
+        lambda p: archive(
+            p, {"data.pkl": holding(called(SCALAR, called("numpy dtype", text("V1000000000")))), **VERSION}
+        ),
+        "holds no weights",
+    ),
     "no pickle": (lambda p: archive(p, {"version": b"3"}), "x.pt"),
     "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "no whole pickle"),
     "a pickle that is cut": (lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}), "no whole pickle"),
@@ -228,6 +310,32 @@ def test_a_file_that_would_take_more_than_it_has(tmp_path: Path, call: Call, wri
     write(tmp_path / "x.pt")
     said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
     refused(said, tmp_path / "store", says)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("write", [archive, lambda path, parts: old(path, parts["data.pkl"])], ids=["archive", "old"])
+def test_nothing_that_a_file_says_is_run(tmp_path: Path, call: Call, write: Any) -> None:
+    said = f"open({str(tmp_path / 'ran')!r}, 'w').close() or torch.nn.SiLU()"
+    layer = b"](" + number(-1) + number(1) + text("nn.Identity") + b"]e"
+    given = {"activation": text(said), "backbone": b"](" + layer + b"e", "head": b"]", "nc": number(1)}
+    network = b"}(" + b"".join(text(name) + value for name, value in given.items()) + b"u"
+    content = holding(called("ultralytics.nn.tasks DetectionModel", network))
+    write(tmp_path / "x.pt", {"data.pkl": content, **VERSION})
+    said = call("import", "t/x", tmp_path / "x.pt", *OPTIONS, "--store", tmp_path / "store", command=experts)
+    refused(said, tmp_path / "store", "asks for parts of a network to be made")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
+    network: Any = kinds.resolve("yolov5n")
+    module = network.skeleton(Expert("y", "yolov5n", ("joint", "bridge"), 64, "t/y"))
+    module.names = {0: "joint", 1: "bridge"}
+    torch.save({"model": module, "best": np.float64(1), "where": Path("x")}, tmp_path / "x.pt")
+    found = network.read(tmp_path / "x.pt")
+    assert found.labels == ("joint", "bridge")
+    expected = module.state_dict()
+    assert found.state.keys() == expected.keys()
+    assert all(torch.equal(found.state[name], expected[name]) for name in expected)
 
 
 def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torch.Tensor]) -> None:

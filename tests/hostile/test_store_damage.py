@@ -16,10 +16,11 @@ from small_experts import COSTS, KINDS, LABELS, ODD, SIZE, edit, filled, prepare
 
 from coe import files, kinds, weights_file
 from coe.cli import experts as experts_command
-from coe.core import Verdict
+from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.files import alone
 from coe.inspector import Inspector
+from coe.runtime.cpu import CpuDevice
 from coe.store import MANIFEST, NoSuchExpert, Store
 
 
@@ -56,6 +57,14 @@ def test_something_odd_in_the_place_of_a_manifest_is_that_experts_error(store, o
     verified = call("verify", "--store", store.root, command=experts_command)
     assert (verified.status, "2 sound, 1 damaged" in verified.out) == (1, True)
     assert verified.err.count("error:") == 1
+
+
+@EVERY
+def test_a_file_that_its_kind_cannot_open_stops_no_line(store, odd):
+    size = store.manifest("t/c").bytes
+    replace(store.path("t/c"), odd)
+    cost = CpuDevice(store, KINDS, 1).measure(Expert("c", "filed", LABELS, SIZE, "t/c"))
+    assert cost.weights_bytes >= size
 
 
 @EVERY

@@ -122,6 +122,26 @@ def test_another_input_size_is_told_before_anything_runs(tmp_path):
         kind.open(path, COLOUR, 1)
 
 
+def test_weights_in_another_file_are_taken_from_nowhere(tmp_path, monkeypatch):
+    for folder in ("from", "here"):
+        (tmp_path / folder).mkdir()
+        path = save(
+            tmp_path / folder / "x.onnx",
+            [
+                helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
+                helper.make_node("MatMul", ["means", "weights"], ["y"]),
+            ],
+            ["n", 3, 32, 32], "y", constants=[("weights", np.ones((3, 3), np.float32))], out_shape=["n", 3],
+        )  # fmt: skip
+        onnx.save(onnx.load(path), str(path), save_as_external_data=True, location="x.data", size_threshold=0)
+    monkeypatch.chdir(tmp_path / "here")
+    path = tmp_path / "from" / "x.onnx"
+    assert (path.parent / "x.data").exists()
+    for opened in (lambda: kind.open(path, COLOUR, 1), lambda: kind.open_bytes(path.read_bytes(), path, COLOUR, 1)):
+        with pytest.raises(StoreError, match="with the weights in this one file"):
+            opened()
+
+
 @pytest.mark.parametrize("raw", [b"", b"no model", b"\x08\x07"])
 def test_a_file_that_is_no_model_is_told(tmp_path, raw):
     (tmp_path / "x.onnx").write_bytes(raw)
