@@ -207,7 +207,7 @@ def _unknown(component: str, known: _Known) -> str | None:
 def _read_table(table: Path, known: _Known) -> list[Item]:
     _must_be_file(table)
     try:
-        text = table.read_text(encoding="utf-8-sig")
+        text = table.read_bytes().decode("utf-8-sig")  # line ends within a cell are a part of a name
     except UnicodeDecodeError as error:
         raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
     first = text.partition("\n")[0]
