@@ -55,8 +55,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     Raises OSError as the operating system does. Whatever goes wrong, nothing is left and `path` is as it was.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    # Something may lie there: what a killed writer left, or a pipe, which would wait, or a link to another file.
+    temporary.unlink(missing_ok=True)
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -22,6 +22,10 @@ from coe.folder import Entry, What, walk, why_no_file
 __all__ = ["EXTENSIONS", "TABLE", "Item", "Skipped", "decode", "find", "natural"]
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff"})
+OTHER_FORMATS = frozenset(
+    {".webp", ".gif", ".jp2", ".j2k", ".jxl", ".heic", ".heif", ".avif", ".tga", ".ppm", ".pgm", ".pnm", ".dng"}
+)
+"""Pictures all the same, and not read: a board is not OK without them."""
 TABLE = "images.csv"
 LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, or a table {TABLE}"
 
@@ -120,11 +124,15 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
     whole = _absolute(folder)
     for entry in walk(folder):
         inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
-        image = entry.path.suffix.lower() in EXTENSIONS
+        suffix = entry.path.suffix.lower()
+        image = suffix in EXTENSIONS
         if entry.what is What.FILE and image:
             items.append(_place(entry.path, inside, whole, known))
         elif entry.what is What.UNREADABLE or (entry.what is What.SPECIAL and image):
             items.append(_unusable(entry, inside, whole, known))
+        elif entry.what is What.FILE and suffix in OTHER_FORMATS:
+            item = _place(entry.path, inside, whole, known)
+            items.append(replace(item, error=f"is a picture in a format that is not read ({suffix}); save it as PNG"))
         else:
             reason = entry.reason or f"'{_printable(entry.path.suffix)}' is not the extension of an image"
             skipped.append(Skipped(entry.path, reason))
@@ -160,6 +168,9 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> It
         # Not a guess at which of the two is meant: the image counts for neither.
         return Item(path, "" if error else parent, name=name, error=error)
     serial = _printable(parent)
+    alike, stated = known.spelt(parent), known.spelt(component)
+    if alike is not None and stated not in (None, alike):  # c0/R1__C5: a serial hardly has a component's name
+        return Item(path, "", name=name, error=_two_names(parent, str(stated)))
     if not mark:
         hint = known.hint(parent)
         return Item(
@@ -196,7 +207,7 @@ def _unknown(component: str, known: _Known) -> str | None:
 def _read_table(table: Path, known: _Known) -> list[Item]:
     _must_be_file(table)
     try:
-        text = table.read_text(encoding="utf-8-sig")
+        text = table.read_bytes().decode("utf-8-sig")  # line ends within a cell are a part of a name
     except UnicodeDecodeError as error:
         raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
     first = text.partition("\n")[0]

@@ -25,6 +25,7 @@ from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.files import write_atomically
 from coe.images import natural
 from coe.summary import Summary, Tally
+from coe.visible import visible
 
 TAGGED_BOXES = 3
 """Up to so many boxes carry their label in the picture; more get a number there and their label below."""
@@ -110,6 +111,7 @@ def write_report(
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -142,6 +144,11 @@ def write_report(
         unfolded_rows=UNFOLDED_ROWS,
     )
     write_atomically(path, page)
+
+
+def _shown(value: object) -> object:
+    """Return what the page shows of a value: no name passes for another. Markup is ours, and stays."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def outcome(result: Result) -> str:

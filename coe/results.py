@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from coe import config, csv_table, run_file
-from coe.core import Result
+from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
 from coe.files import DiskFull, NotWritten, replacing, write_atomically, writing
 from coe.images import Item
@@ -67,6 +67,19 @@ class ResultsFile:
         """Names of the images that need no second look; those with an error do."""
         return frozenset(name for name, result in self._results.items() if result.error is None)
 
+    def left_of(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items that need a look, in their order.
+
+        Where an item is said to show something else than when it was inspected, as after a correction of the table,
+        its verdict is about nothing that is there, and is dropped.
+        """
+        for item in items:
+            before = self._results.get(item.name)
+            if before is not None and _about(before.request) != _about(item):
+                del self._results[item.name]
+        done = self.done
+        return [item for item in items if item.name not in done]
+
     def bind(self, variants: Collection[str]) -> None:
         """Note in which variants experts may run, once that is known; raises ConfigError if they ran in others."""
         found = tuple(sorted(variants))
@@ -78,8 +91,10 @@ class ResultsFile:
     def write(self, result: Result) -> None:
         """Append one result; once this returns, a kill of the process cannot take it away.
 
-        An error of more than `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason.
+        An error of more than `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason,
+        such as a folder that was taken away meanwhile.
         """
+        self._must_be_there()
         if result.error is not None:
             result = replace(result, error=shortened(result.error, config.MAX_ERROR))
         line = memoryview(to_line(result).encode(errors="backslashreplace"))
@@ -101,6 +116,7 @@ class ResultsFile:
         Results of images that are not among `items` are kept, at the end; items without a result count as missing.
         Each file is replaced as a whole or not at all. Raises DiskFull, or NotWritten for another reason.
         """
+        self._must_be_there()
         rest = dict(self._results)
         ordered = [rest.pop(item.name) for item in items if item.name in rest]
         ordered += rest.values()
@@ -147,6 +163,17 @@ class ResultsFile:
                 raise
             os.close(number)
 
+    def _must_be_there(self) -> None:
+        """Raise NotWritten if the file that is locked is no longer that in the run's folder: another run may be."""
+        try:
+            if os.path.samestat(os.fstat(self._fd), self._path.stat()):
+                return
+        except OSError:
+            pass
+        raise NotWritten(
+            f"{self._path} was taken away or replaced while this run wrote into it; start again with another --out"
+        )
+
     def _replace(self, results: Sequence[Result]) -> None:
         """Write the results anew, in order. The new file is locked before it takes the place of the old one."""
         number = -1
@@ -182,6 +209,10 @@ def read(path: Path) -> list[Result]:
     Request ids are line numbers from 0. Raises ConfigError with the line number if any other line is damaged.
     """
     return _parse(path)[0]
+
+
+def _about(what: Request | Item) -> tuple[str, str, str]:
+    return what.component, what.serial, what.refdes
 
 
 def _lock(number: int, folder: Path) -> None:

@@ -46,6 +46,17 @@ class RunIdentity:
     label_floor: float = 0.0
     experts: Mapping[str, str] = field(default_factory=dict)
 
+    def refuse_changes(self, path: Path, experts: Mapping[str, str]) -> None:
+        """Raise ConfigError if the board file at `path`, or an expert by its digest, is no longer what was noted.
+
+        To be asked once a line is open: it read them later than the run did.
+        """
+        with suppress(OSError):
+            if hashlib.sha256(path.read_bytes()).hexdigest() != self.rules:
+                raise ConfigError(f"{path} was changed while the line was opened; start again")
+        if experts != self.experts:
+            raise ConfigError("experts in the store were changed while the line was opened; start again")
+
 
 @dataclass(frozen=True, slots=True)
 class RunFile:

@@ -158,7 +158,7 @@ class Summary:
             "images_without_serial": self.without_serial,
             "boards_decided": self.boards_decided,
             "boards_ok": self.boards_ok,
-            "board_fpy": finite(self.board_fpy, 4),
+            "board_fpy": _share(self.board_fpy),
             "timed_images": run.answered,
             "images_per_s": finite(run.images_per_s, 3),
             "switches": run.switches,
@@ -212,6 +212,14 @@ def finite(value: float | None, digits: int) -> float | None:
     return round(float(value), digits) if value is not None and math.isfinite(value) else None
 
 
+def _share(share: float | None) -> float | None:
+    """Round a share for JSON, never up to 1 what is less, nor down to 0 what is more."""
+    rounded = finite(share, 4)
+    if share is None or rounded is None or share in (0, 1):
+        return rounded
+    return min(max(rounded, 0.0001), 0.9999)
+
+
 def _tallies(counters: dict[str, Counter[str]]) -> dict[str, Tally]:
     return {name: Tally(**counters[name]) for name in sorted(counters, key=natural)}
 
@@ -224,5 +232,5 @@ def _counts(tally: Tally) -> dict[str, int | float | None]:
         "review": tally.review,
         "errors": tally.errors,
         "missing": tally.missing,
-        "good_image_share": finite(tally.good_share, 4),
+        "good_image_share": _share(tally.good_share),
     }

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import re
 
-_HIDDEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-"""Control characters, line separators, what turns text round, and halves of characters that no encoding can hold."""
+_HIDDEN = (
+    "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f"
+)
+"""Control characters, line separators, spaces of no width, what turns text round, and halves of characters that no
+encoding can hold."""
 _ALL = re.compile(f"[{_HIDDEN}]")
 _ALL_BUT_NEWLINE = re.compile(f"(?!\n)[{_HIDDEN}]")
 
@@ -31,4 +35,6 @@ def _escape(found: re.Match[str]) -> str:
     code = ord(found[0])
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00
+    if code > 0xFFFF:
+        return f"\\U{code:08x}"
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

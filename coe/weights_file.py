@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +76,12 @@ def copy(path: Path, source: Path) -> Path:
 def _place(path: Path, write: Callable[[Path], object]) -> Path:
     """Let a file be written beside its place, bring it onto the disk, and then put it there."""
     made = path.with_name(f".{path.name}{TEMPORARY}")
+    made.unlink(missing_ok=True)
+    made.touch(exist_ok=False)
+    mode = stat.S_IMODE(made.stat().st_mode)
     write(made)
+    # A library may write for its user's eyes alone; a line that runs as somebody else reads its experts, too.
+    made.chmod(mode)
     with made.open("rb+") as file:
         os.fsync(file.fileno())
     made.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -136,12 +137,17 @@ def inspect(
         label_floor,
         expert_digests(known, manifests, precision),
     )
+
+    def variants(devices: Collection[str]) -> Collection[str]:
+        identity.refuse_changes(known.path, expert_digests(known, manifests_of(known, shelf), precision))
+        return usable_variants(known, manifests, precision, label_floor, devices)
+
     with ResultsFile(out_dir, identity, resume=resume) as results:
         figures = RunFigures(known.board, strategy, precision=precision)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
         run_.go(
             known.path,
-            lambda devices: usable_variants(known, manifests, precision, label_floor, devices),
+            variants,
             store=shelf,
             memory=memory,
             executors=executors,

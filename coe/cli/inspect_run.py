@@ -43,7 +43,7 @@ class InspectionRun:
     ) -> None:
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
         self._within_s, self._late = within_s, LateBoards()
-        self._items = [item for item in items if item.name not in results.done]
+        self._items = results.left_of(items)
         self._line: Inspector | None = None
         self._answered = self._errors = 0
         self.stopped = False

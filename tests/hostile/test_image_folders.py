@@ -51,6 +51,8 @@ def only(folder: Path) -> Item:
         ("R-0402/R1__A__B.png", "A__B"),
         ("A__B/R1__C0.png", "C0"),
         ("C0/R1__qfp_1.bmp", "QFP_1"),
+        ("c0/R1__C5.png", "C5"),
+        ("r-0402/R1__c5.png", "C5"),
     ],
 )
 def test_two_names_that_disagree_are_an_error_and_no_guess(tmp_path: Path, name: str, stated: str) -> None:
@@ -89,7 +91,7 @@ def test_a_folder_given_by_way_of_its_child_has_its_own_name(tmp_path: Path) -> 
         ("A__B/R1__A__B.png", "A__B", "", ""),
         ("SN1/R1__C5.png", "C5", "SN1", "R1"),
         ("SN1/C0__C5.png", "C5", "SN1", "C0"),
-        ("c0/R1__C5.png", "C5", "c0", "R1"),
+        ("c0/R1__C0.png", "C0", "c0", "R1"),
         ("SN1/R1__A__B.png", "A__B", "SN1", "R1"),
         ("SN__C0/R1__C5.png", "C5", "SN__C0", "R1"),
     ],
@@ -99,6 +101,16 @@ def test_names_that_agree_or_state_no_component_are_inspected(
 ) -> None:
     item = only(make(tmp_path, name))
     assert (item.error, item.component, item.serial, item.refdes) == (None, component, serial, refdes)
+
+
+@pytest.mark.parametrize("suffix", [".webp", ".WEBP", ".gif", ".jp2", ".heic", ".avif", ".ppm", ".dng"])
+def test_a_picture_in_a_format_that_is_not_read_keeps_its_board_from_being_ok(tmp_path: Path, suffix: str) -> None:
+    make(tmp_path, "SN1/R1__C5.png", f"SN1/R2__C5{suffix}", "SN1/notes.txt")
+    items, skipped = find(tmp_path, COMPONENTS)
+    odd = items[1]
+    assert (odd.component, odd.serial, odd.refdes) == ("C5", "SN1", "R2")
+    assert odd.error == f"is a picture in a format that is not read ({suffix.lower()}); save it as PNG"
+    assert [other.path.name for other in skipped] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("name", ["SN1/R1__c5.png", "SN1/R1__C5__2.png", "SN1/R1__.png", "SN1/R1_C5.png", "SN1/__.png"])

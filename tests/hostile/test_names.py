@@ -25,6 +25,7 @@ from coe.images import Item
 from coe.metrics import Metrics
 from coe.report import write_report
 from coe.results import ResultsFile
+from coe.run_file import RunIdentity
 from coe.summary import RunFigures, Summary, Tally
 from coe.visible import is_visible, visible
 
@@ -60,6 +61,10 @@ CONTROL = {
     "\u2028": r"\u2028",
     "\u2066x\u2069": r"\u2066x\u2069",
     "\ufeff": r"\ufeff",
+    "SN\u200b1": r"SN\u200b1",
+    "SN\xad1": r"SN\xad1",
+    "SN\u20601": r"SN\u20601",
+    "SN\U000e00411": r"SN\U000e00411",
     "\x0b\x0c": r"\x0b\x0c",
 }
 NAMES = [(name, name) for name in MARKUP] + list(CONTROL.items())
@@ -147,7 +152,7 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
     held = name.encode("utf-8", "backslashreplace").decode()
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding("e", "fp32", name, 0.5),), 0.1)
     lost = Result(Request(1, name, f"2{name}", name, name), None, (), 0.1, f"because of {name}")
-    with ResultsFile(tmp_path, board="b", fingerprint="f") as results:
+    with ResultsFile(tmp_path, RunIdentity("b")) as results:
         results.write(result)
         results.write(lost)
         items = [Item(Path(), name, name, name, image) for image in (name, f"2{name}")]

@@ -510,6 +510,47 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
     assert page.count("<img") == PICTURES - 1
 
 
+# What changes between the reading of the board and the opening of the line
+
+
+@pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (other_weights, "experts in the store were changed while the line was opened; start again"),
+        (one_other_expert, "experts in the store were changed"),
+        (other_rules, "idle.yaml was changed while the line was opened; start again"),
+    ],
+)
+def test_a_line_that_opened_with_something_else_inspects_nothing(
+    run: Run, place: Path, change: Callable[[Path], None], sentence: str, resumed: bool
+) -> None:
+    before = []
+    if resumed:
+        assert run().status == 0
+        half(place / "out")
+        before = rows(place / "out")
+
+    def opened(self: IdleLine, board: Path, **settings: Any) -> None:
+        change(place)
+        IdleLine.__init__(self, board, **settings)
+
+    said = run(*(["--resume"] if resumed else []), line={"__init__": opened})
+    assert said.status == 2
+    assert sentence in said.words
+    assert rows(place / "out") == before
+
+
+def test_an_image_that_the_table_states_otherwise_is_inspected_again(run: Run, place: Path) -> None:
+    table = place / "images" / "images.csv"
+    table.write_text("path,component,serial\nSN0/R0__A.png,A,SN0\nSN1/R1__B.png,B,SN1\n", encoding="utf-8")
+    assert run().status == 0
+    table.write_text("path,component,serial\nSN0/R0__A.png,B,SN0\nSN1/R1__B.png,B,SN1\n", encoding="utf-8")
+    assert run("--resume", line={"verdict": Verdict.NG}).status == 1
+    found = {row["image"]: (row["component"], row["verdict"]) for row in rows(place / "out")}
+    assert found == {"SN0/R0__A.png": ("B", "NG"), "SN1/R1__B.png": ("B", "OK")}
+
+
 # Errors that are long
 
 

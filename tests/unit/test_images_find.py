@@ -137,6 +137,12 @@ def test_a_table_counts_alone(tmp_path: Path, mark: str, encoding: str) -> None:
     assert told(find(path, COMPONENTS)[0]) == expected
 
 
+def test_line_ends_within_a_cell_stay_as_they_are(tmp_path: Path) -> None:
+    make(tmp_path, "a\rb.png")
+    (tmp_path / "images.csv").write_bytes(b'path,component,serial\r\n"a\rb.png",R0402,"SN\r\n1"\r\n')
+    assert told(find(tmp_path, COMPONENTS)[0]) == [("a\rb.png", "R0402", "SN\r\n1", "")]
+
+
 def test_a_bad_row_is_an_error_of_that_image_alone(tmp_path: Path) -> None:
     make(tmp_path, "a.png")
     table(

@@ -24,6 +24,7 @@ from coe.files import DiskFull
 from coe.images import Item
 from coe.report import write_report
 from coe.summary import RunFigures, summarise
+from coe.visible import is_visible, visible
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
 RUN = RunFigures("demo", "coserve", 938, 20_000, 7, 3 << 29, 2 << 30, 3 << 30, 75.0, started="21 November 2026")
@@ -211,11 +212,19 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
     assert text.count("</style>") == 1
     assert "{{ 7*7 }}" in text
     page = Page(text)
-    assert page.all("figure")[0]["data-component"] == EVIL
+    assert page.all("figure")[0]["data-component"] == visible(EVIL)
+    assert is_visible(text)
+
+
+@pytest.mark.parametrize("name", ["SN\u202egnp", "SN\u200bpng", "SN\x1bpng", "SN\npng", "SN\xadpng"])
+def test_no_board_passes_for_another(tmp_path: Path, name: str) -> None:
+    page = render(tmp_path, [result("a", NG, serial=name), result("b", serial="SNpng")])[1]
+    assert page.text.count(visible(name)) == 2  # among the boards, and in the gallery
+    assert page.all("figure")[0]["data-text"] == f"{visible(name)} R1 a"
 
 
 def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
-    assert "\\udcff" in render(tmp_path, [result("\udcff", NG)])[0]
+    assert "\\xff" in render(tmp_path, [result("\udcff", NG)])[0]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

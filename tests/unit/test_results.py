@@ -7,11 +7,12 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from hypothesis import strategies as st
 from coe.core import Box, Finding, Request, Result, Verdict
 from coe.demand import Drift
 from coe.errors import ConfigError
-from coe.files import DiskFull, write_atomically
+from coe.files import DiskFull, NotWritten, write_atomically
 from coe.images import Item
 from coe.results import ResultsFile, read
 from coe.run_file import RunIdentity
@@ -261,6 +262,49 @@ def test_a_file_that_is_taken_away_before_it_is_locked_is_made_again(
     assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
 
 
+def take_away(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def move_away(folder: Path) -> None:
+    folder.rename(folder.with_name("moved"))
+
+
+def replace_by_another_run(folder: Path) -> None:
+    shutil.rmtree(folder)
+    with start(folder) as other:
+        other.write(result("theirs"))
+
+
+@pytest.mark.parametrize("change", [take_away, move_away, replace_by_another_run])
+def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "run"
+    with start(folder) as run:
+        run.write(result("a"))
+        change(folder)
+        there = [path.read_bytes() for path in sorted(folder.glob("*"))]
+        with pytest.raises(NotWritten, match="was taken away or replaced while this run wrote into it"):
+            run.write(result("b"))
+        with pytest.raises(NotWritten, match="was taken away or replaced"):
+            run.finish([item("a")], RUN)
+    assert [path.read_bytes() for path in sorted(folder.glob("*"))] == there
+
+
+@pytest.mark.parametrize("now", [{"component": "C0603"}, {"serial": "SN2"}, {"refdes": "R2"}, {"error": "is gone"}])
+def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: Path, now: dict[str, str]) -> None:
+    with start(tmp_path) as run:
+        for name in "ab":
+            run.write(result(name))
+    items = [replace(item("a"), **now), item("b")]  # type: ignore[arg-type]
+    with start(tmp_path, resume=True) as run:
+        left = run.left_of(items)
+        kept = "error" in now  # it was seen while it was there
+        assert [one.name for one in left] == ([] if kept else ["a"])
+        assert run.finish(items, RUN).total.missing == len(left)
+
+
 def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     items = [item(name) for name in "abc"]
     first = RunFigures(
@@ -383,6 +427,31 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
         run.finish([item("a"), item("b")], RUN)
     assert (run.folder / "results.jsonl").read_bytes() == before
     assert sorted(path.name for path in run.folder.iterdir()) == ["results.jsonl", "run.json"]
+
+
+def pipe(path: Path, other: Path) -> None:
+    os.mkfifo(path)
+
+
+def link(path: Path, other: Path) -> None:
+    path.symlink_to(other)
+
+
+def leftover(path: Path, other: Path) -> None:
+    path.write_text("half")
+
+
+@pytest.mark.parametrize("lies_there", [pipe, link, leftover])
+def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(
+    tmp_path: Path, lies_there: Callable[[Path, Path], None]
+) -> None:
+    other = tmp_path / "other.txt"
+    other.write_text("as it was")
+    lies_there(tmp_path / ".table.csv.tmp", other)
+    write_atomically(tmp_path / "table.csv", ["new"])
+    assert (tmp_path / "table.csv").read_text() == "new"
+    assert other.read_text() == "as it was"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt", "table.csv"]
 
 
 def test_an_atomic_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:

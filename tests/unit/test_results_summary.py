@@ -115,3 +115,11 @@ def test_second_looks_are_counted_beside_the_findings_that_were_made() -> None:
     assert str(summary.looks) == "2 of 4 findings were run again in fp32, 1 changed"
     row = summary.to_json()
     assert [row[key] for key in ("precision", "findings", "escalated", "changed")] == ["half", 4, 2, 1]
+
+
+@pytest.mark.parametrize(("good", "bad", "share"), [(30_000, 1, 0.9999), (1, 30_000, 0.0001), (3, 1, 0.75), (2, 0, 1)])
+def test_a_share_in_the_summary_is_one_only_if_all_are_good(good: int, bad: int, share: float) -> None:
+    results = [result(f"SN{n}", "R", OK if n < good else NG) for n in range(good + bad)]
+    summary = summarise(results, RunFigures("demo")).to_json()
+    assert summary["board_fpy"] == summary["good_image_share"] == share
+    assert summary["components"]["R"]["good_image_share"] == share

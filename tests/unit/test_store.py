@@ -58,6 +58,13 @@ def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store: Store)
     assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
+def test_another_user_may_read_what_was_put_as_far_as_the_umask_allows(store: Store, tmp_path: Path) -> None:
+    put(store)
+    (tmp_path / "usual").touch()
+    modes = {path.stat().st_mode for path in store.folder("demo/a").iterdir()}
+    assert modes == {(tmp_path / "usual").stat().st_mode}
+
+
 def test_a_file_is_copied_as_it_is(store: Store, tmp_path: Path) -> None:
     source = tmp_path / "model.onnx"
     source.write_bytes(b"onnx")
