@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -273,12 +274,18 @@ class Inspector:
         return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
 
     async def _inspected(self, taken: _Taken) -> Result:
-        with self._ticket(taken, wait=self._blocking) as ticket:
-            if not ticket.granted.done():
-                await asyncio.wrap_future(ticket.granted)
-            ticket.wait()
-            future = self._hand_in(taken, ticket)
-        return await asyncio.wrap_future(future)
+        # It may be awaited elsewhere than where it was asked for: in a forked child, in a callback.
+        self._engine.place.expect_waitable("inspect()")
+        ticket = self._inbox.enter(taken.size, wait=self._blocking)
+        # Not handed in by the loop: one that is busy, in `close` perhaps, would keep a place that nobody uses.
+        handed_in = ticket.then(partial(self._hand_in, taken, ticket))
+        try:
+            if not handed_in.done():
+                await asyncio.wrap_future(handed_in)
+        except BaseException:
+            ticket.give_up()
+            raise
+        return await asyncio.wrap_future(handed_in.result())
 
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
