@@ -129,6 +129,7 @@ class Inspector:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
         check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, profile=profile)
+        _check_earlier(store, costs, prescheduled)
         check_inbox(inbox, inbox_bytes)
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
@@ -434,3 +435,16 @@ class Inspector:
         if error is not None:
             self.stop()
         self.close()
+
+
+def _check_earlier(store: object, costs: object, prescheduled: object) -> None:
+    """Raise ConfigError for what is no store, or for costs or commands that no earlier line gave."""
+    if store is not None and not (isinstance(store, Store | Path | str) and str(store)):
+        raise ConfigError(f"store={values.shown(store)}: give a Store, or the path of one")
+    if costs is not None and not isinstance(costs, CostTable):
+        raise ConfigError(f"costs={values.shown(costs)}: give the `costs` of an earlier line")
+    if prescheduled is not None and not (
+        isinstance(prescheduled, list | tuple)
+        and all(isinstance(step, tuple) and len(step) == 3 for step in prescheduled)
+    ):
+        raise ConfigError(f"prescheduled={values.shown(prescheduled)}: give the `trace` of an earlier line")
