@@ -85,7 +85,7 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
     decode = ImageSource.decode
 
     def counted(source: ImageSource) -> object:
-        needed = 7 * {0: 600, 1: 900, 2: 2000}[int(source.image.stem) % 3] ** 2
+        needed = 7 * {0: 600, 1: 900, 2: 2000}[int(source.image._path.stem) % 3] ** 2
         with lock:
             now.append(needed)
             seen.append(list(now))
