@@ -56,6 +56,14 @@ class Board:
         """Return when those of its images are due that have a due time."""
         return {request_id: due_s for request_id, due_s in self.images.items() if due_s < math.inf}
 
+    def tidy(self) -> None:
+        """Forget answered images once they are most of what is kept: a board may go on for as long as the line does."""
+        most = 2 * len(self.images) + _CHANGED
+        if len(self.fresh) > most:
+            self.fresh = [request_id for request_id in self.fresh if request_id in self.images]
+        if len(self.dues) > most:
+            self.dues = sorted(due for due in self.dues if due[1] in self.images)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -128,6 +136,7 @@ class Deadlines:
         board = self._board_of.pop(request.id, None)
         if board is not None:
             del board.images[request.id]
+            board.tidy()
             if not board.images:
                 del self._boards[board.key]
             if now > request.due_s:

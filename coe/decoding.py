@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -94,7 +94,7 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
             _check_rows(picture, data)
         turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
         picture.load()
-        return _to_rgb(picture if turn is None else picture.transpose(turn), picture)
+        return _to_rgb(picture, turn)
 
 
 def _meaning(complaint: str) -> str:
@@ -103,28 +103,33 @@ def _meaning(complaint: str) -> str:
     return UNSUPPORTED if any(word in complaint for word in ("unknown", "unsupported", "cannot handle")) else DAMAGED
 
 
-def _to_rgb(picture: Image.Image, source: ImageFile) -> Pixels:
-    mode = picture.mode
-    if mode.startswith("I;16"):
-        return _grey(_high_bits(picture, source))
-    if mode in ("I", "F"):
+def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
+    """Return Pillow's pixels as an array, turned, band by band: all at once they would be there several times."""
+    if picture.mode.startswith("I;16"):
+        return _grey(_high_bits(picture if turn is None else picture.transpose(turn), picture))
+    if picture.mode in ("I", "F"):
         raise ImageError("has 32-bit pixels, which say nothing of what is black and white; save it with 8 or 16 bits")
-    if mode in ("La", "RGBa"):  # alpha already multiplied in; only the short way back is known to Pillow
-        picture = picture.convert(mode[:-1] + "A")
+    width, height = picture.size
+    pixels = np.empty((width, height, 3) if turn in _ACROSS else (height, width, 3), np.uint8)
+    as_it_lies = pixels if turn is None else _AS_IT_LIES[turn](pixels)
+    for top, bottom in _bands(height, width):
+        as_it_lies[top:bottom] = np.asarray(_opaque(picture.crop((0, top, width, bottom))))
+    return pixels
+
+
+def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
+    rows = max(1, _BAND_PIXELS // width)
+    return ((top, min(top + rows, height)) for top in range(0, height, rows))
+
+
+def _opaque(picture: Image.Image) -> Image.Image:
+    """Return a picture as RGB, over white where one sees through it."""
+    if picture.mode in ("La", "RGBa"):  # alpha already multiplied in; only the short way back is known to Pillow
+        picture = picture.convert(picture.mode[:-1] + "A")
     if picture.has_transparency_data:
         layers = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
-    return _copied(picture if picture.mode == "RGB" else picture.convert("RGB"))
-
-
-def _copied(picture: Image.Image) -> Pixels:
-    """Return Pillow's pixels as an array, band by band: all at once they would be there three times."""
-    pixels = np.empty((picture.height, picture.width, 3), np.uint8)
-    rows = max(1, _BAND_PIXELS // picture.width)
-    for top in range(0, picture.height, rows):
-        bottom = min(top + rows, picture.height)
-        pixels[top:bottom] = np.asarray(picture.crop((0, top, picture.width, bottom)))
-    return pixels
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
 def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
@@ -165,11 +170,14 @@ def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
         return _grey(pixels)
     if pixels.shape[2] == 1:
         return _grey(pixels[..., 0])
-    if pixels.shape[2] == 4:
-        alpha = pixels[..., 3:].astype(np.uint16)
-        over_white = (pixels[..., :3] * alpha + 255 * (255 - alpha) + 127) // 255
-        pixels = over_white.astype(np.uint8)
-    return np.ascontiguousarray(pixels[..., ::-1] if order == "BGR" else pixels)
+    if pixels.shape[2] == 3:
+        return np.ascontiguousarray(pixels[..., ::-1] if order == "BGR" else pixels)
+    over_white = np.empty((*pixels.shape[:2], 3), np.uint8)
+    in_order = over_white[..., ::-1] if order == "BGR" else over_white
+    for top, bottom in _bands(*pixels.shape[:2]):
+        alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
+        in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
+    return over_white
 
 
 def _grey(grey: Pixels) -> Pixels:
@@ -241,6 +249,20 @@ _FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], 
     (b"BM", _open_bmp),
     ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
 )
+
+
+_TURN = Image.Transpose
+_ACROSS = (_TURN.TRANSPOSE, _TURN.TRANSVERSE, _TURN.ROTATE_90, _TURN.ROTATE_270)
+_AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
+    _TURN.FLIP_LEFT_RIGHT: lambda turned: turned[:, ::-1],
+    _TURN.FLIP_TOP_BOTTOM: lambda turned: turned[::-1],
+    _TURN.ROTATE_180: lambda turned: turned[::-1, ::-1],
+    _TURN.TRANSPOSE: lambda turned: turned.swapaxes(0, 1),
+    _TURN.TRANSVERSE: lambda turned: turned[::-1, ::-1].swapaxes(0, 1),
+    _TURN.ROTATE_90: lambda turned: np.rot90(turned, -1),
+    _TURN.ROTATE_270: np.rot90,
+}
+"""The array of a turned picture, seen as the picture lies in its file."""
 
 
 def _orientation(exif: object) -> Image.Transpose | None:

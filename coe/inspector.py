@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -128,6 +129,7 @@ class Inspector:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
         check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, profile=profile)
+        _check_earlier(store, costs, prescheduled)
         check_inbox(inbox, inbox_bytes)
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
@@ -273,12 +275,18 @@ class Inspector:
         return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
 
     async def _inspected(self, taken: _Taken) -> Result:
-        with self._ticket(taken, wait=self._blocking) as ticket:
-            if not ticket.granted.done():
-                await asyncio.wrap_future(ticket.granted)
-            ticket.wait()
-            future = self._hand_in(taken, ticket)
-        return await asyncio.wrap_future(future)
+        # It may be awaited elsewhere than where it was asked for: in a forked child, in a callback.
+        self._engine.place.expect_waitable("inspect()")
+        ticket = self._inbox.enter(taken.size, wait=self._blocking)
+        # Not handed in by the loop: one that is busy, in `close` perhaps, would keep a place that nobody uses.
+        handed_in = ticket.then(partial(self._hand_in, taken, ticket))
+        try:
+            if not handed_in.done():
+                await asyncio.wrap_future(handed_in)
+        except BaseException:
+            ticket.give_up()
+            raise
+        return await asyncio.wrap_future(handed_in.result())
 
     def stream(self, pictures: Iterable[Picture]) -> Iterator[Result]:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
@@ -427,3 +435,16 @@ class Inspector:
         if error is not None:
             self.stop()
         self.close()
+
+
+def _check_earlier(store: object, costs: object, prescheduled: object) -> None:
+    """Raise ConfigError for what is no store, or for costs or commands that no earlier line gave."""
+    if store is not None and not (isinstance(store, Store | Path | str) and str(store)):
+        raise ConfigError(f"store={values.shown(store)}: give a Store, or the path of one")
+    if costs is not None and not isinstance(costs, CostTable):
+        raise ConfigError(f"costs={values.shown(costs)}: give the `costs` of an earlier line")
+    if prescheduled is not None and not (
+        isinstance(prescheduled, list | tuple)
+        and all(isinstance(step, tuple) and len(step) == 3 for step in prescheduled)
+    ):
+        raise ConfigError(f"prescheduled={values.shown(prescheduled)}: give the `trace` of an earlier line")

@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, data_set, images, kinds, rules, torch_file, values
+from coe import config, data_set, images, kinds, rules, torch_file
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
@@ -269,9 +269,8 @@ def _expert(id: str, board: str | None, kind: str | None, labels: str | None, in
         raise ConfigError(f"board '{board}' has no expert with the weights '{id}'")
     if kind is None or input_size is None:
         raise ConfigError("give --kind and --input, or --board to take both from its rules")
-    size = values.whole("--input", input_size, least=config.MIN_INPUT, most=config.MAX_INPUT)
     words = () if labels is None else tuple(word.strip() for word in labels.split(","))
-    expert = Expert(id.rpartition("/")[2], kind, words, size, id)
+    expert = Expert(id.rpartition("/")[2], kind, words, input_size, id)
     if labels is not None:
         accept.check_labels(expert)
     return expert

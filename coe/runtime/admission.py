@@ -7,11 +7,14 @@ not passed by small ones for ever.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 from coe.errors import LineClosed, LineFull
+
+T = TypeVar("T")
 
 CLOSED = "this line is closed; open a new Inspector"
 
@@ -34,9 +37,37 @@ class Ticket:
         """Wait until there is room; raises LineClosed if the line closes before."""
         self.granted.result()
 
+    def then(self, work: Callable[[], T]) -> Future[T]:
+        """Have `work` done as soon as there is room, by whoever makes it: it must not wait.
+
+        The future gives what `work` returns or raises, or LineClosed. If it raises, the place is given back.
+        """
+        done: Future[T] = Future()
+        done.set_running_or_notify_cancel()
+        # A future keeps its callbacks: what is emptied when it is done keeps neither pixels nor this ticket.
+        todo = [(self, work, done)]
+
+        def go(granted: Future[None]) -> None:
+            ticket, work, done = todo.pop()
+            try:
+                granted.result()
+                result = work()
+            except BaseException as error:
+                ticket.leave()
+                done.set_exception(error)
+            else:
+                done.set_result(result)
+
+        self.granted.add_done_callback(go)
+        return done
+
     def leave(self) -> None:
         """Give the place back, inside or in the row. To do so again does nothing."""
         self._admission._leave(self)
+
+    def give_up(self) -> None:
+        """Give the place in the row back; whoever is inside already stays there."""
+        self._admission._leave(self, row_only=True)
 
 
 class Admission:
@@ -108,10 +139,10 @@ class Admission:
         with self._changed:
             return self._changed.wait_for(lambda: not self._inside, timeout_s)
 
-    def _leave(self, ticket: Ticket) -> None:
+    def _leave(self, ticket: Ticket, *, row_only: bool = False) -> None:
         with self._changed:
             self._waiting.pop(ticket, None)
-            if ticket in self._inside:
+            if ticket in self._inside and not row_only:
                 self._inside.remove(ticket)
                 self._bytes -= ticket.size
             granted, refused = self._go_through()

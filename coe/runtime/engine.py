@@ -19,17 +19,7 @@ from dataclasses import dataclass, field
 from coe import config
 from coe.core import Expert, Request, Result
 from coe.errors import CoeError, sentence_of
-from coe.events import (
-    Arrived,
-    Command,
-    Event,
-    Evict,
-    Load,
-    Rejected,
-    Reply,
-    Run,
-    Stopped,
-)
+from coe.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
 from coe.image_source import ImageSource
 from coe.kinds import Kind, Prepared
 from coe.metrics import Metrics, Recorder, Watcher
@@ -138,7 +128,11 @@ class Engine:
         """Take in an image; the future's result is its one reply, errors included."""
         job = _Job(request, source, Pending(self.place))
         self._jobs[request.id] = job
-        self._workers.submit(lambda: self._receive(job))
+        try:
+            self._workers.submit(lambda: self._receive(job))
+        except BaseException:  # an interrupt perhaps: nobody would ever answer it, and the line would not end
+            self._jobs.pop(request.id, None)
+            raise
         return job.future
 
     def now(self) -> float:
@@ -182,6 +176,8 @@ class Engine:
         """Wait until all threads have ended, to that time on the monotonic clock at most."""
         # A forked child has none of them.
         for thread in () if self.place.is_forked else self._threads:
+            if thread.ident is None:  # a system that was out of threads: it never began
+                continue
             left_s = until_s - time.monotonic()
             thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
 
@@ -265,8 +261,9 @@ class Engine:
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():
-                job = self._jobs.pop(command.result.request.id)
-                self._replies.put((job.future, command.result))
+                job = self._jobs.pop(command.result.request.id, None)
+                if job is not None:  # None: whoever handed it in was interrupted, and has no future
+                    self._replies.put((job.future, command.result))
 
     def _end_others(self) -> None:
         """Let all other threads end."""

@@ -61,7 +61,7 @@ WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
 @WAYS
 @pytest.mark.parametrize("image", [None, 3, [[0]], object(), iter([])], ids=lambda image: type(image).__name__)
 def test_what_is_no_image_is_said(line: Inspector, ask: Ask, image: object) -> None:
-    with pytest.raises(TypeError, match=f"an image is an array, bytes or a path, not {type(image).__name__}"):
+    with pytest.raises(TypeError, match=rf"an image is an array .*, not {type(image).__name__}"):
         ask(line, image, "C")
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_image_is_said(line: Inspector, ask: Ask, image: object) -> N
 )
 def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, object]) -> None:
     ((word, value),) = words.items()
-    with pytest.raises(TypeError, match=f"{word} is a str, not {type(value).__name__}"):
+    with pytest.raises(ConfigError, match=f"^{word}=.*: give a text, not a {type(value).__name__}"):
         ask(line, LIGHT, **{"component": "C"} | words)
 
 
@@ -130,7 +130,7 @@ def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line: Ins
         (np.zeros((50, 50, 3), np.float64), "is an array of float64"),
         (np.zeros((50, 50, 3), bool), "is an array of bool"),
         (np.full((50, 50, 3), None), "is an array of object"),
-        (np.zeros(50, np.uint8), "has 0 x 50 pixels"),
+        (np.zeros(50, np.uint8), "is an array of shape (50,)"),
         (np.zeros((50, 50, 2), np.uint8), "of shape"),
         (np.zeros((0, 50, 3), np.uint8), "has 50 x 0 pixels"),
         (np.broadcast_to(np.uint8(1), (10**6, 10**6, 3)), "over the limit"),

@@ -353,7 +353,6 @@ def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torc
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        *((("--input", size), "--input=") for size in (0, -64, 7, 4097, 1_000_000, 10**30)),
         (("--labels", "ok,ok"), "label 'ok' stands twice"),
         (("--labels", "ok,none"), "'none' is kept for"),
         (("--labels", ""), "a label is empty"),
@@ -379,6 +378,19 @@ def test_an_option_that_makes_no_expert(
     save_file(state, tmp_path / "x.safetensors")
     file, store = tmp_path / "x.safetensors", tmp_path / "store"
     refused(call("import", "t/x", file, *OPTIONS, *options, "--store", store, command=experts), store, says)
+
+
+@pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
+def test_an_input_size_that_is_none(tmp_path: Path, call: Call, state: dict[str, torch.Tensor], size: int) -> None:
+    save_file(state, tmp_path / "x.safetensors")
+    options = ("--kind", "resnet18", "--labels", "ok,bad", "--input", size)
+    said = call("import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts)
+    assert (said.status, "'--input'" in said.err, f"{size} is not in the range 8<=x<=4096" in said.words) == (
+        2,
+        True,
+        True,
+    )
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize("id", ["../x", "/x", "a/b/c", "a b", "", ".x", "a/../b", "a\x1b/b", "a/" + "b/" * 9])

@@ -26,7 +26,7 @@ from coe.store import MANIFEST, NoSuchExpert, Store
 
 @pytest.fixture(autouse=True)
 def _small_kinds(monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", KINDS.__getitem__)
+    monkeypatch.setattr(kinds, "resolve", lambda name, allowed=(): KINDS[name])
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_verify_names_each_damaged_expert_and_each_way_of_damage(store, call, mo
     edit(store, "t/d", kind="raises")
     edit(store, "t/e", kind="exits")
 
-    def resolve(name):
+    def resolve(name, allowed=()):
         if name == "raises":
             raise ValueError("no such thing")
         if name == "exits":

@@ -27,7 +27,7 @@ from coe.store import MANIFEST
 
 @pytest.fixture(autouse=True)
 def _small_kinds(monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", KINDS.__getitem__)
+    monkeypatch.setattr(kinds, "resolve", lambda name, allowed=(): KINDS[name])
 
 
 @pytest.fixture

@@ -58,7 +58,15 @@ def same(one: dict, other: dict) -> bool:
 def test_a_run_that_is_killed_fifty_times_ends_like_one_that_was_not(tiny, folder, tmp_path, chance: random.Random):
     board, store = tiny
     command = [
-        *(sys.executable, "-m", "coe.cli.inspect", "--board", str(board), "--images", str(folder)),
+        *(
+            sys.executable,
+            "-c",
+            "from coe.cli.start import inspect; inspect()",
+            "--board",
+            str(board),
+            "--images",
+            str(folder),
+        ),
         *("--store", str(store), "--memory", "75MB", "--profile", "none", "--quiet"),
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -130,3 +130,13 @@ def test_many_threads_never_pass_the_bounds() -> None:
     assert admission.wait_empty(0)
     assert len(seen) == 8 * 50
     assert all(len(sizes) == 1 or (len(sizes) <= 3 and sum(sizes) <= 100) for sizes in seen)
+
+
+def test_bytes_of_whoever_leaves_twice_are_given_back_once() -> None:
+    admission = Admission(places=9, limit_bytes=10)
+    ticket = admission.enter(6)
+    ticket.leave()
+    ticket.leave()
+    admission.enter(6)
+    with pytest.raises(LineFull):
+        admission.enter(6, wait=False)

@@ -206,3 +206,19 @@ def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_d
     for request in under_way:
         book.replied(request, now)
     book.check(idle=True)
+
+
+@pytest.mark.parametrize("due_s", [math.inf, 1.0, 1e6], ids=["never due", "late", "due"])
+def test_a_board_that_never_ends_is_not_remembered_for_ever(due_s: float) -> None:
+    # All images of a day may bear the number of their lot as their serial.
+    book = made()
+    for number in range(2000):
+        book.arrived(Request(number, "R", serial="lot", due_s=due_s + number * (due_s > 1)), float(number))
+        list(book.changes(float(number)))
+        book.missed()
+        if number >= 3:
+            book.replied(Request(number - 2, "R", serial="lot", due_s=due_s + (number - 2) * (due_s > 1)), number)
+    (board,) = book._boards.values()
+    assert len(board.images) == 3
+    assert len(board.fresh) + len(board.dues) + len(book._to_look_at) < 100
+    book.check()

@@ -102,7 +102,7 @@ def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
     data.write_text(data.read_text() + f"download: bash -c 'touch {tmp_path}/ran'\n")
     assert "download" not in read_data_set(plan(data, tmp_path / "w"), JOINT)
     data.write_text("train: !!python/object/apply:os.system ['true']\n")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is a tag; write plain words"):
         read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 

@@ -1,0 +1,226 @@
+"""Calls that are not seen through: loops that are busy, forks, interrupts, a system out of threads. The line ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from quick_line import DARK, LIGHT, QuickDevice, quick
+
+from coe.core import Result, Verdict
+from coe.errors import LineClosed, LineFull, WouldWaitForItself
+from coe.inspector import Inspector, Picture
+from coe.runtime import at_exit
+from coe.runtime.admission import Admission
+
+
+def ended(call: Callable[[], object]) -> bool:
+    """Make a call on a thread that may be left behind; return whether it came to an end."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(20)
+    return not thread.is_alive()
+
+
+@pytest.mark.parametrize("end", ["close", "with", "submit"])
+def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny: tuple[Path, Path], end: str) -> None:
+    device = QuickDevice()
+    seen: list[Result] = []
+
+    async def work(line: Inspector) -> None:
+        device.gate.clear()
+        first, *others = [asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(3)]
+        await asyncio.sleep(0)
+        device.gate.set()
+        # The loop stands, as it does while a report is written; meanwhile there is room for the others.
+        while line.metrics().images < 3:
+            time.sleep(0.001)
+        if end == "close":
+            line.close()
+        elif end == "with":
+            line.__exit__(ValueError, ValueError(), None)
+        else:
+            seen.append(line.submit(DARK, "C").result(60))
+        seen.extend(await asyncio.gather(first, *others))
+
+    with quick(tiny, device, inbox=1) as line:
+        assert ended(lambda: asyncio.run(work(line)))
+    assert {result.verdict for result in seen} >= {Verdict.OK}
+    assert len(seen) == 3 + (end == "submit")
+
+
+def test_what_was_asked_before_a_fork_is_refused_in_the_child(tiny: tuple[Path, Path]) -> None:
+    with quick(tiny) as line:
+        asked = line.inspect(LIGHT, "C")
+        child = os.fork()
+        if child == 0:
+            try:
+                asyncio.run(asyncio.wait_for(asked, 20))
+            except LineClosed:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert asyncio.run(_awaited(asked)).verdict is Verdict.OK
+
+
+async def _awaited(asked: object) -> Result:
+    return await asked  # type: ignore[misc, no-any-return]
+
+
+def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny: tuple[Path, Path]) -> None:
+    said: Future[object] = Future()
+
+    def wait(asked: object) -> None:
+        try:
+            said.set_result(asyncio.run(asyncio.wait_for(_awaited(asked), 20)))
+        except BaseException as error:
+            said.set_exception(error)
+
+    with quick(tiny) as line:
+        asked = line.inspect(LIGHT, "C")
+        line.submit(LIGHT, "C").add_done_callback(lambda _: wait(asked))
+        with pytest.raises(WouldWaitForItself, match="inspect"):
+            said.result(60)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    line = quick(tiny, inbox=1)
+    submit = line._engine._workers.submit
+
+    def interrupted(work: Callable[[], object]) -> Future[object]:
+        if when == "after":
+            submit(work)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(line._engine._workers, "submit", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            line.submit(LIGHT, "C")
+    assert line.submit(DARK, "C").result(60).verdict is Verdict.NG
+    assert ended(line.close)
+
+
+def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, [0]
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("coe-"):
+            started[0] += 1
+            if started[0] == 4:
+                raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(at_exit, "_OPEN", weakref.WeakSet())
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", limited)
+        with pytest.raises(RuntimeError, match="new thread") as failed:
+            quick(tiny)
+    assert len(at_exit._OPEN) == 1
+    at_exit._end_all()
+    del failed
+    gc.collect()
+
+
+def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device, inbox=1, on_full="raise") as line:
+        line.submit(LIGHT, "C")
+        with pytest.raises(LineFull):
+            line.submit(LIGHT, "C")
+        with ThreadPoolExecutor(1) as threads:
+            streamed = threads.submit(lambda: list(line.stream([Picture(DARK, "C")] * 3)))
+            while not line._inbox._waiting and not streamed.done():
+                time.sleep(0.001)
+            device.gate.set()
+            assert [result.verdict for result in streamed.result(60)] == [Verdict.NG] * 3
+
+
+@pytest.mark.parametrize("where", ["load", "run", "preprocess"])
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda e: type(e).__name__)
+def test_what_an_expert_exits_with_costs_its_images_and_the_line_goes_on(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
+) -> None:
+    def exit_(*_: object) -> None:
+        raise error
+
+    device = QuickDevice(**({} if where == "preprocess" else {where: [error]}))
+    with quick(tiny, device) as line:
+        with monkeypatch.context() as patch:
+            if where == "preprocess":
+                patch.setattr(type(line.kinds["resnet18"]), "preprocess", exit_)
+            first = [line.submit(LIGHT, "C").result(60) for _ in range(2)]
+        last = line.submit(LIGHT, "C").result(60)
+    # One image alone, or one load that is tried again: it costs what it touched, and no more.
+    assert not [result.error for result in first if "the engine failed" in str(result.error)]
+    assert where == "load" or type(error).__name__ in str(first[0].error)
+    assert last.verdict is Verdict.OK
+
+
+# Tickets whose work is done by whoever makes room
+
+
+def test_work_that_has_no_room_yet_is_done_by_who_leaves() -> None:
+    row = Admission(1, 10)
+    inside = row.enter(1)
+    done = row.enter(1).then(threading.current_thread)
+    assert not done.done()
+    assert ended(inside.leave)
+    assert done.result(0) is not threading.current_thread()
+
+
+def test_work_that_fails_gives_its_place_back() -> None:
+    row = Admission(1, 10)
+    with pytest.raises(ZeroDivisionError):
+        row.enter(1).then(lambda: 1 / 0).result(0)
+    assert row.wait_empty(0)
+
+
+def test_work_is_not_done_after_the_end_nor_by_who_gave_up() -> None:
+    row, done = Admission(1, 10), []
+    inside, behind, last = row.enter(1), row.enter(1), row.enter(1)
+    given_up, refused = behind.then(lambda: done.append(1)), last.then(lambda: done.append(2))
+    behind.give_up()
+    row.close()
+    inside.leave()
+    with pytest.raises(LineClosed):
+        refused.result(0)
+    assert not given_up.done()
+    assert not done
+
+
+def test_who_gives_up_inside_stays_inside() -> None:
+    row = Admission(1, 10)
+    ticket = row.enter(1)
+    ticket.give_up()
+    assert not row.wait_empty(0)
+    ticket.leave()
+    assert row.wait_empty(0)
+
+
+def test_work_that_is_done_is_kept_by_nobody() -> None:
+    class Pixels:
+        def show(self) -> None:
+            pass
+
+    pixels = Pixels()
+    gone = weakref.ref(pixels)
+    ticket = Admission(1, 10).enter(1)
+    ticket.then(pixels.show).result(0)
+    del pixels
+    assert gone() is None
+    assert ticket.granted.done()
