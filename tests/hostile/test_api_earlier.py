@@ -17,7 +17,9 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value"), WRONG, ids=str)
+@pytest.mark.parametrize(
+    ("name", "value"), WRONG, ids=lambda value: type(value).__name__ if callable(value) else str(value)
+)
 def test_what_no_earlier_line_gave_is_refused_by_its_name(tiny: tuple[Path, Path], name: str, value: object) -> None:
     board, store = tiny
     threads = threading.active_count()
