@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterable
 from pathlib import Path
 
-from coe.images import TABLE
+from coe.board.images import TABLE
 
 LINK = "data"
 """A link beside the table that leads to the data set: a table may only name images under its own folder."""

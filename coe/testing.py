@@ -14,13 +14,13 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coe import rules
-from coe.controller import Controller
+from coe.board import rules
 from coe.core import Finding, Request, Result
-from coe.costs import Cost, CostTable
-from coe.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
-from coe.plan import ExecutorSpec, Plan, PoolSpec
-from coe.policies.strategies import strategy as named_strategy
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim.simulator import Faults, Simulator
 
 

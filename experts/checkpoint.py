@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from coe import torch_file
 from coe.errors import StoreError
-from coe.kinds import Foreign
+from coe.store import torch_file
+from coe.store.kinds import Foreign
 
 _NESTED = ("state_dict", "model_state_dict", "model", "net", "ema")
 _DEEPEST = 8

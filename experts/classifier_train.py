@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.surroundings import quiet_torch
 from experts.augment import Augment
 from experts.labelled_folder import Part, read

@@ -8,7 +8,7 @@ import torch
 
 from coe.core import NOTHING, Box, Expert, Finding
 from coe.errors import StoreError
-from coe.kinds import Prepared
+from coe.store.kinds import Prepared
 from experts.geometry import to_image
 
 _ROUNDING = 1e-3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from coe.kinds import Image, Prepared
+from coe.store.kinds import Image, Prepared
 
 Colour = tuple[int, int, int]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
+from coe.board.decoding import decode
 from coe.core import Expert
-from coe.decoding import decode
 from coe.errors import ConfigError, ImageError
-from coe.kinds import Kind, TrainingPlan
+from coe.store.kinds import Kind, TrainingPlan
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 

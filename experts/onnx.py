@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError
-from coe.kinds import FileKind, Image, Prepared
+from coe.store.kinds import FileKind, Image, Prepared
 from experts.findings import classified, corners_of, detected
 from experts.geometry import letterbox
 from experts.resnet import DEVIATION, MEAN

@@ -9,7 +9,7 @@ import torch
 
 from coe.core import Expert, Finding
 from coe.errors import StoreError
-from coe.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.checkpoint import read_checkpoint
 from experts.findings import classified

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from coe.core import Expert, Finding
-from coe.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics
 from experts.checkpoint import read_checkpoint
 from experts.findings import corners_of, detected

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from coe import data_set
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import Progress, Trained, TrainingPlan
+from coe.prepare import data_set
+from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics
 from experts.classifier_train import pace
 from experts.labelled_folder import SUFFIXES

@@ -1,1 +1,1 @@
-"""The board files that ship; found by `coe.rules.find` wherever the package is installed."""
+"""The board files that ship; found by `coe.board.rules.find` wherever the package is installed."""

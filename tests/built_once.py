@@ -15,10 +15,10 @@ import pytest
 from filelock import FileLock
 from tiny_line import TINY, fill
 
-from coe import rules
-from coe.benchmark import synthetic
+from coe.bench import synthetic
+from coe.board import rules
 from coe.prepare.prepare import Preparer
-from coe.store import Store
+from coe.store.store import Store
 
 VARIANTS = ("fp32", "bf16", "fp16", "q8")
 _LARGE = 1 << 20

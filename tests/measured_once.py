@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from coe.core import Expert
-from coe.costs import Cost
-from coe.kinds import FileKind
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reading import weights
+from coe.scheduler.costs import Cost
+from coe.store.kinds import FileKind
 
 _measure = CpuDevice.measure
 _costs: dict[tuple[object, ...], Cost] = {}

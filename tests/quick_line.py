@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from coe import Inspector
 from coe.core import Expert, Finding
-from coe.costs import Cost, CostTable
-from coe.inspector import Inspector
-from coe.kinds import Prepared
+from coe.scheduler.costs import Cost, CostTable
+from coe.store.kinds import Prepared
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
 COSTS = CostTable({("cpu", expert): Cost(1e-3, 1e-3, 1e-3, 1_000_000, 1_000) for expert in EXPERTS})

@@ -14,12 +14,13 @@ import pytest
 import torch
 from fake_gpu import FEW, FakeDriver
 
-from coe import kinds, rules
+from coe import Inspector, Picture
+from coe.board import rules
 from coe.cli import bench
 from coe.core import Result
-from coe.inspector import Inspector, Picture
 from coe.runtime.cuda import torch_driver, worker
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 
 class Said(NamedTuple):

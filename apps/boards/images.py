@@ -13,7 +13,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from coe import rules
+from coe.board import rules
 
 
 def write(board: str, folder: Path, count: int, seed: int, side: int) -> int:

@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
 from apps.deeppcb.measures import Shown, average_precision, best_score, mean_average_precision, score_at
 from apps.deeppcb.train import DETECTOR, HELD_OUT_EVERY
-from coe import rules
+from coe import Inspector, Picture
+from coe.board import rules
+from coe.board.decoding import decode
 from coe.cli.console import Console
 from coe.core import Result, Verdict
-from coe.decoding import decode
 from coe.errors import CoeError
-from coe.inspector import Inspector, Picture
-from coe.store import Store
+from coe.store.store import Store
 from experts.yolov5 import YoloV5
 
 IOU = 0.33

@@ -13,7 +13,7 @@ from apps.deeppcb import crops
 from apps.deeppcb.data import Pair, defects
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts.classifier_train import computing, pace
 from experts.matching import load_matching
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
-from coe.kinds import Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
+from coe.store.kinds import Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from experts.findings import classified
 from experts.geometry import letterbox
 from experts.resnet import fitted

@@ -17,11 +17,12 @@ import typer
 
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb import patch_train, tiles
-from coe import kinds, rules
+from coe.board import rules
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
-from coe.kinds import Trained, TrainingPlan
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import Trained, TrainingPlan
+from coe.store.store import Store
 from experts.yolov5 import YoloV5
 
 DETECTOR = "pcb-defects"

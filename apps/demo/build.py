@@ -23,10 +23,10 @@ from apps.demo import work
 from apps.demo.lessons import BODY
 from apps.demo.production import lot, truth_file
 from apps.demo.recipe import recipe, renderer
-from coe import rules
+from coe.board import rules
 from coe.cli.console import Console, Progress, words
 from coe.errors import CoeError, StoreError
-from coe.store import Store
+from coe.store.store import Store
 
 IMAGES = Path("build/demo/images")
 

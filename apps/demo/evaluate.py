@@ -17,9 +17,9 @@ from pathlib import Path
 from rich.table import Table
 
 from apps.demo.production import Place, lot, take
+from coe import Inspector, Picture
 from coe.cli.console import Console
 from coe.core import Result, Verdict
-from coe.inspector import Inspector, Picture
 
 FIRST_SEED = 9001
 """Lots for evaluation start here, far from the seeds of training and of the boards that are shown."""

@@ -19,10 +19,11 @@ from safetensors.torch import save_file
 from apps.demo.lessons import BODY, data_of, expose, label_of, shots
 from apps.demo.production import Place, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
-from coe import kinds, rules
+from coe.board import rules
 from coe.core import Expert
-from coe.kinds import TrainingPlan
-from coe.store import Store, load_tensors
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
+from coe.store.store import Store, load_tensors
 
 BOARD = "demo"
 

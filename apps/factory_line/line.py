@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import images, rules
+from coe import Inspector
+from coe.board import images, rules
 from coe.cli.common import Exit, err, guarded, out
 from coe.core import Request, Result, Verdict, worst
 from coe.errors import CoeError
-from coe.inspector import Inspector
 
 NAMED = 6
 """So many places of a board that is not OK are named."""

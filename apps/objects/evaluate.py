@@ -11,10 +11,10 @@ import typer
 from rich.table import Table
 
 from apps.objects.data import DataMissing, Photo, find, read
+from coe import Inspector, Picture
 from coe.cli.console import Console
 from coe.core import Result, Verdict
 from coe.errors import CoeError
-from coe.inspector import Inspector, Picture
 
 
 def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) -> list[Result]:

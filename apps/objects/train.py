@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 
 from apps.objects.data import TYPES, DataMissing, find, read
-from coe import rules
+from coe.board import rules
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError
-from coe.kinds import Progress, TrainingPlan
-from coe.store import Store
+from coe.store.kinds import Progress, TrainingPlan
+from coe.store.store import Store
 from experts.augment import Augment
 from experts.resnet import ResNet
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.measure import Measurement
 
-from coe.benchmark.rows import Row, to_json, to_table
+from coe.bench.rows import Row, to_json, to_table
 from coe.cli import options
 from coe.cli.bench_ways import USUAL
 from coe.cli.common import err, out, wide
 from coe.errors import ConfigError
 from coe.files import why_not
-from coe.policies.strategies import STRATEGIES, Times, check_hurry
-from coe.policies.strategies import strategy as named_strategy
+from coe.scheduler.strategies import STRATEGIES, Times, check_hurry
+from coe.scheduler.strategies import strategy as named_strategy
 
 STANDARD_OUTPUT = "-"
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coe import config, rules
-from coe.benchmark.configurations import in_turn
+from coe import config
+from coe.bench.configurations import in_turn
+from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_source import check_source, given, synthetic_experts, variants
 from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, has_gpu, make_devices, settled_by, strategy_of
@@ -31,17 +32,17 @@ from coe.cli.options import (
 )
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.policies.strategies import ANY_TIME
-from coe.policies.strategies import strategy as named_strategy
-from coe.precision import check_precision
+from coe.inspector.precision import check_precision
+from coe.scheduler.strategies import ANY_TIME
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coe.benchmark.engine import Measured
-    from coe.benchmark.rows import Row
-    from coe.costs import CostTable
+    from coe.bench.engine import Measured
+    from coe.bench.rows import Row
+    from coe.scheduler.costs import CostTable
 
 
 def run(
@@ -141,7 +142,7 @@ def run(
 
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
-    from coe.benchmark import engine, prediction, sentences, synthetic
+    from coe.bench import engine, prediction, sentences, synthetic
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
     allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])

@@ -46,7 +46,7 @@ def scale(
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
-    from coe.benchmark.scale import Scale, measure
+    from coe.bench.scale import Scale, measure
 
     sizes = [(e, r) for e in _numbers("--experts", experts) for r in _numbers("--requests", requests)]
     names = strategies(strategy)

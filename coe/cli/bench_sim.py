@@ -22,8 +22,8 @@ from coe.sim import preset
 from coe.sim.workload import ORDERS, TAILS, TASKS
 
 if TYPE_CHECKING:
-    from coe.benchmark.rows import Row
-    from coe.benchmark.simulated import Entry
+    from coe.bench.rows import Row
+    from coe.bench.simulated import Entry
     from coe.sim.machine import Machine
     from coe.sim.workload import Workload
 
@@ -77,7 +77,7 @@ def sim(
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
-    from coe.benchmark.simulated import ENTRIES, entry, simulated_run
+    from coe.bench.simulated import ENTRIES, entry, simulated_run
     from coe.sim.machine import Machine
 
     entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else _split(strategy))]
@@ -169,7 +169,7 @@ def _draw(
     rows: Sequence[Row], machines: Sequence[Machine], workloads: Sequence[Workload], seed: int, folder: Path
 ) -> None:
     """Draw the figures, and run the two sweeps for the first task of each board."""
-    from coe.benchmark import figures, sweeps
+    from coe.bench import figures, sweeps
 
     firsts = list({workload.board.board: workload for workload in reversed(workloads)}.values())[::-1]
     executor_points, loaded_points = [], []

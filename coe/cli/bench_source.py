@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coe import config, rules
+from coe import config
+from coe.board import rules
 from coe.cli.bench_ways import CONFIGURED
 from coe.cli.common import err
 from coe.cli.pictures import pictures_of
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     import typer
 
-    from coe.inspector import Picture
-    from coe.store import Store
+    from coe.inspector.inspector import Picture
+    from coe.store.store import Store
 
 _OF_A_BOARD = {"images_at": "--images", "store": "--store"}
 _WITHOUT_A_BOARD = {
@@ -56,8 +57,8 @@ def given(
     board: str, images_at: Path | None, store: Path | None, requests: int, seed: int
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and so many pictures: those given, again and again, else noise."""
-    from coe.benchmark.synthetic import synthetic_pictures
-    from coe.store import Store
+    from coe.bench.synthetic import synthetic_pictures
+    from coe.store.store import Store
 
     found = rules.load(board)
     if images_at is None:
@@ -78,7 +79,7 @@ def synthetic_experts(
     work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, variants: Sequence[str]
 ) -> tuple[Path, Store]:
     """Make a board of experts of random weights, or find them made; return its file and store."""
-    from coe.benchmark.synthetic import prepare, synthetic_board
+    from coe.bench.synthetic import prepare, synthetic_board
 
     err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
     path, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)

@@ -12,14 +12,14 @@ import typer
 from rich.table import Table
 
 from coe import config
-from coe.blob_format import Variant
 from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
 from coe.cli.options import WORK, JsonOption, WorkOption
 from coe.errors import ConfigError, did_you_mean
+from coe.store.blob_format import Variant
 
 if TYPE_CHECKING:
-    from coe.benchmark.switch import Cycles, Switch
+    from coe.bench.switch import Cycles, Switch
 
 
 REPEATS, EXPERTS = 7, 40
@@ -60,7 +60,7 @@ def switch(
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
-    from coe.benchmark import switch as bench
+    from coe.bench import switch as bench
 
     names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
     check_json(json_to)
@@ -98,7 +98,7 @@ def _on_gpu(
     experts: int,
     json_to: str | None,
 ) -> None:
-    from coe.benchmark import gpu
+    from coe.bench import gpu
 
     if cycles is not None:
         left = [(name, v, gpu.turn_over(work, name, input_size, v, cycles, experts)) for name in names for v in wanted]

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coe import config, fingerprint, profile, rules
-from coe.benchmark.configurations import casual, chosen, entry, pinned
+from coe import config
+from coe.bench.configurations import casual, chosen, entry, pinned
+from coe.board import rules
 from coe.errors import ConfigError
+from coe.inspector import fingerprint, profile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coe.assembly import MakeDevices
-    from coe.profile import Profile
-    from coe.store import Store
+    from coe.inspector.assembly import MakeDevices
+    from coe.inspector.profile import Profile
+    from coe.store.store import Store
 
 CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
 CONFIGURED = (CASUAL, PROFILED)
 USUAL = "-usual"
-"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.benchmark.usual`)."""
+"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.bench.usual`)."""
 
 
 def strategy_of(name: str) -> str:
@@ -29,8 +31,8 @@ def strategy_of(name: str) -> str:
 
 def make_devices(name: str) -> MakeDevices:
     """Return what makes the devices of a name: ours, or such as do it the usual way."""
-    from coe import assembly
-    from coe.benchmark import usual
+    from coe.bench import usual
+    from coe.inspector import assembly
 
     return usual.devices if name.endswith(USUAL) else assembly.devices
 
@@ -42,7 +44,7 @@ def settled_by(
 
     The budget is what was said, else that of the profile if it is used, else one for a quarter of the experts.
     """
-    from coe.benchmark.synthetic import quarter_budget
+    from coe.bench.synthetic import quarter_budget
 
     board = rules.load(path)
     if not set(names) & set(CONFIGURED):

@@ -14,17 +14,19 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, data_set, images, kinds, rules, torch_file
+from coe import config
+from coe.board import images, rules
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
 from coe.core import Expert
-from coe.dotted import running
 from coe.errors import ConfigError, StoreError, sentence_of
-from coe.kinds import FileKind, ModuleKind, TrainingPlan
-from coe.prepare import accept, verification
-from coe.store import Store
+from coe.prepare import accept, data_set, verification
+from coe.store import kinds, torch_file
+from coe.store.dotted import running
+from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store.store import Store
 
 if TYPE_CHECKING:
     import torch

@@ -10,16 +10,16 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import images, rules
-from coe.blob_format import Variant
+from coe.board import images, rules
+from coe.board.rules import Rules
 from coe.cli.common import Exit, complain, err, out, wide
 from coe.cli.console import Progress, words
 from coe.cli.options import AllowKindOption, StoreOption
 from coe.errors import ConfigError, StoreError, did_you_mean, sentence_of
 from coe.files import DiskFull
 from coe.prepare.prepare import Outcome, Preparer
-from coe.rules import Rules
-from coe.store import Store
+from coe.store.blob_format import Variant
+from coe.store.store import Store
 
 KNOWN: tuple[Variant, ...] = get_args(Variant)
 USUAL = "fp32,bf16,q8"

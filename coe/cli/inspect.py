@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from coe import config, images, rules
+from coe import config
+from coe.board import images, rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
@@ -28,15 +29,16 @@ from coe.cli.options import (
 )
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.policies.strategies import check_hurry
-from coe.policies.strategies import strategy as named_strategy
-from coe.precision import check_precision
-from coe.report import write_report
-from coe.results import ResultsFile
-from coe.run_file import RunIdentity, expert_digests, manifests_of, usable_variants
-from coe.settings import AUTO
-from coe.store import Store
-from coe.summary import RunFigures, Summary
+from coe.inspector.precision import check_precision
+from coe.inspector.settings import AUTO
+from coe.inspector.weights_used import expert_digests, manifests_of, usable_variants
+from coe.results.records import ResultsFile
+from coe.results.report import write_report
+from coe.results.run_file import RunIdentity
+from coe.results.summary import RunFigures, Summary
+from coe.scheduler.strategies import check_hurry
+from coe.scheduler.strategies import strategy as named_strategy
+from coe.store.store import Store
 
 app = application("")
 REPORT = "report.html"

@@ -12,8 +12,8 @@ from coe import config
 from coe.cli.common import out
 from coe.cli.console import styled
 from coe.core import FULL, Verdict
-from coe.report import percent
-from coe.summary import Summary, Tally
+from coe.results.report import percent
+from coe.results.summary import Summary, Tally
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 _LISTED = 40

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coe import config
+from coe.board.images import Item
 from coe.cli.common import err
 from coe.cli.console import styled
 from coe.cli.late import LateBoards
 from coe.cli.progress import RunProgress
 from coe.core import Request, Result, Verdict
 from coe.errors import LineClosed, shortened
-from coe.images import Item
-from coe.results import ResultsFile
-from coe.summary import RunFigures
+from coe.results.records import ResultsFile
+from coe.results.summary import RunFigures
 
 if TYPE_CHECKING:
-    from coe.inspector import Inspector
+    from coe.inspector.inspector import Inspector
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Tells in which variants experts may run on devices of these names."""
@@ -59,7 +59,7 @@ class InspectionRun:
         self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.error is None]
         if todo:
-            from coe.inspector import Inspector
+            from coe.inspector.inspector import Inspector
 
             # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
             self._line = Inspector(
@@ -112,7 +112,7 @@ class InspectionRun:
         )
 
     def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
-        from coe.inspector import Picture
+        from coe.inspector.inspector import Picture
 
         def pictures() -> Iterator[Picture]:
             for item in todo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 
-from coe.events import Command, Event, Late
+from coe.scheduler.events import Command, Event, Late
 
 
 class LateBoards:

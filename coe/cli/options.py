@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.policies.strategies import Times
+from coe.scheduler.strategies import Times
 
 StoreOption = Annotated[
     Path | None,

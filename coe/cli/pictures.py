@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coe import images
+from coe.board import images
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coe.inspector import Picture
-    from coe.rules import Rules
+    from coe.board.rules import Rules
+    from coe.inspector.inspector import Picture
 
 
 def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     """Return all pictures that can be inspected; raises ConfigError if there is none."""
-    from coe.inspector import Picture
+    from coe.inspector.inspector import Picture
 
     items = [item for item in images.find(images_at, board.components)[0] if item.error is None]
     if not items:

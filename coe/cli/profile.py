@@ -9,18 +9,20 @@ import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from coe import config, fingerprint, profile, rules
+from coe import config
+from coe.board import rules
 from coe.cli.common import application, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, DeviceMemoryOption, HostMemoryOption, StoreOption
 from coe.cli.pictures import pictures_of
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
-from coe.profile import BoardProfile, KindProfile, Profile
-from coe.store import Store
+from coe.inspector import fingerprint, profile
+from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.rules import Rules
+    from coe.board.rules import Rules
 
 _SHOWN = 10
 """How many experts the tables of usage show."""

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe.cli.common import err
 from coe.cli.console import Progress, words
-from coe.metrics import Metrics
+from coe.results.metrics import Metrics
 
 _PLAIN_EVERY_S = 10.0
 

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from coe import labels, torch_file
+from coe.board import labels
 from coe.core import NOTHING, Expert
-from coe.dotted import running
 from coe.errors import ConfigError, StoreError
-from coe.kinds import Image, Kind, ModuleKind, Session
 from coe.prepare.agreement import findings
 from coe.prepare.fold import network
+from coe.store import torch_file
+from coe.store.dotted import running
+from coe.store.kinds import Image, Kind, ModuleKind, Session
 
 
 def check_labels(expert: Expert) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from coe.core import Box, Expert, Finding
 from coe.errors import StoreError
-from coe.kinds import Image, Kind, Prepared
-from coe.profile import Agreement
+from coe.store.kinds import Image, Kind, Prepared
+from coe.store.manifest import Agreement
 
 OVERLAP = 0.9
 """The IoU at which two boxes are one."""

@@ -19,8 +19,8 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.kinds import ModuleKind
 from coe.runtime.folding import folded_skeleton
+from coe.store.kinds import ModuleKind
 
 Pairs = tuple[tuple[str, str], ...]
 TOLERANCE = 1e-4

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 import torch
 
-from coe.blob_format import (
+from coe.errors import StoreError
+from coe.prepare.fold import Folded
+from coe.prepare.quantise import Blocks, quantise
+from coe.runtime.arena import dequantise
+from coe.runtime.blob import DTYPES, NAMES, shaped
+from coe.store.blob_format import (
     ALIGNMENT,
     BLOCK,
     CHUNK,
@@ -25,11 +30,6 @@ from coe.blob_format import (
     lies_channels_last,
     padded,
 )
-from coe.errors import StoreError
-from coe.prepare.fold import Folded
-from coe.prepare.quantise import Blocks, quantise
-from coe.runtime.arena import dequantise
-from coe.runtime.blob import DTYPES, NAMES, shaped
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """The precision in which a variant is stored and run; the others run in that of the weights."""

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import torch
 
-from coe import kinds, variants, weights_file
-from coe.blob_format import Variant
 from coe.core import Expert, Finding
 from coe.errors import StoreError
-from coe.kinds import Image, ModuleKind
-from coe.manifest import Manifest
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
 from coe.prepare.samples import Samples, samples
-from coe.store import Store
+from coe.store import kinds, variants, weights_file
+from coe.store.blob_format import Variant
+from coe.store.kinds import Image, ModuleKind
+from coe.store.manifest import Manifest
+from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
 """How far scores of one precision may differ, by folding too."""
@@ -42,7 +42,7 @@ class Preparer:
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
     samples of the first. With `force`, what is prepared already is prepared again.
-    `allow_kinds` as for `coe.inspector.Inspector`.
+    `allow_kinds` as for `coe.inspector.inspector.Inspector`.
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.functional import pad
 
-from coe.blob_format import BLOCK, padded
+from coe.store.blob_format import BLOCK, padded
 
 _STEPS = 127
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from coe.board.decoding import decode
 from coe.core import Expert
-from coe.decoding import decode
 from coe.errors import ImageError
-from coe.kinds import Kind, Prepared
+from coe.store.kinds import Kind, Prepared
 
 MOST = 32
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from coe import kinds, weights_file
 from coe.core import Expert
-from coe.kinds import Kind, ModuleKind
-from coe.manifest import Manifest
 from coe.prepare.fold import check_finite
 from coe.runtime.cpu import CpuDevice
-from coe.snapshot import Snapshot
-from coe.store import Store
+from coe.store import kinds, weights_file
+from coe.store.kinds import Kind, ModuleKind
+from coe.store.manifest import Manifest
+from coe.store.snapshot import Snapshot
+from coe.store.store import Store
 
 _NOT_SAID = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
 

@@ -15,10 +15,10 @@ import torch
 from coe import surroundings
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import Image, Kind, ModuleKind
 from coe.runtime.processor import has_bf16
 from coe.runtime.trial import Trial, opened, warmed
-from coe.store import load_tensors
+from coe.store.kinds import Image, Kind, ModuleKind
+from coe.store.store import load_tensors
 
 _FAR = 1e-2
 """By how much an export may differ from torch, in parts of 1 + the largest number that torch gives."""

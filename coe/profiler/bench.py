@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from coe import kinds
 from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
-from coe.inspector import Picture
-from coe.profile import KindProfile
+from coe.inspector.inspector import Picture
+from coe.inspector.profile import KindProfile
 from coe.profiler.draft import Draft
 from coe.profiler.measure import Backend, Precision, measure, with_weights
 from coe.profiler.steps import Steps
 from coe.profiler.together import together
 from coe.runtime.aside import aside
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 
 def step_of(kind: str, threads: int, device: str = "cpu", backend: str = "torch", precision: str = "fp32") -> str:

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from coe import kinds
+from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
-from coe.inspector import Picture
-from coe.kinds import FileKind, Kind
-from coe.plan import memory_scores
-from coe.profile import Chosen, Profile
+from coe.inspector.inspector import Picture
+from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.bench import Bench, step_of
 from coe.profiler.confirm import Ground, confirm, without_weights
@@ -28,10 +26,12 @@ from coe.profiler.setup import Basis
 from coe.profiler.steps import Progress, Steps
 from coe.profiler.tune import Tuner
 from coe.profiler.usage import usage
-from coe.rules import Rules
 from coe.runtime.cuda import torch_driver
+from coe.scheduler.plan import memory_scores
 from coe.sim.workload import synthetic
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import FileKind, Kind
+from coe.store.store import Store
 
 MOST_ON_GPU = 4
 """So many executors of a GPU are tried at most: each has weights that run, and graphs, of its own."""

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from coe import config, regular
-from coe.benchmark.configurations import casual, entry, in_turn, pinned
-from coe.benchmark.engine import Measured, measured_run
-from coe.benchmark.recorded import recorded
-from coe.benchmark.synthetic import synthetic_pictures
+from coe.bench.configurations import casual, entry, in_turn, pinned
+from coe.bench.engine import Measured, measured_run
+from coe.bench.recorded import recorded
+from coe.bench.synthetic import synthetic_pictures
+from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Finding
-from coe.inspector import Picture
-from coe.profile import BoardProfile, Chosen, Profile
+from coe.inspector.inspector import Picture
+from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.tune import Choice
-from coe.rules import Rules
-from coe.store import MANIFEST, Store
+from coe.store.store import MANIFEST, Store
 
 WORSE = 0.02
 """By how much casual must be faster on the machine for the choice to be given up."""

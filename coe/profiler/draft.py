@@ -6,9 +6,9 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from coe import fingerprint, profile
 from coe.errors import ConfigError
-from coe.profile import BoardProfile, KindProfile, Profile
+from coe.inspector import fingerprint, profile
+from coe.inspector.profile import BoardProfile, KindProfile, Profile
 
 
 class Draft:

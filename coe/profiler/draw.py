@@ -13,12 +13,12 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from coe.benchmark import canvas
-from coe.benchmark.canvas import FAINT, HALO, INK, NORMAL, SMALL, head, note, sheet, tidy
-from coe.benchmark.curves import THROUGHPUT
+from coe.bench import canvas
+from coe.bench.canvas import FAINT, HALO, INK, NORMAL, SMALL, head, note, sheet, tidy
+from coe.bench.curves import THROUGHPUT
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
-from coe.profile import BoardProfile, Profile, UsageRow, WindowPoint
+from coe.inspector.profile import BoardProfile, Profile, UsageRow, WindowPoint
 from coe.profiler.draw_kinds import COLOURS, GREY, handles, latency, memory, nothing
 from coe.profiler.search import MARGIN
 from coe.profiler.usage import cdf

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from coe.benchmark.canvas import NORMAL, note, tidy
-from coe.profile import KindProfile
+from coe.bench.canvas import NORMAL, note, tidy
+from coe.inspector.profile import KindProfile
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#8c510a")
 GREY = "#8c8c8c"

@@ -13,22 +13,24 @@ from typing import Literal
 
 import torch
 
-from coe import assembly, regular
+from coe import regular
 from coe.core import Expert
-from coe.fit import fit, memory, plateau, spread, typical
-from coe.kinds import Kind, ModuleKind, random_weights
+from coe.inspector import assembly
+from coe.inspector.profile import BatchTime, KindProfile
 from coe.prepare.agreement import compare, findings
-from coe.profile import Agreement, BatchTime, KindProfile
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import Samples, samples
 from coe.runtime.activations import give_memory_back
 from coe.runtime.buffers import Buffers
+from coe.runtime.fit import fit, memory, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
-from coe.store import MANIFEST, Store
+from coe.store.kinds import Kind, ModuleKind, random_weights
+from coe.store.manifest import Agreement
+from coe.store.store import MANIFEST, Store
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 Backend = Literal["torch", "onnxruntime"]

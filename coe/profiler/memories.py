@@ -6,13 +6,14 @@ import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from coe import assembly, kinds
-from coe.budgets import Memory
+from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Expert
-from coe.rules import Rules
+from coe.inspector import assembly
+from coe.inspector.memory import Memory
 from coe.runtime.cuda.driver import Usage
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 _CROWDED = 0.5
 """A GPU of whose memory less is free than this share is not at its best."""
@@ -20,7 +21,7 @@ _CROWDED = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A device as it was found with its executors; see `coe.budgets.Memory`."""
+    """A device as it was found with its executors; see `coe.inspector.memory.Memory`."""
 
     memory_bytes: int | None
     host_bytes: int

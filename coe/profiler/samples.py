@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
+from coe.board.decoding import decode
 from coe.core import Expert
-from coe.decoding import decode
 from coe.errors import ImageError
-from coe.fit import typical
-from coe.kinds import Kind, Prepared
 from coe.prepare.samples import generated, spread
+from coe.runtime.fit import typical
+from coe.store.kinds import Kind, Prepared
 
 MOST = 16
 _REPEATS = 3

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from coe.benchmark.sweeps import WINDOW, windows
+from coe.bench.sweeps import WINDOW, windows
 from coe.errors import ConfigError
-from coe.profile import ExecutorsPoint, WindowPoint
+from coe.inspector.profile import ExecutorsPoint, WindowPoint
 
 MARGIN = 0.05
 """The paper's error margin: what a throughput may fall short of the line by (section 5.3)."""

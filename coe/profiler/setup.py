@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from coe import config
-from coe.assembly import profiled_cost
-from coe.benchmark.simulated import ENTRIES, run_plan
-from coe.budgets import Memory, planned
-from coe.costs import CostTable
-from coe.plan import Plan, joined, workspace_bytes
-from coe.profile import Chosen, KindProfile
-from coe.rules import Rules
-from coe.settings import Settings
+from coe.bench.simulated import ENTRIES, run_plan
+from coe.board.rules import Rules
+from coe.inspector.assembly import profiled_cost
+from coe.inspector.memory import Memory, planned
+from coe.inspector.profile import Chosen, KindProfile
+from coe.inspector.settings import Settings
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan, joined, workspace_bytes
 from coe.sim.workload import Workload
 
 Numbers = Mapping[str, int]

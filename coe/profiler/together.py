@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from coe import assembly
 from coe.core import Expert
-from coe.kinds import Kind, Prepared
+from coe.inspector import assembly
 from coe.runtime.device import Device
-from coe.store import Store
+from coe.store.kinds import Kind, Prepared
+from coe.store.store import Store
 
 _ROUNDS = 5
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from coe.benchmark.configurations import CASUAL
+from coe.bench.configurations import CASUAL
 from coe.config import format_bytes
 from coe.errors import ConfigError
-from coe.plan import workspace_bytes
-from coe.profile import Chosen, ExecutorsPoint, WindowPoint
+from coe.inspector.profile import Chosen, ExecutorsPoint, WindowPoint
 from coe.profiler.search import search_executors, search_memory
 from coe.profiler.setup import Basis, Numbers, Setup
+from coe.scheduler.plan import workspace_bytes
 
 SMALL = 0.25
 """A largest useful batch that takes no more than this share of a pool is set aside, and nothing is searched."""

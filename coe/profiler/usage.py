@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from coe.cases import Cases
+from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.errors import RulesError
-from coe.profile import UsageRow
-from coe.rules import Rules
+from coe.inspector.profile import UsageRow
+from coe.scheduler.cases import Cases
 
 LEVEL = 0.05
 """How likely it may be that, by chance alone, any expert at all is named by `differences`."""

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import torch
 
-from coe.blob_format import BLOCK
 from coe.runtime.blob import Blob, converts, shaped
+from coe.store.blob_format import BLOCK
 
 _STEP = 1 << 19
 """Numbers converted at once: what was just written is multiplied while the processor's cache holds it."""

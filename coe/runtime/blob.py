@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import torch
 
-from coe.blob_format import BLOCK, Dtype, Quantised, TensorEntry, Variant, padded
 from coe.errors import StoreError
 from coe.runtime.buffers import Buffer, Buffers
 from coe.runtime.processor import has_bf16
+from coe.store.blob_format import BLOCK, Dtype, Quantised, TensorEntry, Variant, padded
 
 Spec = Mapping[str, tuple[tuple[int, ...], torch.dtype]]
 """What a skeleton expects: shape and dtype by name."""

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import torch
 
-from coe.blob_format import PAGE, padded
+from coe.store.blob_format import PAGE, padded
 
 
 class Memory(Protocol):

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 
 from coe.core import NOTHING, Expert, Finding
-from coe.costs import Cost
 from coe.errors import CoeError, KindFailed, StoreError
-from coe.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
@@ -27,7 +25,9 @@ from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
-from coe.store import Store
+from coe.scheduler.costs import Cost
+from coe.store.kinds import FileKind, Image, Kind, Prepared, Session
+from coe.store.store import Store
 
 _GUESSED_S = 0.1
 """What an image, and a load, of a kind that fails is taken to last."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from coe.events import Command, Event
-from coe.executor import Executor
-from coe.pool import ModelPool
-from coe.router import Router
+from coe.board.router import Router
+from coe.scheduler.events import Command, Event
+from coe.scheduler.executor import Executor
+from coe.scheduler.pool import ModelPool
 
 
 class Decider(Protocol):

@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from coe.core import Expert, Finding
-from coe.costs import Cost
-from coe.kinds import Prepared
 from coe.runtime.trial import Trial
+from coe.scheduler.costs import Cost
+from coe.store.kinds import Prepared
 
 
 class Device(Protocol):

@@ -17,12 +17,10 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from coe import config
+from coe.board.image_source import ImageSource
 from coe.core import Expert, Request, Result
 from coe.errors import CoeError, sentence_of
-from coe.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
-from coe.image_source import ImageSource
-from coe.kinds import Kind, Prepared
-from coe.metrics import Metrics, Recorder, Watcher
+from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
@@ -32,6 +30,8 @@ from coe.runtime.pending import Pending, answered
 from coe.runtime.place import Place
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
+from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
+from coe.store.kinds import Kind, Prepared
 
 Trace = list[tuple[float, Event | None, list[Command]]]
 

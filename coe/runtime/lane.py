@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from coe.core import Expert
-from coe.costs import Tier
 from coe.errors import DeviceLost, sentence_of
-from coe.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
 
 _FIRST, _END = -1, -2
 """Evictions go before all loads, which wait for them; an end goes before everything."""

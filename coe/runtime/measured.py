@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 
-from coe.costs import Cost
+from coe.scheduler.costs import Cost
 
 _MOST = 4096
 """So many costs are remembered; a service that brings ever new experts must not grow for ever."""

@@ -14,14 +14,15 @@ from pathlib import Path
 
 import xxhash
 
-from coe import blob_format, regular, safetensors_header
-from coe.blob_format import ALIGNMENT, CHUNK, PAGE, Header
+from coe import regular
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.manifest import Manifest, PreparedVariant
 from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structure_of
 from coe.runtime.buffers import Buffers, Lender, M
-from coe.store import Store
+from coe.store import blob_format, safetensors_header
+from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
+from coe.store.manifest import Manifest, PreparedVariant
+from coe.store.store import Store
 
 _HEAD_BYTES = 1 << 16
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from coe.core import Expert
 from coe.errors import DeviceLost, sentence_of
-from coe.events import Event, Finished, Lost, Run, RunFailed
-from coe.executor import Executor
-from coe.kinds import Prepared
 from coe.runtime.device import Device
+from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
+from coe.scheduler.executor import Executor
+from coe.store.kinds import Prepared
 
 
 class Runner:

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from coe.core import Expert
-from coe.dotted import reason
 from coe.errors import CoeError, KindFailed
-from coe.kinds import Kind, ModuleKind
 from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena, convert
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure
 from coe.runtime.folding import folded_skeleton
+from coe.store.dotted import reason
+from coe.store.kinds import Kind, ModuleKind
 
 
 class Slot:

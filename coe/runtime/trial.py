@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import psutil
 
-from coe.costs import Cost
-from coe.fit import fit, memory, plateau, typical
-from coe.kinds import Image, Session
 from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes, plausible_bytes
+from coe.runtime.fit import fit, memory, plateau, typical
 from coe.runtime.heap import heap_taken
 from coe.runtime.page_cache import forget
+from coe.scheduler.costs import Cost
+from coe.store.kinds import Image, Session
 
 _QUICK_S = 0.6
 """How long a batch size is timed at a start, in seconds."""

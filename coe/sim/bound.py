@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coe.cases import Cases
-from coe.costs import CostTable
-from coe.plan import Plan
+from coe.scheduler.cases import Cases
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan
 from coe.sim.oracle import Oracle
 from coe.sim.share import least_share
 from coe.sim.walk import Device, Floats, Walk, Work

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Expert
-from coe.costs import Cost, CostTable
 from coe.errors import ConfigError, did_you_mean
-from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, joined, workspace_bytes
-from coe.policies.strategies import Strategy
-from coe.rules import Rules
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, joined, workspace_bytes
+from coe.scheduler.strategies import Strategy
 from coe.sim import preset
 from coe.sim.preset import Preset
 

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import xxhash
 
+from coe.board.rules import Rules
 from coe.core import Finding, Request
-from coe.rules import Rules
 
 
 class Oracle(Protocol):

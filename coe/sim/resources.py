@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from coe.events import Load
+from coe.scheduler.events import Load
 
 
 class Lane:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Protocol
 
-from coe.controller import Controller
 from coe.core import Request
-from coe.costs import Tier
-from coe.events import (
+from coe.results.metrics import Watcher
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import (
     Arrived,
     Command,
     Event,
@@ -30,7 +31,6 @@ from coe.events import (
     RunFailed,
     Why,
 )
-from coe.metrics import Watcher
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Lane, Processor
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import rules
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.core import Finding, Request, asked_id
 from coe.errors import ConfigError, RulesError
-from coe.events import Arrived, Command, Event, Reply
-from coe.rules import Rules
+from coe.scheduler.events import Arrived, Command, Event, Reply
 from coe.sim.trace_reader import MARK, VERSION, labels, read
 from coe.sim.workload import TASKS, Workload, task
 

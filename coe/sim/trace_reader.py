@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from coe import rules
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.core import NOTHING, Finding, Request
 from coe.errors import ConfigError, RulesError, did_you_mean
-from coe.rules import Rules
 from coe.sim.workload import Arrival, Workload, with_counts
 
 MARK = "coe_trace"

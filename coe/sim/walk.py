@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coe.cases import Cases
 from coe.core import Finding, Request, Stage
-from coe.costs import Cost, CostTable
-from coe.plan import Plan
+from coe.scheduler.cases import Cases
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import Plan
 from coe.sim.oracle import Oracle
 
 Floats = npt.NDArray[np.float64]

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, repeat
 
-from coe import rules
+from coe.board import rules
+from coe.board.graph import ExpertGraph
+from coe.board.router import Component, Router, first_experts, usage
+from coe.board.rules import Rules
 from coe.core import Finding, Request, added
 from coe.errors import ConfigError, did_you_mean
-from coe.graph import ExpertGraph
-from coe.router import Component, Router, first_experts, usage
-from coe.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)

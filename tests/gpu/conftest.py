@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coe import rules
+from coe.board import rules
 from coe.prepare.prepare import Preparer
 from coe.runtime.cuda import torch_driver
-from coe.store import Store
+from coe.store.store import Store
 
 BOARD = """
 board: gpu
@@ -52,7 +52,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rules.Rules, 
     """A board of real networks with random weights, prepared in every variant that a GPU runs."""
     import torch
 
-    from coe import kinds
+    from coe.store import kinds
 
     folder = tmp_path_factory.mktemp("gpu")
     path = folder / "gpu.yaml"

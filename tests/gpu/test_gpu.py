@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from coe import kinds
-from coe.benchmark.usual import UsualDevice
+from coe import Inspector, Picture
+from coe.bench.usual import UsualDevice
 from coe.errors import DeviceFull
-from coe.inspector import Inspector, Picture
-from coe.kinds import Prepared
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
+from coe.store import kinds
+from coe.store.kinds import Prepared
 
 MEMORY = 2 << 30
 

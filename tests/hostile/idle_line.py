@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from coe.board.decoding import decode
+from coe.board.picture_file import PictureFile
 from coe.core import Finding, Request, Result, Verdict
-from coe.decoding import decode
-from coe.demand import Drift
 from coe.errors import CoeError
-from coe.metrics import Recorder
-from coe.picture_file import PictureFile
-from coe.store import Store
+from coe.results.metrics import Recorder
+from coe.scheduler.demand import Drift
+from coe.store.store import Store
 
 BOARD = """
 board: idle
@@ -45,7 +45,7 @@ def make(folder: Path, chance: int = 0) -> None:
 
 
 class IdleLine:
-    """Stands for `coe.inspector.Inspector`; `between` is called between a picture's experts."""
+    """Stands for `coe.inspector.inspector.Inspector`; `between` is called between a picture's experts."""
 
     budget_bytes = 1000
     verdict = Verdict.OK

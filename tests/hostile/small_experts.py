@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from coe import variants
 from coe.core import Finding
-from coe.costs import Cost, CostTable
-from coe.kinds import FileKind, ModuleKind, Prepared
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out
-from coe.profile import Agreement
-from coe.store import MANIFEST, Store
-from coe.weights_file import checksum, identity
+from coe.scheduler.costs import Cost, CostTable
+from coe.store import variants
+from coe.store.kinds import FileKind, ModuleKind, Prepared
+from coe.store.manifest import Agreement
+from coe.store.store import MANIFEST, Store
+from coe.store.weights_file import checksum, identity
 
 SIZE = 8
 LABELS = ("ok", "bad")

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coe import config, values
-from coe.decoding import decode, kept
+from coe import Inspector, config, values
+from coe.board.decoding import decode, kept
 from coe.errors import ConfigError, ImageError
-from coe.inspector import Inspector
 
 NAN, INF = float("nan"), float("inf")
 

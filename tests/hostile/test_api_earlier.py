@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from coe import Inspector
 from coe.errors import ConfigError
-from coe.inspector import Inspector
 
 WRONG = [
     *(("store", value) for value in (5, b"experts", "", True, ["experts"])),

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
+from coe import Inspector, Picture
 from coe.core import Result, Verdict
 from coe.errors import LineClosed, LineFull, WouldWaitForItself
-from coe.inspector import Inspector, Picture
 from coe.runtime import at_exit
 from coe.runtime.admission import Admission
 

@@ -20,11 +20,10 @@ import numpy as np
 import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
-from coe import config
+from coe import Inspector, Picture, config
 from coe.core import Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
-from coe.events import Arrived
-from coe.inspector import Inspector, Picture
+from coe.scheduler.events import Arrived
 
 
 @pytest.fixture

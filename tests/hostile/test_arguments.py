@@ -9,10 +9,10 @@ from types import ModuleType
 import pytest
 from tiny_line import Call
 
-from coe import rules
+from coe.board import rules
+from coe.board.images import find
 from coe.cli import bench, experts, inspect, profile
 from coe.errors import ConfigError, RulesError, shortened
-from coe.images import find
 
 INSPECT = ("--board", "demo", "--images", "nowhere")
 TRAIN = ("train", "x/y", "--data", ".", "--kind", "resnet18", "--input", "64")

@@ -12,13 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe import kinds, rules
+from coe import Inspector, Picture
+from coe.board import rules
 from coe.core import NOTHING, Box, Expert, Finding, Verdict
 from coe.errors import CoeError, RulesError, StoreError
-from coe.inspector import Inspector, Picture
-from coe.kinds import Prepared
 from coe.runtime.cpu import findings_of
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import Prepared
+from coe.store.store import Store
 from coe.testing import rules_from
 from experts.findings import classified, detected
 from experts.onnx import onnx

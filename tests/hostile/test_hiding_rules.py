@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.board.rules import Rules
 from coe.core import NOTHING, Box, Finding, Verdict
-from coe.costs import Cost
 from coe.errors import RulesError
-from coe.rules import Rules
+from coe.scheduler.costs import Cost
 from coe.testing import VirtualLine, pools_of, rules_from
 
 PLACE = (0.0, 0.0, 4.0, 4.0)

@@ -18,11 +18,12 @@ import torch
 from safetensors.torch import save_file
 from tiny_line import Call, Said
 
-from coe import kinds, rules
+from coe.board import rules
 from coe.cli import experts
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
-from coe.kinds import TrainingPlan
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
 
 EXPERT = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
 OPTIONS = ("--kind", "resnet18", "--input", "32", "--labels", "ok,bad", "--no-prepare")

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from tiny_line import Call
 
-from coe import kinds, rules
+from coe import Inspector, Picture
+from coe.board import rules
 from coe.cli import experts, inspect
-from coe.dotted import packages
 from coe.errors import ConfigError
-from coe.inspector import Inspector, Picture
 from coe.runtime.cpu import CpuDevice
-from coe.store import Store
+from coe.store import kinds
+from coe.store.dotted import packages
+from coe.store.store import Store
 
 PACKAGE, MARK = "foreign_kinds", "refused_kinds"
 GOOD = """
@@ -214,7 +215,7 @@ FAULTS = {
     "good:Abstract": "is abstract: its class lacks forward, postprocess, preprocess, skeleton",
     "good:ModuleKind": "is abstract",
     "good:Kind": "is abstract",
-    "good:Bare": "is a Bare, not a coe.kinds.ModuleKind or FileKind",
+    "good:Bare": "is a Bare, not a coe.store.kinds.ModuleKind or FileKind",
     "good:Raising": "cannot be made: ValueError: no camera here",
     "good:Exiting": "cannot be made: it exits the program: 0",
     "good:Demanding": "cannot be made: TypeError",

@@ -15,18 +15,18 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
+from coe.board.images import Item
 from coe.cli import bench, common, console, experts, inspect_out
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile as profile_cli
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.progress import RunProgress
 from coe.core import Finding, Request, Result, Verdict
-from coe.images import Item
-from coe.metrics import Metrics
-from coe.report import write_report
-from coe.results import ResultsFile
-from coe.run_file import RunIdentity
-from coe.summary import RunFigures, Summary, Tally
+from coe.results.metrics import Metrics
+from coe.results.records import ResultsFile
+from coe.results.report import write_report
+from coe.results.run_file import RunIdentity
+from coe.results.summary import RunFigures, Summary, Tally
 from coe.visible import is_visible, visible
 
 CLI = Path(console.__file__).parent
@@ -219,8 +219,8 @@ def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
 
 @pytest.mark.parametrize("name", ["$x$", "$\\frac{1}{", "a$b", "$$", "\\$x", "$\\undefined$"])
 def test_dollars_in_names_draw_no_formula(name: str, tmp_path: Path) -> None:
-    from coe.benchmark import figures
-    from coe.benchmark.curves import ExecutorPoint
+    from coe.bench import figures
+    from coe.bench.curves import ExecutorPoint
 
     point = ExecutorPoint(name, name, "3G+1C", 7.0)
     (path,) = figures.draw([], [point], [], tmp_path, command=f"coe-bench sim --task {name}")

@@ -18,11 +18,11 @@ import pytest
 from idle_line import PICTURES, IdleLine
 from tiny_line import Call, Said
 
-from coe import inspector
 from coe.cli import inspect
 from coe.core import Verdict
-from coe.results import ResultsFile
-from coe.store import Store
+from coe.inspector import inspector
+from coe.results.records import ResultsFile
+from coe.store.store import Store
 
 Run = Callable[..., Said]
 
@@ -326,8 +326,9 @@ def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, n
 
 def inspector_settings(self: IdleLine, board: Path, **settings: Any) -> None:
     """Look at the files that a line looks at when it is opened."""
-    from coe import assembly, rules
-    from coe.settings import settle
+    from coe.board import rules
+    from coe.inspector import assembly
+    from coe.inspector.settings import settle
 
     known = rules.load(board)
     assembly.manifests(known, settings["store"])

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from small_experts import COSTS, KINDS, LABELS, ODD, SIZE, edit, filled, prepare, put, put_filed, replace, state
 
-from coe import files, kinds, weights_file
+from coe import Inspector, files
 from coe.cli import experts as experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.files import alone
-from coe.inspector import Inspector
 from coe.runtime.cpu import CpuDevice
-from coe.store import MANIFEST, NoSuchExpert, Store
+from coe.store import kinds, weights_file
+from coe.store.store import MANIFEST, NoSuchExpert, Store
 
 
 @pytest.fixture(autouse=True)

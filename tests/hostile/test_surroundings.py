@@ -23,13 +23,14 @@ import pytest
 from onnx import TensorProto, helper
 from tiny_line import TINY, fill
 
-from coe import profile, rules, settings
+from coe.board import rules
 from coe.cli import common, start
 from coe.cli.common import Exit, guarded
 from coe.cli.streams import Steady, steady
 from coe.errors import CoeError, ConfigError, ImageError, RulesError, StoreError
 from coe.files import DiskFull
-from coe.store import Store
+from coe.inspector import profile, settings
+from coe.store.store import Store
 
 ROOT = Path(__file__).parents[2]
 

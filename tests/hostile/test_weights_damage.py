@@ -14,15 +14,15 @@ import torch
 import xxhash
 from small_experts import KINDS, LABELS, SIZE, agree, edit, filled, prepare, put, put_filed, state
 
-from coe import blob_format, kinds, safetensors_header
-from coe.blob_format import Identity
 from coe.cli import experts as experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.prepare.verification import verify
 from coe.runtime.cpu import CpuDevice
-from coe.snapshot import Snapshot
-from coe.store import MANIFEST
+from coe.store import blob_format, kinds, safetensors_header
+from coe.store.blob_format import Identity
+from coe.store.snapshot import Snapshot
+from coe.store.store import MANIFEST
 
 
 @pytest.fixture(autouse=True)

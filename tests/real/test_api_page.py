@@ -21,10 +21,10 @@ OUTPUTS = [
 
 @pytest.mark.parametrize(("program", "output"), [*zip(PROGRAMS, OUTPUTS, strict=True)])
 def test_a_program_of_the_page_runs(tiny, monkeypatch, capsys, program, output):
-    def open_line(board: str, **options: object) -> coe.inspector.Inspector:
+    def open_line(board: str, **options: object) -> coe.inspector.inspector.Inspector:
         assert board == "demo"
         return quick(tiny, **options)
 
-    monkeypatch.setattr(coe.inspector, "Inspector", open_line)
+    monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)
     exec(compile(program.replace("R0402-10K", "C"), "api.md", "exec"), {})
     assert re.fullmatch(output, capsys.readouterr().out)

@@ -7,11 +7,11 @@ import threading
 import pytest
 import torch
 
-from coe import kinds
 from coe.core import Expert
 from coe.runtime.aside import aside
 from coe.runtime.cpu import CpuDevice
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 
 @pytest.mark.usefixtures("measures_itself")

@@ -9,13 +9,13 @@ import pytest
 import torch
 from built_once import linked_copy
 
-from coe.assembly import stored_bytes
-from coe.benchmark import engine
-from coe.benchmark.engine import measured_run
-from coe.benchmark.recorded import recorded
-from coe.benchmark.synthetic import quarter_budget, synthetic_board, synthetic_pictures
-from coe.events import Run
-from coe.store import Store
+from coe.bench import engine
+from coe.bench.engine import measured_run
+from coe.bench.recorded import recorded
+from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
+from coe.inspector.assembly import stored_bytes
+from coe.scheduler.events import Run
+from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
 

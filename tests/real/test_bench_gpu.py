@@ -8,11 +8,12 @@ import json
 import pytest
 from built_once import linked_copy
 
-from coe import kinds, rules
+from coe.board import rules
 from coe.profiler.measure import measure
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.benchmark.simulated import ENTRIES
+from coe.bench.simulated import ENTRIES
 from coe.sim import trace_file
 from coe.sim.workload import task
 

@@ -281,8 +281,8 @@ def test_a_state_dict_is_imported_and_a_pickle_is_not(tmp_path, monkeypatch, cap
 
     import torch
 
-    from coe import kinds
     from coe.core import Expert
+    from coe.store import kinds
 
     expert = Expert("x", "resnet18", ("ok", "bad"), 48, "t/x")
     torch.save(kinds.resolve("resnet18").skeleton(expert).state_dict(), tmp_path / "good.pt")

@@ -10,11 +10,11 @@ import psutil
 import pytest
 from built_once import VARIANTS
 
-from coe import kinds
 from coe.errors import StoreError
-from coe.kinds import Prepared
 from coe.runtime.cpu import CpuDevice
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import Prepared
+from coe.store.store import Store
 
 
 @pytest.fixture(scope="module")

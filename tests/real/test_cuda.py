@@ -11,12 +11,12 @@ import torch
 from built_once import VARIANTS, linked_copy
 from fake_gpu import FEW, FakeDriver
 
-from coe import kinds
-from coe.kinds import Prepared
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import worker
 from coe.runtime.cuda.device import CudaDevice
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import Prepared
+from coe.store.store import Store
 
 MEMORY = 600 << 20
 

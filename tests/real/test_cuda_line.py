@@ -7,11 +7,11 @@ import gc
 import pytest
 from fake_gpu import FEW, FakeDriver
 
+from coe import Inspector
 from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
-from coe.events import Evict, Load
-from coe.inspector import Inspector
 from coe.runtime.cuda import torch_driver, worker
+from coe.scheduler.events import Evict, Load
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 

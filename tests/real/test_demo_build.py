@@ -13,9 +13,9 @@ from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
 from apps.demo.recipe import Recipe
-from coe.inspector import Inspector
-from coe.kinds import resolve
-from coe.store import Store
+from coe import Inspector
+from coe.store.kinds import resolve
+from coe.store.store import Store
 
 
 def test_a_classifier_starts_from_the_common_body_and_lands_in_the_store(

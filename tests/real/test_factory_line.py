@@ -11,11 +11,11 @@ import pytest
 from tiny_line import Call
 
 from apps.factory_line import line
-from coe import rules
+from coe.board import rules
+from coe.board.images import find
 from coe.cli import inspect as inspect_cli
 from coe.core import Request, Result, Verdict
-from coe.images import find
-from coe.store import Store
+from coe.store.store import Store
 
 ALWAYS_OK = """
 board: easy

@@ -11,11 +11,10 @@ import cv2
 import numpy as np
 import pytest
 
-from coe import config
+from coe import Inspector, Picture, config
 from coe.errors import ConfigError, LineClosed, LineFull, StoreError
-from coe.events import Loaded
-from coe.inspector import Inspector, Picture
 from coe.runtime.engine import Engine
+from coe.scheduler.events import Loaded
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb.images import write
 from apps.objects import data as objects
-from coe import rules
-from coe.decoding import decode
-from coe.images import find as find_images
+from coe.board import rules
+from coe.board.decoding import decode
+from coe.board.images import find as find_images
 
 pytestmark = pytest.mark.data
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from quick_line import LIGHT, QuickDevice, quick
 
-from coe.benchmark.rows import Latencies
-from coe.image_source import ImageSource
-from coe.plan import images_budget
+from coe.bench.rows import Latencies
+from coe.board.image_source import ImageSource
+from coe.scheduler.plan import images_budget
 
 
 @pytest.fixture

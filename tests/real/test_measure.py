@@ -18,18 +18,19 @@ import pytest
 import torch
 from PIL import Image
 
-from coe import assembly, kinds
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.kinds import ModuleKind, Prepared
+from coe.inspector import assembly
+from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
-from coe.profile import KindProfile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import measure
 from coe.runtime.aside import aside
 from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
-from coe.store import Store
+from coe.store import kinds
+from coe.store.kinds import ModuleKind, Prepared
+from coe.store.store import Store
 
 pytestmark = pytest.mark.serial
 

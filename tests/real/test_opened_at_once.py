@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from coe import Inspector, Picture
 from coe.core import Verdict
-from coe.inspector import Inspector, Picture
 from coe.runtime import cpu, trial
 from coe.runtime.measured import Measured
 

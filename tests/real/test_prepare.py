@@ -13,7 +13,6 @@ import torch
 from built_once import linked_copy
 from PIL import Image
 
-from coe import kinds
 from coe.cli import experts as experts_cli
 from coe.core import Expert
 from coe.errors import StoreError
@@ -21,7 +20,8 @@ from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
 from coe.prepare.samples import generated, samples
-from coe.store import Store
+from coe.store import kinds
+from coe.store.store import Store
 
 CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad", "gone"), 64, "line/joint")
 DETECTOR = Expert("bridge", "yolov5n", ("bridge", "gap"), 96, "line/bridge")

@@ -11,10 +11,10 @@ import pytest
 from built_once import linked_copy
 from fake_gpu import FakeDriver
 
-from coe import config, profile
-from coe.benchmark.synthetic import synthetic_board, synthetic_pictures
+from coe import Inspector, config
+from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
-from coe.inspector import Inspector
+from coe.inspector import profile
 from coe.profiler import bench as measuring
 from coe.profiler import calibrate, confirm
 from coe.runtime.cuda import torch_driver

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coe.controller import Controller
-from coe.inspector import Inspector
-from coe.policies.strategies import strategy
+from coe import Inspector
+from coe.scheduler.controller import Controller
+from coe.scheduler.strategies import strategy
 
 
 @pytest.mark.parametrize("name", ["coserve", "line"])

@@ -7,16 +7,16 @@ from functools import partial
 
 import pytest
 
-from coe import assembly, rules
-from coe.benchmark.engine import measured_run
-from coe.benchmark.prediction import predict, workload_of
+from coe import Inspector
+from coe.bench.engine import measured_run
+from coe.bench.prediction import predict, workload_of
+from coe.board import rules
 from coe.errors import ConfigError
-from coe.inspector import Inspector
-from coe.manifest import PreparedVariant
-from coe.profile import Agreement
+from coe.inspector import assembly
 from coe.runtime.cpu import CpuDevice
 from coe.sim import trace_file
-from coe.store import MANIFEST, Store
+from coe.store.manifest import Agreement, PreparedVariant
+from coe.store.store import MANIFEST, Store
 
 
 class Pretending(CpuDevice):

@@ -11,14 +11,15 @@ import torch
 from built_once import linked_copy
 from fake_gpu import FakeDriver
 
-from coe import assembly, kinds
-from coe.benchmark import engine, usual
-from coe.benchmark.usual import UsualDevice
+from coe import Inspector
+from coe.bench import engine, usual
+from coe.bench.usual import UsualDevice
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.events import Load
-from coe.inspector import Inspector
-from coe.kinds import Prepared
+from coe.inspector import assembly
 from coe.runtime.cpu import CpuDevice
+from coe.scheduler.events import Load
+from coe.store import kinds
+from coe.store.kinds import Prepared
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
 USUAL = {"make_devices": usual.devices, "profile": None}

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from coe.costs import Cost
-from coe.plan import joined
-from coe.policies.strategies import STRATEGIES
-from coe.rules import Rules
+from coe.board.rules import Rules
+from coe.scheduler.costs import Cost
+from coe.scheduler.plan import joined
+from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of, rules_from
 
 

@@ -11,10 +11,10 @@ from lines import arrive, board, line_of
 from test_invariants import LABELS, LINE, THOROUGH, Case, Chosen, answers, cases, watch
 from test_prescheduled import Line
 
+from coe.board.rules import Rules
 from coe.core import Finding, Verdict
-from coe.metrics import Recorder
-from coe.precision import Choice, applied
-from coe.rules import Rules
+from coe.inspector.precision import Choice, applied
+from coe.results.metrics import Recorder
 from coe.testing import VirtualLine
 
 

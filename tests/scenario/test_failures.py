@@ -7,7 +7,7 @@ from lines import arrive, board, cost, line_of, log_of
 
 from coe import config
 from coe.core import Finding
-from coe.events import Command, Event, Finished
+from coe.scheduler.events import Command, Event, Finished
 from coe.testing import VirtualLine
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from coe.backlog import Backlog
-from coe.benchmark import scale
-from coe.controller import Controller
-from coe.demand import Demand
-from coe.policies.base import PoolView, World
-from coe.policies.eviction.fifo import Fifo
-from coe.policies.eviction.next_use import NextUse
-from coe.policies.prefetch.gain import Gain
-from coe.policies.select.ready import Ready
-from coe.pool import ModelPool
-from coe.residency import Residency
+from coe.bench import scale
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.controller import Controller
+from coe.scheduler.demand import Demand
+from coe.scheduler.policies.base import PoolView, World
+from coe.scheduler.policies.eviction.fifo import Fifo
+from coe.scheduler.policies.eviction.next_use import NextUse
+from coe.scheduler.policies.prefetch.gain import Gain
+from coe.scheduler.policies.select.ready import Ready
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.residency import Residency
 
 
 class Looks:

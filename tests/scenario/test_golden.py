@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from coe.benchmark.rows import Row
-from coe.benchmark.simulated import ENTRIES, simulated_run
+from coe.bench.rows import Row
+from coe.bench.simulated import ENTRIES, simulated_run
 from coe.sim.machine import Machine
 from coe.sim.workload import task
 

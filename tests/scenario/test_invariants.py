@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coe.board.rules import Rules
 from coe.core import Finding
-from coe.costs import Cost
-from coe.events import Evict, Load, Loaded, Run, Why
-from coe.plan import joined
-from coe.policies.strategies import STRATEGIES
-from coe.pool import State
-from coe.rules import Rules
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Evict, Load, Loaded, Run, Why
+from coe.scheduler.plan import joined
+from coe.scheduler.pool import State
+from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of, rules_from
 
 THOROUGH = int(os.environ.get("COE_THOROUGH", "1"))

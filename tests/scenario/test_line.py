@@ -3,8 +3,8 @@
 import pytest
 from lines import arrive, board, cost, line_of, log_of
 
-from coe.controller import Controller
 from coe.errors import ConfigError
+from coe.scheduler.controller import Controller
 
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits() -> None:

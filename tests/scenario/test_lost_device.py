@@ -4,9 +4,9 @@ import pytest
 from lines import arrive, board, cost, log_of
 
 from coe.core import Verdict
-from coe.plan import ExecutorSpec, Plan, PoolSpec, joined
-from coe.policies.strategies import STRATEGIES
-from coe.policies.strategies import strategy as named_strategy
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.testing import VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})

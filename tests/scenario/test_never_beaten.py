@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from lines import board, cost
 from test_invariants import LINE, THOROUGH, Case, cases
 
-from coe.controller import Controller
+from coe.board.rules import Rules
 from coe.core import Finding, Request
-from coe.costs import Cost, CostTable
-from coe.events import Command, Event, Load, Reply, Why
-from coe.metrics import Recorder
-from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.policies.strategies import STRATEGIES, strategy
-from coe.rules import Rules
+from coe.results.metrics import Recorder
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Command, Event, Load, Reply, Why
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.sim.bound import Bound, bound
 from coe.sim.simulator import Simulator
 from coe.sim.workload import Arrival, Workload

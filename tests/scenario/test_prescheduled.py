@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 
-from coe.costs import Cost
+from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.events import Arrived, Command, Event, Evict, Load, Loaded, Run, Why
-from coe.plan import ExecutorSpec, Plan
-from coe.policies.strategies import STRATEGIES
-from coe.prescheduled import Prescheduled
-from coe.rules import Rules
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Loaded, Run, Why
+from coe.scheduler.plan import ExecutorSpec, Plan
+from coe.scheduler.prescheduled import Prescheduled
+from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of
 
 CHAIN = {"a": "c", "b": "c"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_invariants import THOROUGH, Case, cases
 from test_never_beaten import boxes
 
-from coe.benchmark.simulated import ENTRIES, run_plan, simulated_run
+from coe.bench.simulated import ENTRIES, run_plan, simulated_run
 from coe.core import Request
 from coe.sim.machine import Machine
 from coe.sim.workload import Arrival, Workload, task

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coe.controller import Controller
 from coe.core import Finding, Request
-from coe.costs import Cost, CostTable
-from coe.events import Command, Event, Evict, Load, Reply, Run
-from coe.metrics import Recorder
-from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
-from coe.policies.strategies import strategy
+from coe.results.metrics import Recorder
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.strategies import strategy
 from coe.sim.oracle import RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator
 from coe.sim.workload import Arrival

@@ -6,10 +6,10 @@ import sys
 import pytest
 from lines import arrive, board, cost, line_of, log_of
 
+from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.events import Command, Event
-from coe.policies.strategies import STRATEGIES, strategy
-from coe.rules import Rules
+from coe.scheduler.events import Command, Event
+from coe.scheduler.strategies import STRATEGIES, strategy
 
 
 def test_samba_serves_in_order_of_arrival_and_drops_the_least_recently_used() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from lines import arrive, board, cost, log_of
 
-from coe.costs import Tier
-from coe.events import Evict
-from coe.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, joined
-from coe.policies.strategies import STRATEGIES
-from coe.policies.strategies import strategy as named_strategy
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Evict
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.testing import VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1})

@@ -10,7 +10,7 @@ import numpy as np
 import psutil
 import pytest
 
-from coe.inspector import Inspector, Picture
+from coe import Inspector, Picture
 from coe.runtime.activations import give_memory_back
 
 IMAGES, PRODUCERS, REOPENED = 6000, 4, 20

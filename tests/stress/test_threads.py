@@ -14,12 +14,12 @@ import cv2
 import numpy as np
 import pytest
 
-from coe import assembly
+from coe import Inspector
 from coe.core import Expert, Finding, Result
-from coe.costs import CostTable
 from coe.errors import DeviceFull, LineClosed, LineFull, StoreError
-from coe.inspector import Inspector
+from coe.inspector import assembly
 from coe.runtime.cpu import CpuDevice
+from coe.scheduler.costs import CostTable
 
 THREADS, SUBMITS, LINES = 8, 500, 5
 

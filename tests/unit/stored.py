@@ -7,13 +7,13 @@ from pathlib import Path
 
 import torch
 
-from coe import variants
-from coe.blob_format import Variant
 from coe.core import Expert
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out
-from coe.profile import Agreement
-from coe.store import Store
+from coe.store import variants
+from coe.store.blob_format import Variant
+from coe.store.manifest import Agreement
+from coe.store.store import Store
 
 KIND = "tiny"
 STATE = {

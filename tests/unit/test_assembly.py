@@ -7,15 +7,14 @@ from typing import Any
 
 import pytest
 
-from coe.assembly import line_up, measure, stored_bytes
+from coe.board.rules import Rules
 from coe.core import Expert
-from coe.costs import Cost
 from coe.errors import ConfigError
-from coe.kinds import FileKind, ModuleKind
-from coe.manifest import Manifest, PreparedVariant
-from coe.profile import Agreement
-from coe.rules import Rules
-from coe.settings import Settings
+from coe.inspector.assembly import line_up, measure, stored_bytes
+from coe.inspector.settings import Settings
+from coe.scheduler.costs import Cost
+from coe.store.kinds import FileKind, ModuleKind
+from coe.store.manifest import Agreement, Manifest, PreparedVariant
 from coe.testing import rules_from
 
 BOARD = """

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.backlog import Backlog
 from coe.core import Stage
+from coe.scheduler.backlog import Backlog
 
 
 def filled(text: str, *, join: bool) -> Backlog:

@@ -8,11 +8,11 @@ import pytest
 from scenario.lines import board
 from scenario.lines import cost as cost_of
 
+from coe.board.rules import Rules
 from coe.core import Finding, Request
-from coe.costs import Cost, CostTable
 from coe.errors import ConfigError
-from coe.plan import ExecutorSpec, Plan, PoolSpec
-from coe.rules import Rules
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.bound import Bound, bound
 from coe.sim.share import least_share
 from coe.sim.workload import Arrival, Workload

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from coe.budgets import experts_bytes, fixed_bytes, planned
 from coe.core import Expert
-from coe.costs import Cost, CostTable
 from coe.errors import ConfigError
-from coe.plan import CacheSpec
-from coe.settings import Settings
+from coe.inspector.memory import experts_bytes, fixed_bytes, planned
+from coe.inspector.settings import Settings
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import CacheSpec
 
 MIB = 1 << 20
 EXPERTS = {"a": Expert("a", "k", ("ok",), 8, "t/a")}

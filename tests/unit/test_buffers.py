@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.blob_format import PAGE
 from coe.runtime.buffers import Buffers
+from coe.store.blob_format import PAGE
 
 
 def test_the_memory_of_one_is_taken_by_the_next():

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.chrome_trace import ChromeTrace
 from coe.core import Batch, Finding, Request, Stage
-from coe.costs import Cost
 from coe.errors import ConfigError
-from coe.events import Arrived, Command, Event, Finished, Load, Loaded, Run, Why
-from coe.plan import ExecutorSpec, Plan, PoolSpec
+from coe.results.chrome_trace import ChromeTrace
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Arrived, Command, Event, Finished, Load, Loaded, Run, Why
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.simulator import Simulator
 from coe.testing import VirtualLine, pools_of, rules_from
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.costs import Cost
 from coe.errors import ConfigError
-from coe.events import Why
-from coe.plan import PoolSpec
-from coe.policies.split.profiled import Profiled
-from coe.pool import ModelPool
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Why
+from coe.scheduler.plan import PoolSpec
+from coe.scheduler.policies.split.profiled import Profiled
+from coe.scheduler.pool import ModelPool
 
 GOOD = {"per_image_s": 0.1, "base_s": 0.2, "load_s": 1.0, "weights_bytes": 10, "activation_bytes": 4}
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Finding, Request, Result, Verdict
-from coe.csv_table import COLUMNS, guarded, restored, rows
 from coe.files import write_atomically
+from coe.results.csv_table import COLUMNS, guarded, restored, rows
 
 
 def table(*results: Result) -> list[list[str]]:

@@ -12,9 +12,9 @@ from fake_gpu import FakeDriver
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.kinds import FileKind, ModuleKind, Prepared
 from coe.runtime.cuda.device import CudaDevice
-from coe.store import Store
+from coe.store.kinds import FileKind, ModuleKind, Prepared
+from coe.store.store import Store
 
 PAGE = 4096
 MEMORY = 100 << 20

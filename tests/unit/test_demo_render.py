@@ -3,7 +3,7 @@ import pytest
 
 from apps.demo.production import Place, lot, read_truth, shoot, take, write_truth
 from apps.demo.render import COMPONENTS, photograph, render
-from coe import rules
+from coe.board import rules
 
 CASES = [(name, defect) for name, kind in COMPONENTS.items() for defect in (None, *kind.defects)]
 # Every component, and every defect on the first component that can have it; `make test-all` draws the others too.

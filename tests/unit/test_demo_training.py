@@ -15,9 +15,9 @@ from apps.demo.production import Place
 from apps.demo.recipe import fingerprint, recipe
 from apps.demo.render import Picture, photograph
 from apps.demo.site import Truth
-from coe import rules
+from coe.board import rules
 from coe.core import Request, Result, Verdict
-from coe.store import Store
+from coe.store.store import Store
 
 BOARD = rules.load("demo")
 AMOUNT = Amount(ok=4, damage=4, other=3)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.board.graph import ExpertGraph
 from coe.core import Expert
-from coe.costs import Cost, CostTable
-from coe.demand import Demand
-from coe.events import Why
-from coe.graph import ExpertGraph
-from coe.plan import PoolSpec
-from coe.policies.base import World
-from coe.policies.eviction.dependency import Dependency
-from coe.pool import ModelPool, State
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.demand import Demand
+from coe.scheduler.events import Why
+from coe.scheduler.plan import PoolSpec
+from coe.scheduler.policies.base import World
+from coe.scheduler.policies.eviction.dependency import Dependency
+from coe.scheduler.pool import ModelPool, State
 
 NAMES = [f"e{index}" for index in range(8)]
 

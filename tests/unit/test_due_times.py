@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import Request
-from coe.deadlines import Change, Deadlines
+from coe.scheduler.deadlines import Change, Deadlines
 
 
 def made(least_s: float = 0.0, max_wait_s: float = 100.0) -> Deadlines:

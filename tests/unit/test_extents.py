@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.blob_format import PAGE
 from coe.runtime.cuda.extents import Extents
 from coe.runtime.cuda.ground import slide
+from coe.store.blob_format import PAGE
 
 
 def still(extent, to):

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from coe.benchmark import curves, paper
-from coe.benchmark.bars import grouped
-from coe.benchmark.canvas import COLOURS, SPARE, colours, head, sheet
-from coe.benchmark.figures import (
+from coe.bench import curves, paper
+from coe.bench.bars import grouped
+from coe.bench.canvas import COLOURS, SPARE, colours, head, sheet
+from coe.bench.figures import (
     ABLATION,
     SWITCHES,
     THROUGHPUT,
@@ -27,9 +27,9 @@ from coe.benchmark.figures import (
     throughput,
     throughput_figure,
 )
-from coe.benchmark.rows import Row
+from coe.bench.rows import Row
 from coe.errors import ConfigError
-from coe.policies.strategies import STRATEGIES
+from coe.scheduler.strategies import STRATEGIES
 
 
 def row(strategy: str, task: str = "A1", device: str = paper.NUMA, **changes: object) -> Row:

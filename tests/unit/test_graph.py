@@ -2,8 +2,8 @@
 
 import pytest
 
+from coe.board.graph import ExpertGraph
 from coe.core import Expert
-from coe.graph import ExpertGraph
 
 
 def experts(names: str) -> list[Expert]:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from fake_gpu import FakeDriver
 
-from coe.blob_format import PAGE
 from coe.errors import DeviceFull
 from coe.runtime.blob import Content, Structure
 from coe.runtime.cuda.ground import Ground
 from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.recipe import recipe_like
+from coe.store.blob_format import PAGE
 
 RECIPE = recipe_like({}, Structure())
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coe.costs import Tier
-from coe.host_cache import HostCache, Passage
-from coe.plan import CacheSpec
+from coe.scheduler.costs import Tier
+from coe.scheduler.host_cache import HostCache, Passage
+from coe.scheduler.plan import CacheSpec
 
 
 def test_a_copy_stays_until_room_is_needed() -> None:

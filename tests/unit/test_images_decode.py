@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from coe.board.images import decode
 from coe.errors import ImageError
-from coe.images import decode
 
 HEIGHT, WIDTH = 19, 26
 RGB = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)

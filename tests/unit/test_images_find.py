@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.board.images import Item, find, natural
 from coe.errors import ConfigError
-from coe.images import Item, find, natural
 
 COMPONENTS = {"R0402", "C0603", "U-QFP32"}
 

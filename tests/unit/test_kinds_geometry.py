@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.core import NOTHING, Expert
-from coe.kinds import Prepared
+from coe.store.kinds import Prepared
 from experts.findings import classified, corners_of, detected
 from experts.geometry import letterbox, to_image
 

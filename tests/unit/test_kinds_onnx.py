@@ -5,7 +5,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.kinds import resolve
+from coe.store.kinds import resolve
 from experts.onnx import describe
 from experts.onnx import onnx as kind
 from experts.resnet import DEVIATION, MEAN

@@ -11,7 +11,7 @@ from apps.deeppcb.patch_train import read_list, threshold, write_list
 from apps.deeppcb.patches import PatchResNet18
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.kinds import TrainingPlan, resolve
+from coe.store.kinds import TrainingPlan, resolve
 
 BOARD = Expert("board", "apps.deeppcb.patches:PatchResNet18", ("ok", "defective"), 64, "b/board")
 
@@ -56,7 +56,7 @@ def test_missing_data_says_what_to_do(tmp_path):
 
 
 def test_the_table_names_every_image_under_its_own_folder(tmp_path):
-    from coe.images import find as find_images
+    from coe.board.images import find as find_images
 
     folder = data_set(tmp_path / "deeppcb")
     table = write(folder, read(folder, "test"), tmp_path / "out")

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.kinds import TrainingPlan, random_weights, resolve
+from coe.store.kinds import TrainingPlan, random_weights, resolve
 from experts.augment import Augment
 from experts.classifier_train import computing, pace
 from experts.resnet import ResNet, normalise

@@ -12,7 +12,7 @@ import yaml
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.kinds import Prepared, TrainingPlan, resolve
+from coe.store.kinds import Prepared, TrainingPlan, resolve
 from experts.checkpoint import read_checkpoint
 from experts.yolov5 import YoloV5
 from experts.yolov5_train import read_data_set

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from coe import rules
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
-from coe.plan import CacheSpec, Plan, TooSmall
-from coe.policies.strategies import STRATEGIES
-from coe.rules import Rules
+from coe.scheduler.plan import CacheSpec, Plan, TooSmall
+from coe.scheduler.strategies import STRATEGIES
 from coe.sim import preset
 from coe.sim.machine import Configuration, Machine
 from coe.testing import rules_from

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from coe.core import Expert
-from coe.kinds import Prepared
+from coe.store.kinds import Prepared
 from experts.findings import classified, detected
 
 CHIP = Expert("chip", "k", ("ok", "bad", "odd"), 32, "b/chip", variant="bf16")

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coe.costs import Cost
 from coe.errors import StoreError
 from coe.runtime import measured
 from coe.runtime.measured import Measured
+from coe.scheduler.costs import Cost
 
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activation_bytes=5)
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.config import parse_bytes
-from coe.costs import Cost, CostTable
 from coe.errors import ConfigError
-from coe.plan import ExecutorSpec, PoolSpec, inbox_bytes, memory_scores, plan, score_bytes
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.plan import ExecutorSpec, PoolSpec, inbox_bytes, memory_scores, plan, score_bytes
 
 MIB = 1 << 20
 

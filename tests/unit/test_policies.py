@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from coe import policies
-from coe.controller import Controller, Executor
+from coe.board.rules import Rules
 from coe.core import Stage
-from coe.costs import Cost
 from coe.errors import ConfigError
-from coe.events import Why
-from coe.policies.base import World
-from coe.policies.strategies import STRATEGIES
-from coe.pool import ModelPool
-from coe.rules import Rules
+from coe.scheduler import policies
+from coe.scheduler.controller import Controller, Executor
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Why
+from coe.scheduler.policies.base import World
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of, rules_from
 
 ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]
@@ -115,7 +115,7 @@ def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
 
 @CASES
 def test_a_file_holds_one_class_and_says_what_it_does(family: str, name: str) -> None:
-    module = importlib.import_module(f"coe.policies.{family}.{name.replace('-', '_')}")
+    module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
     classes = [
         value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == module.__name__
     ]

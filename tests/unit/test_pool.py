@@ -4,9 +4,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coe.events import Why
-from coe.plan import PoolSpec
-from coe.pool import ModelPool, State
+from coe.scheduler.events import Why
+from coe.scheduler.plan import PoolSpec
+from coe.scheduler.pool import ModelPool, State
 
 CAPACITY, WORKSPACE = 100, 15
 

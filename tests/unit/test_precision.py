@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe import config
+from coe.board.graph import ExpertGraph
 from coe.core import Expert
-from coe.costs import Cost
 from coe.errors import ConfigError
-from coe.graph import ExpertGraph
-from coe.manifest import PreparedVariant
-from coe.precision import Choice, allowed, applied, check_precision, choose
-from coe.profile import Agreement
+from coe.inspector.precision import Choice, allowed, applied, check_precision, choose
+from coe.scheduler.costs import Cost
+from coe.store.manifest import Agreement, PreparedVariant
 from coe.testing import rules_from
 
 

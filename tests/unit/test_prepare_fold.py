@@ -8,8 +8,8 @@ from torch import nn
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.kinds import ModuleKind
 from coe.prepare.fold import fold, network
+from coe.store.kinds import ModuleKind
 
 EXPERT = Expert("x", "net", ("a", "b"), 16, "t/x")
 

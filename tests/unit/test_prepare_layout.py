@@ -9,12 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out, tensors
 from coe.prepare.quantise import quantise
 from coe.runtime.arena import dequantise
+from coe.store.blob_format import ALIGNMENT, BLOCK, PAGE, decode, encode
 
 DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 SHAPES = st.lists(st.integers(0, 9), max_size=5).map(tuple)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coe import config, process_sheet
+from coe import config
+from coe.board import process_sheet
 from coe.errors import RulesError
 
 Write = Callable[[str | bytes], Path]

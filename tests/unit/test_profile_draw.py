@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from coe.errors import ConfigError
-from coe.profile import (
+from coe.inspector.profile import (
     BatchTime,
     BoardProfile,
     Chosen,

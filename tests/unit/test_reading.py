@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored import STATE, expert, file_of, stored
 
-from coe import blob_format
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, tensors
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import weights
-from coe.store import Store
+from coe.store import blob_format
+from coe.store.store import Store
 
 PREPARED = ("fp32", "bf16", "fp16", "q8")
 

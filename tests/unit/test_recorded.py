@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coe.benchmark.recorded import recorded
+from coe.bench.recorded import recorded
 from coe.core import Batch, Finding, Request, Stage
-from coe.events import Arrived, Finished, Rejected, Run, RunFailed
+from coe.scheduler.events import Arrived, Finished, Rejected, Run, RunFailed
 from coe.sim.workload import Arrival
 
 

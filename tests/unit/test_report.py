@@ -18,12 +18,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from coe.board.images import Item
 from coe.core import Box, Finding, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
-from coe.images import Item
-from coe.report import write_report
-from coe.summary import RunFigures, summarise
+from coe.results.report import write_report
+from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.events import Load, Why
+from coe.scheduler.events import Load, Why
 from coe.sim.resources import Lane, Processor
 
 

@@ -20,14 +20,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coe.board.images import Item
 from coe.core import Box, Finding, Request, Result, Verdict
-from coe.demand import Drift
 from coe.errors import ConfigError
 from coe.files import DiskFull, NotWritten, write_atomically
-from coe.images import Item
-from coe.results import ResultsFile, read
-from coe.run_file import RunIdentity
-from coe.summary import RunFigures
+from coe.results.records import ResultsFile, read
+from coe.results.run_file import RunIdentity
+from coe.results.summary import RunFigures
+from coe.scheduler.demand import Drift
 
 RUN = RunFigures("demo", "coserve", 20, 28, 7, 1000, 2000, 3000, 1.6)
 FINDINGS = (

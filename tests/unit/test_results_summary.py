@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from coe.board.images import Item
 from coe.core import Finding, Request, Result, Verdict
-from coe.demand import Drift
-from coe.images import Item
-from coe.summary import RunFigures, Tally, summarise
+from coe.results.summary import RunFigures, Tally, summarise
+from coe.scheduler.demand import Drift
 
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from coe.board.router import Escalation, Router, follows
+from coe.board.rules import Rules
 from coe.core import Finding, Verdict, worst
 from coe.errors import RulesError
-from coe.router import Escalation, Router, follows
-from coe.rules import Rules
 from coe.testing import rules_from
 
 

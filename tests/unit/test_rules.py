@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from coe import rules
+from coe.board import rules
+from coe.board.router import Step
 from coe.core import Finding, Verdict
 from coe.errors import RulesError
-from coe.router import Step
 from coe.testing import rules_from
 
 HEAD = """

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_rules_errors import GOOD
 
-from coe import rules
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.errors import RulesError
-from coe.rules import Rules
 
 Write = Callable[[str | bytes], Path]
 

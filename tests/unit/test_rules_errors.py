@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coe import rules
+from coe.board import rules
 from coe.errors import RulesError
 
 Write = Callable[[str | bytes], Path]

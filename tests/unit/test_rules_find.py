@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coe import rules
+from coe.board import rules
 from coe.errors import RulesError
 
 BOARD = "{board: %s, experts: {e: {kind: k, labels: [ok], input: 8, then: {ok: OK}}}, components: {R1: {inspect: e}}}"

@@ -10,15 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.profiler.search import (
-    FIRST,
-    GAIN,
-    MemorySearch,
-    search_executors,
-    search_memory,
-    trend,
-    windows,
-)
+from coe.profiler.search import FIRST, GAIN, MemorySearch, search_executors, search_memory, trend, windows
 
 Curve = Callable[[int], float | None]
 

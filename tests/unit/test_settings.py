@@ -6,11 +6,13 @@ import os
 
 import pytest
 
-from coe import config, fingerprint, profile
+from coe import config
+from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.profile import BoardProfile, Chosen, KindProfile, Line, Profile
-from coe.rules import Rules
-from coe.settings import AUTO, Settings, settle
+from coe.inspector import fingerprint, profile
+from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
+from coe.inspector.settings import AUTO, Settings, settle
+from coe.runtime.fit import Line
 from coe.testing import rules_from
 
 GIB = 1 << 30

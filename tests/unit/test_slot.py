@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from stored import KIND, STATE, expert, stored
 
 from coe.core import Expert
-from coe.kinds import ModuleKind
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, tensors
 from coe.runtime.arena import dequantise
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.store import Store
+from coe.store.kinds import ModuleKind
+from coe.store.store import Store
 
 EXPERT = Expert("x", "scale", ("ok",), 8, "t/x")
 

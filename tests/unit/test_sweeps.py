@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from coe.benchmark import sweeps
-from coe.benchmark.simulated import ENTRIES, simulated_run
-from coe.benchmark.sweeps import MOST_FIRST, MOST_SECOND
+from coe.bench import sweeps
+from coe.bench.simulated import ENTRIES, simulated_run
+from coe.bench.sweeps import MOST_FIRST, MOST_SECOND
 from coe.errors import ConfigError
 from coe.sim.machine import Configuration, Machine
 from coe.sim.preset import Figure

@@ -13,7 +13,7 @@ from coe.profiler.bench import Bench
 from coe.profiler.draft import Draft
 from coe.profiler.steps import Steps
 from coe.profiler.together import _batch_s
-from coe.store import Store
+from coe.store.store import Store
 
 EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "t/e")
 

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe import config, rules
-from coe.controller import Controller
+from coe import config
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.core import Batch, Box, Finding, Request, Result, Stage, Verdict
-from coe.costs import Cost, CostTable
 from coe.errors import ConfigError
-from coe.events import Arrived, Command, Event, Finished, Rejected, Reply, Run
-from coe.metrics import Watcher
-from coe.policies.strategies import strategy
-from coe.rules import Rules
+from coe.results.metrics import Watcher
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Arrived, Command, Event, Finished, Rejected, Reply, Run
+from coe.scheduler.strategies import strategy
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
 from coe.sim.simulator import Simulator
 from coe.sim.trace_file import TraceFile, read, workload, write

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe import config, rules
+from coe import config
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.core import Request
 from coe.errors import ConfigError
-from coe.rules import Rules
 from coe.sim.trace_file import read, write
 from coe.sim.workload import Arrival, synthetic
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.profile import KindProfile, Line
+from coe.inspector.profile import KindProfile
 from coe.profiler.memories import Seen
 from coe.profiler.setup import Basis, Setup
 from coe.profiler.tune import Tuner
-from coe.rules import Rules
+from coe.runtime.fit import Line
 from coe.sim.workload import synthetic
 from coe.testing import rules_from
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coe.core import Finding
 from coe.errors import RulesError
-from coe.profile import UsageRow
+from coe.inspector.profile import UsageRow
 from coe.profiler.usage import binomial_p, cdf, differences, usage
 from coe.testing import rules_from
 

@@ -13,15 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from coe import variants
-from coe.blob_format import CHUNK, PAGE
 from coe.errors import StoreError
 from coe.files import DiskFull, alone
-from coe.manifest import Manifest
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out
-from coe.profile import Agreement
-from coe.store import MANIFEST, Store
+from coe.store import variants
+from coe.store.blob_format import CHUNK, PAGE
+from coe.store.manifest import Agreement, Manifest
+from coe.store.store import MANIFEST, Store
 
 AGREEMENT = Agreement(images=3, labels_equal=1.0, largest_score_difference=0.01)
 STATE = {"weight": torch.arange(6.0).reshape(2, 3)}

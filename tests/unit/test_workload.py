@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe import rules
+from coe.board import rules
+from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.rules import Rules
 from coe.sim.workload import TAILS, TASKS, Workload, placement, synthetic, task, with_counts, with_tail
 
 BOARD = """

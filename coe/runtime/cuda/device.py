@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe import config
-from coe.blob_format import PAGE, padded
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.costs import Cost
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.kinds import Kind, Prepared
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
@@ -34,7 +31,10 @@ from coe.runtime.measured import HERE
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
-from coe.store import Store
+from coe.scheduler.costs import Cost
+from coe.store.blob_format import PAGE, padded
+from coe.store.kinds import Kind, Prepared
+from coe.store.store import Store
 
 _STAGED = 2
 """Blobs that are on their way at a time: one is read from disk while another goes up."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coe.blob_format import PAGE, padded
+from coe.store.blob_format import PAGE, padded
 
 
 @dataclass(eq=False, slots=True)

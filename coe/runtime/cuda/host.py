@@ -1,6 +1,6 @@
 """Pinned memory of the host: all weights pass through it on their way up, and copies stay in it as far as they may.
 
-Used by the lane's thread alone. Which copies stay is decided elsewhere (`coe.host_cache`); here they lie.
+Used by the lane's thread alone. Which copies stay is decided elsewhere (`coe.scheduler.host_cache`); here they lie.
 """
 
 from __future__ import annotations

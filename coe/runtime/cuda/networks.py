@@ -9,13 +9,13 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.kinds import Kind, ModuleKind
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Content, Structure, expect
 from coe.runtime.cuda.recipe import Recipe, recipe_like, structure_on_gpu
 from coe.runtime.cuda.worker import Template
 from coe.runtime.reading import weights
-from coe.store import Store
+from coe.store.kinds import Kind, ModuleKind
+from coe.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

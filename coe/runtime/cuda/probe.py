@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from coe.blob_format import PAGE, padded
 from coe.core import Expert
 from coe.errors import CoeError, ConfigError, DeviceFull
-from coe.kinds import Image
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.ground import Ground, Resident
@@ -25,7 +23,9 @@ from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import Trial
-from coe.store import Store
+from coe.store.blob_format import PAGE, padded
+from coe.store.kinds import Image
+from coe.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from coe.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 from coe.errors import StoreError
 from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, shaped
+from coe.store.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 
 _APART = 256
 """Bytes at which steps write: what the device's kernels like best."""

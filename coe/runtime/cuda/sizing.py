@@ -14,7 +14,7 @@ from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import Held, held
 from coe.runtime.reading import weights
-from coe.store import Store
+from coe.store.store import Store
 
 PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""

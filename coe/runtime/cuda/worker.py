@@ -19,13 +19,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from coe.core import Expert
 from coe.errors import DeviceFull
-from coe.kinds import Image, ModuleKind
 from coe.runtime.blob import Spec, Structure
 from coe.runtime.cuda.driver import Driver, Graph
 from coe.runtime.cuda.garbage import give_back, uncollected
 from coe.runtime.cuda.ground import Ground, Resident
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.folding import folded_skeleton
+from coe.store.kinds import Image, ModuleKind
 
 SIZES = (1, 4, 8, 16, 32)
 """Of batches that graphs are captured for; a batch is filled up to the next with whatever images lie there.

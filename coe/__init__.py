@@ -1,0 +1,48 @@
+"""CoE: vision inspection by hundreds of experts on boxes whose memory holds only part of them.
+
+    from coe import Inspector
+
+    with Inspector(board="demo") as line:
+        result = line.submit(frame, component="R0402", serial="SN1").result()
+
+The names below are the whole public API for a factory line. They are imported when they are first used, so that
+`import coe` takes no time and needs no torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coe.core import Box, Finding, Request, Result, Verdict
+    from coe.errors import CoeError
+    from coe.inspector.inspector import Inspector, Picture
+
+try:
+    __version__ = version("coe")
+except PackageNotFoundError:  # the source tree without an installation
+    __version__ = "0+unknown"
+
+_HOMES = {
+    "Box": "coe.core",
+    "CoeError": "coe.errors",
+    "Finding": "coe.core",
+    "Inspector": "coe.inspector.inspector",
+    "Picture": "coe.inspector.inspector",
+    "Request": "coe.core",
+    "Result": "coe.core",
+    "Verdict": "coe.core",
+}
+__all__ = ["Box", "CoeError", "Finding", "Inspector", "Picture", "Request", "Result", "Verdict", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'coe' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

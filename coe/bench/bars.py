@@ -1,0 +1,158 @@
+"""Grouped bars: a panel per device and order, a group per task, a bar per strategy. A missing run leaves a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from coe.bench.canvas import HALO, INK, SMALL, colours, head, note, sheet, tidy
+from coe.bench.rows import Row
+
+TASKS = ("A1", "A2", "B1", "B2")
+_GROUP, _WIDEST = 0.76, 0.16
+"""What the bars of a group take of its place, so that one of the paper's fits on either side, and one bar at most."""
+_HATCH = "/////"
+_FAR = 2.0
+"""A limit so many times above all bars is told in words, so that the bars stay tall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What is drawn of a row, and what the clairvoyant bound says of it (None: not known)."""
+
+    axis: str
+    value: Callable[[Row], float]
+    limit: Callable[[Row], float | None]
+    limit_name: str
+    text: Callable[[float], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One device and order, its axes, and where its bars stand. What is outlined is the paper's."""
+
+    axes: Axes
+    device: str
+    order: str
+    tasks: tuple[str, ...]
+    palette: dict[str, str]
+    rows: dict[tuple[str, str], Row]
+
+    @property
+    def width(self) -> float:
+        """The width of a bar."""
+        return min(_WIDEST, _GROUP / len(self.palette))
+
+    def x(self, group: int, strategy: str) -> float:
+        """Return the middle of a strategy's bar in a group."""
+        return self.slot(group, list(self.palette).index(strategy))
+
+    def slot(self, group: int, index: float) -> float:
+        """Return the middle of a place for a bar; -1 is left of the first strategy's."""
+        return group + (index - (len(self.palette) - 1) / 2) * self.width
+
+    def outline(self, x: float, height: float, text: str, colour: str) -> None:
+        """Draw a number of the paper as a hatched outline of a bar."""
+        width = self.width * 0.8
+        self.axes.add_patch(
+            Rectangle((x - width / 2, 0), width, height, fill=False, hatch=_HATCH, edgecolor=colour, zorder=3)
+        )
+        self.label(x, height, text, style="italic")
+
+    def label(self, x: float, y: float, text: str, **style: str) -> None:
+        """Write a number over a bar."""
+        self.axes.annotate(
+            text,
+            (x, y),
+            (0, 2),
+            textcoords="offset points",
+            rotation=90,
+            ha="center",
+            va="bottom",
+            fontsize=SMALL - 0.5,
+            color=INK,
+            path_effects=HALO,
+            zorder=5,
+            **style,  # type: ignore[arg-type]
+        )
+
+
+def by_task(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the tasks of rows: the paper's in its order, then others as they come."""
+    given = dict.fromkeys(row.task for row in rows)
+    return (*(task for task in TASKS if task in given), *(task for task in given if task not in TASKS))
+
+
+def grouped(
+    rows: Sequence[Row],
+    measure: Measure,
+    title: str,
+    command: str | None,
+    paper: Callable[[Panel], list[str]] | None = None,
+) -> Figure:
+    """Draw rows; of two for the same bar the later counts. `paper` adds to a panel and returns its notes."""
+    palette = colours(row.strategy for row in rows)
+    places = dict.fromkeys((row.device, row.order) for row in rows)
+    orders = {row.order for row in rows}
+    widest = max(len(by_task([row for row in rows if row.device == device])) for device, _ in places) + 1
+    figure = sheet((min(16.0, max(6.5, 0.21 * widest * len(palette) + 1.5)), 1.2 + 2.5 * len(places)), command)
+    grid = figure.subplots(len(places), 1, squeeze=False)
+    has_limit = any(measure.limit(row) is not None for row in rows)
+    has_paper = False
+    for axes, (device, order) in zip(grid[:, 0], places, strict=True):
+        mine = [row for row in rows if (row.device, row.order) == (device, order)]
+        panel = Panel(axes, device, order, by_task(mine), palette, {(row.task, row.strategy): row for row in mine})
+        tidy(axes, title=device if len(orders) < 2 else f"{device}, order {order}", x="", y=measure.axis)
+        axes.set_xticks(range(len(panel.tasks)), panel.tasks)
+        axes.tick_params(axis="x", length=0)
+        notes = _draw(panel, measure)
+        before = len(axes.patches)
+        notes += paper(panel) if paper else []
+        has_paper |= len(axes.patches) > before
+        note(axes, notes)
+    handles: list[Artist] = [Patch(color=colour, label=name) for name, colour in palette.items()]
+    if has_limit:
+        handles.append(Line2D([], [], color=INK, linewidth=1.2, label=measure.limit_name))
+    if has_paper:
+        handles.append(Patch(fill=False, hatch=_HATCH, edgecolor=INK, label="stated in the paper"))
+    head(figure, title, handles)
+    return figure
+
+
+def _draw(panel: Panel, measure: Measure) -> list[str]:
+    """Draw the bars and limits of a panel; return what the bound says that does not fit in it."""
+    values = [measure.value(row) for row in panel.rows.values()]
+    top, far = max(values), set[str]()
+    for strategy, colour in panel.palette.items():
+        found = {group: panel.rows.get((task, strategy)) for group, task in enumerate(panel.tasks)}
+        there = {group: row for group, row in found.items() if row is not None}
+        panel.axes.bar(
+            [panel.x(group, strategy) for group in there],
+            [measure.value(row) for row in there.values()],
+            panel.width * 0.92,
+            color=colour,
+            label=strategy,
+            zorder=2,
+        )
+        for group, row in there.items():
+            x, value, limit = panel.x(group, strategy), measure.value(row), measure.limit(row)
+            panel.label(x, value, measure.text(value))
+            if limit is not None and limit <= _FAR * max(values):
+                half = panel.width / 2
+                panel.axes.plot(
+                    [x - half, x + half], [limit] * 2, color=INK, linewidth=1.2, path_effects=HALO,
+                    solid_capstyle="butt", zorder=4,
+                )  # fmt: skip
+                top = max(top, limit)
+            elif limit is not None:
+                far.add(f"{row.task} {measure.text(limit)}")
+    # Room for the numbers over the bars.
+    panel.axes.set_ylim(0, max(top * 1.06, max(values) * 1.24) or 1)
+    panel.axes.set_xlim(-0.55, len(panel.tasks) - 0.45)
+    return [f"{measure.limit_name}, above the panel: {', '.join(sorted(far))}"] if far else []

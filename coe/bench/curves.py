@@ -1,0 +1,141 @@
+"""Throughput over one number, a panel per device and board, a line per task, labelled where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from coe.bench import paper
+from coe.bench.canvas import HALO, INK, NORMAL, SMALL, head, sheet, tidy
+
+THROUGHPUT = "images per second"
+_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d")
+_MARKS = "os^Dv"
+_PAPER = "#8c8c8c"
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorPoint:
+    """Throughput of a task with as many GPU and CPU executors as `executors` says, such as "3G+1C"."""
+
+    device: str
+    task: str
+    executors: str
+    images_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPoint:
+    """Throughput of a task when the memory of the GPU, or whatever runs experts, holds so many of them."""
+
+    device: str
+    task: str
+    experts: int
+    images_per_s: float
+
+
+Point = ExecutorPoint | LoadedPoint
+
+
+def executors(points: Sequence[ExecutorPoint], command: str | None) -> Figure:
+    """Draw figure 17; configurations stand in the order in which they first come."""
+
+    def fill(axes: Axes, device: str, board: str, mine: Sequence[Point]) -> None:
+        names = list(dict.fromkeys(point.executors for point in points if point.device == device))
+        axes.set_xticks(range(len(names)), names)
+        axes.set_xlim(-0.4, len(names) - 0.1)
+        _lines(axes, mine, lambda point: names.index(point.executors))  # type: ignore[union-attr]
+        best = paper.BEST_EXECUTORS.get(board) if device in (paper.NUMA, paper.UMA) else None
+        if best in names:
+            at = names.index(best)
+            axes.axvspan(at - 0.3, at + 0.3, fill=False, hatch="////", edgecolor=_PAPER, linewidth=0, zorder=0)
+            _say(axes, at, 0.03, f"paper's best:\n{best}", "center")
+
+    widest = max(len({point.executors for point in points if point.device == one.device}) for one in points)
+    title = "Throughput by number of executors"
+    return _panels(points, title, "executors (G: GPU, C: CPU)", max(4.1, 0.9 + 0.55 * widest), command, fill)
+
+
+def loaded_experts(points: Sequence[LoadedPoint], command: str | None) -> Figure:
+    """Draw figure 18, with the window in which the paper looked and the number that it chose."""
+
+    def fill(axes: Axes, device: str, board: str, mine: Sequence[Point]) -> None:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+        _lines(axes, mine, lambda point: point.experts)  # type: ignore[union-attr]
+        window = paper.WINDOWS.get(board) if device == paper.NUMA else None
+        if window:
+            axes.axvspan(window.low, window.high, fill=False, hatch="////", edgecolor="#d5d5d5", linewidth=0, zorder=0)
+            axes.plot(
+                [window.chosen], [window.images_per_s], "*", color="white", markeredgecolor=INK, markersize=11, zorder=6
+            )
+            chosen = f"☆ chosen {window.chosen}, {window.images_per_s} images/s"
+            said = f"paper: window {window.low} to {window.high},\n{chosen}"
+            _say(axes, (window.low + window.high) / 2, 0.03, said, "center")
+            top = max(window.images_per_s, *(point.images_per_s for point in mine))
+            axes.set_ylim(0, top * 1.12)
+
+    title = "Throughput by number of loaded experts"
+    return _panels(points, title, "experts that fit into memory", 4.1, command, fill)
+
+
+def _panels(
+    points: Sequence[Point],
+    title: str,
+    x: str,
+    width_in: float,
+    command: str | None,
+    fill: Callable[[Axes, str, str, Sequence[Point]], None],
+) -> Figure:
+    devices = list(dict.fromkeys(point.device for point in points))
+    boards = sorted({paper.board_of(point.task) or point.task for point in points})
+    figure = sheet((max(5.5, width_in * len(boards)), 0.8 + 2.7 * len(devices)), command)
+    ring = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="none", color=INK)
+    ring.set_label("best of a task")
+    head(figure, title, [ring])
+    grid = figure.subplots(len(devices), len(boards), squeeze=False)
+    for axes, (device, board) in zip(grid.flat, ((d, b) for d in devices for b in boards), strict=True):
+        mine = [
+            point for point in points if (point.device, paper.board_of(point.task) or point.task) == (device, board)
+        ]
+        if not mine:
+            axes.set_axis_off()
+            continue
+        said = f"board {board}" if paper.board_of(board) else board
+        tidy(axes, title=f"{device}, {said}", x=x, y=THROUGHPUT)
+        axes.set_ylim(0, max(point.images_per_s for point in mine) * 1.12 or 1)
+        fill(axes, device, board, mine)
+    return figure
+
+
+def _lines(axes: Axes, points: Sequence[Point], at: Callable[[Point], float]) -> None:
+    tasks = sorted({point.task for point in points})
+    ends = []
+    for index, task in enumerate(tasks):
+        line = sorted((at(point), point.images_per_s) for point in points if point.task == task)
+        colour, mark = _LINES[index % len(_LINES)], _MARKS[index % len(_MARKS)]
+        xs, ys = [x for x, _ in line], [y for _, y in line]
+        axes.plot(xs, ys, marker=mark, markersize=4, linewidth=1.5, color=colour, label=task, zorder=3)
+        best = max(range(len(ys)), key=ys.__getitem__)
+        axes.plot(xs[best], ys[best], marker=mark, markersize=8, markerfacecolor="none", color=colour, zorder=4)
+        ends.append((ys[-1], xs[-1], task, colour))
+    # Where two lines end close together, their names stand one above the other.
+    gap, below = axes.get_ylim()[1] * 0.07, float("-inf")
+    for y, x, task, colour in sorted(ends):
+        below = max(y, below + gap)
+        axes.annotate(
+            task, (x, below), (6, 0), textcoords="offset points", va="center", fontsize=NORMAL, color=colour,
+            fontweight="bold", path_effects=HALO, zorder=5,
+        )  # fmt: skip
+
+
+def _say(axes: Axes, x: float, height: float, text: str, ha: str) -> None:
+    """Write the paper's words at the foot of a panel, `height` of it from below."""
+    axes.text(
+        x, height, text, transform=axes.get_xaxis_transform(), ha=ha, va="bottom", fontsize=SMALL, style="italic",
+        color=INK, path_effects=HALO, zorder=5,
+    )  # fmt: skip

@@ -1,0 +1,249 @@
+"""Measured runs of the real engine, on real weights files: what `coe-bench run` reports."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+
+from coe import config
+from coe.bench.rows import Latencies, MachineFigures, Row, row
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.core import FULL
+from coe.inspector import assembly
+from coe.inspector.inspector import Inspector, Picture
+from coe.inspector.profile import Profile
+from coe.results.metrics import Metrics
+from coe.runtime.activations import give_memory_back
+from coe.runtime.aside import aside
+from coe.runtime.engine import Trace
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan
+from coe.scheduler.strategies import ANY_TIME, Times
+from coe.scheduler.strategies import strategy as named_strategy
+from coe.store import kinds
+from coe.store.kinds import ModuleKind
+from coe.store.store import Store
+
+_READ_REPEATS = 3
+_SAMPLE_S = 0.005
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A measured run: its row, and all that it takes to repeat or to predict it.
+
+    `trace` holds every event and its commands; `coe.bench.recorded.recorded` reads what came in from it.
+    """
+
+    row: Row
+    strategy: str
+    metrics: Metrics
+    board: Rules
+    costs: CostTable
+    plan: Plan
+    trace: Trace
+
+
+def measured_run(
+    board: Path | str,
+    store: Store,
+    pictures: Sequence[Picture],
+    *,
+    memory_bytes: int,
+    executors: str | None,
+    strategy: str,
+    device_memory: str | None = None,
+    host_memory: str | None = None,
+    precision: str = config.PRECISION,
+    label_floor: float = config.LABEL_FLOOR,
+    task: str,
+    order: str,
+    images_per_s: float | None = None,
+    disk_bytes_per_s: int | None = None,
+    costs: CostTable | None = None,
+    again: Measured | None = None,
+    profile: Profile | None = None,
+    as_a_line: bool = False,
+    times: Times = ANY_TIME,
+    tick: Callable[[], None] = lambda: None,
+    make_devices: assembly.MakeDevices = assembly.devices,
+    allow_kinds: Sequence[str] = (),
+) -> Measured:
+    """Run pictures through a new line and measure it, from when the pools hold what they begin with.
+
+    All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
+    as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an earlier run
+    with as many executors in the same precision, so that runs are compared on one table; without them they are
+    measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `times` are
+    those of the images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line.
+    `allow_kinds` and `make_devices` as for `Inspector`: with the latter `costs` are those of such devices too.
+    All weights files are read once before, so that switches and plain reads find the page cache in the same state;
+    where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
+    """
+    own = times.heeded_by(named_strategy(strategy))
+    paths = _files(board, store)
+    _plain_read_s_per_byte(paths, repeats=1)
+    _load_libraries(board, allow_kinds)
+    # What an earlier run has left in the heap would count as this one's.
+    gc.collect()
+    give_memory_back()
+    process = psutil.Process()
+    before = process.memory_info().rss
+    _forget_device_peak()
+    latencies = Latencies()
+    with Inspector(
+        board,
+        store=store,
+        memory=memory_bytes,
+        executors=executors,
+        device_memory=device_memory,
+        host_memory=host_memory,
+        strategy=strategy,
+        precision=precision,
+        label_floor=label_floor,
+        inbox=config.INBOX_IMAGES if as_a_line else max(1, len(pictures)),
+        inbox_bytes=None if as_a_line else 1 << 62,
+        disk_bandwidth=disk_bytes_per_s,
+        costs=again.costs if again else costs,
+        profile=profile,
+        prescheduled=again.trace if again else None,
+        max_wait_s=own.max_wait_s,
+        watchers=[latencies],
+        keep_trace=True,
+        make_devices=make_devices,
+        allow_kinds=allow_kinds,
+    ) as line:
+        sampler = _PeakRss(process)
+        line.ready()
+        _submit(line, [replace(picture, within_s=own.within_s) for picture in pictures], images_per_s, tick)
+        line.drain()
+        peak = sampler.stop()
+        seen = line.metrics()
+    read_s_per_byte = max(_plain_read_s_per_byte(paths, repeats=_READ_REPEATS), 1 / (disk_bytes_per_s or float("inf")))
+    switch_s = seen.switch_s / seen.switches if seen.switches else 0.0
+    read_s = read_s_per_byte * seen.switch_bytes / seen.switches if seen.switches else 0.0
+    figures = MachineFigures(
+        switch_ms=1e3 * switch_s,
+        read_ms=1e3 * read_s,
+        switch_ratio=switch_s / read_s if read_s else 0.0,
+        control_share=seen.control_s / seen.wall_s if seen.wall_s else 0.0,
+        peak_reserved_bytes=seen.peak_reserved_bytes,
+        budget_bytes=line.budget_bytes,
+        peak_rss_bytes=peak,
+        rss_growth_bytes=max(0, peak - before),
+        peak_device_bytes=_peak_device_bytes(),
+    )
+    devices = Counter(executor.device for executor in line.plan.executors)
+    device = ",".join(f"{name}={count}" for name, count in devices.items())
+    called = " ".join([strategy, *([precision] if precision != FULL else []), *(["(prescheduled)"] if again else [])])
+    return Measured(
+        row=row(task, order, device, called, seen, latencies, within_s=times.within_s, machine=figures),
+        strategy=strategy,
+        metrics=seen,
+        board=line.rules,
+        costs=line.costs,
+        plan=line.plan,
+        trace=line.trace,
+    )
+
+
+def _submit(line: Inspector, pictures: Sequence[Picture], images_per_s: float | None, tick: Callable[[], None]) -> None:
+    began = time.perf_counter()
+    for index, picture in enumerate(pictures):
+        if images_per_s is not None:
+            # By the clock, not by pauses: what was late once does not make all that follow late.
+            time.sleep(max(0.0, began + index / images_per_s - time.perf_counter()))
+        future = line.submit(
+            picture.image,
+            picture.component,
+            serial=picture.serial,
+            refdes=picture.refdes,
+            name=picture.name,
+            order=picture.order,
+            within_s=picture.within_s,
+        )
+        future.add_done_callback(lambda _: tick())
+
+
+def _load_libraries(board: Path | str, allowed: Sequence[str]) -> None:
+    """Have all that the kinds import imported: the first run would count it as its own (torchvision: 130 MB)."""
+    first = {expert.kind: expert for expert in rules.load(board).experts.values()}
+    for kind, expert in first.items():
+        found = kinds.resolve(kind, allowed)
+        if isinstance(found, ModuleKind):
+            aside(lambda own=found, one=expert: own.skeleton(one))  # type: ignore[misc]
+
+
+def _files(board: Path | str, store: Store) -> list[Path]:
+    """Return the weights files of a board; one that many experts share only once."""
+    paths = {store.path(expert.weights) for expert in rules.load(board).experts.values()}
+    return list({path.stat().st_ino: path for path in sorted(paths)}.values())
+
+
+def _plain_read_s_per_byte(paths: Sequence[Path], *, repeats: int) -> float:
+    """Read files into one buffer, over and over; the plainest thing that brings their bytes into memory."""
+    buffer = bytearray(max(path.stat().st_size for path in paths))
+    costs = []
+    for _ in range(repeats):
+        for path in paths:
+            with path.open("rb", buffering=0) as file:
+                began = time.perf_counter()
+                size = file.readinto(buffer)
+                costs.append((time.perf_counter() - began) / max(1, size or 0))
+    return statistics.median(costs)
+
+
+def _forget_device_peak() -> None:
+    import torch
+
+    # Not `is_available`: asking a GPU that nobody uses would make it be used.
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        # What the allocator kept of an earlier run would be the least that this one can have.
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def _peak_device_bytes() -> int | None:
+    import torch
+
+    # None also where there is a GPU that nobody used.
+    return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
+
+
+class _PeakRss:
+    """The highest resident set of this process until it is stopped: as the system keeps it, else by sampling."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self._peak = process.memory_info().rss
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            # Linux: forget the highest resident set so far. Nothing of ours has to run while the line does.
+            _CLEAR_REFS.write_text("5", encoding="ascii")
+        except OSError:
+            self._thread = threading.Thread(target=self._sample, daemon=True)
+            self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_SAMPLE_S):
+            self._peak = max(self._peak, self._process.memory_info().rss)
+
+    def stop(self) -> int:
+        """Return the peak in bytes."""
+        if self._thread is None:
+            lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+            return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+        self._ended.set()
+        self._thread.join()
+        return self._peak

@@ -1,0 +1,172 @@
+"""The paper's figures 13 to 18 from our rows, with the numbers that its text states beside ours.
+
+Nothing is drawn for what was not run, and of the paper nothing that only its pictures show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from coe.bench import curves, paper
+from coe.bench.bars import Measure, Panel, grouped
+from coe.bench.canvas import COLOURS, INK, save
+from coe.bench.curves import ExecutorPoint, LoadedPoint
+from coe.bench.rows import Row
+
+_BEST, _CASUAL = COLOURS[paper.BEST], "#d08010"
+"""The outlines of what the paper states; its casual one darker than our bars, or it would not be seen."""
+
+ABLATION = ("coserve-none", "coserve-em", "coserve-em-ra", "coserve")
+
+THROUGHPUT = Measure(
+    curves.THROUGHPUT,
+    lambda row: row.images_per_s,
+    lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
+    "clairvoyant limit",
+    lambda value: f"{value:#.3g}" if value < 99.95 else f"{value:,.0f}",
+)
+SWITCHES = Measure(
+    "expert switches",
+    lambda row: row.switches,
+    lambda row: row.lower_bound_switches,
+    "clairvoyant limit",
+    lambda value: f"{value:,.0f}",
+)
+
+
+@rc_context({"text.parse_math": False})  # names and arguments may hold dollars
+def draw(
+    rows: Sequence[Row],
+    executor_points: Sequence[ExecutorPoint],
+    loaded_points: Sequence[LoadedPoint],
+    folder: Path,
+    *,
+    command: str | None = None,
+) -> list[Path]:
+    """Draw every figure for which there is data; `command` is written at the foot. Returns the files in order."""
+    return [
+        *throughput(rows, folder, command=command),
+        *switches(rows, folder, command=command),
+        *breakdown(rows, folder, command=command),
+        *executors(executor_points, folder, command=command),
+        *loaded_experts(loaded_points, folder, command=command),
+    ]
+
+
+def throughput(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw figure 13: throughput by task and strategy."""
+    return [save(throughput_figure(rows, command), folder, 13)] if rows else []
+
+
+def switches(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw figure 14: expert switches by task and strategy."""
+    return [save(switches_figure(rows, command), folder, 14)] if rows else []
+
+
+def breakdown(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw figures 15 and 16, throughput and switches as optimizations are added, if two of the steps were run."""
+    steps = [row for row in rows if row.strategy in ABLATION]
+    if len({row.strategy for row in steps}) < 2:
+        return []
+    return [
+        save(grouped(steps, THROUGHPUT, "Throughput as each optimization is added", command), folder, 15),
+        save(grouped(steps, SWITCHES, "Expert switches as each optimization is added", command), folder, 16),
+    ]
+
+
+def executors(points: Sequence[ExecutorPoint], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw figure 17: throughput by number of executors."""
+    return [save(curves.executors(points, command), folder, 17)] if points else []
+
+
+def loaded_experts(points: Sequence[LoadedPoint], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw figure 18: throughput by the number of experts that memory holds."""
+    return [save(curves.loaded_experts(points, command), folder, 18)] if points else []
+
+
+def throughput_figure(rows: Sequence[Row], command: str | None = None) -> Figure:
+    """Return figure 13 without writing it."""
+    return grouped(rows, THROUGHPUT, "Throughput by task and strategy", command, _stated_throughput)
+
+
+def switches_figure(rows: Sequence[Row], command: str | None = None) -> Figure:
+    """Return figure 14 without writing it."""
+    return grouped(rows, SWITCHES, "Expert switches by task and strategy", command, _stated_switches)
+
+
+def _stated_throughput(panel: Panel) -> list[str]:
+    """Add what section 5.2 says of throughput: ratios as notes, and pairs of tasks that it does not name as a group."""
+    notes = []
+    stated, ratios = paper.THROUGHPUT_RATIO.get(panel.device), _ratios(panel, paper.BEST)
+    if stated and ratios:
+        theirs, here = _span(stated.low, stated.high, "×"), _span(min(ratios), max(ratios), "×")
+        notes.append(f"coserve over samba baselines: paper {theirs}, here {here}")
+    at_most, ratios = paper.CASUAL_RATIO.get(panel.device), _ratios(panel, paper.CASUAL)
+    if at_most and ratios:
+        notes.append(
+            f"coserve-casual over samba baselines: paper up to {at_most.value}×, here up to {max(ratios):.1f}×"
+        )
+    pairs = paper.BEST_AND_CASUAL.get(panel.device, ()) if paper.BEST in panel.palette else ()
+    if pairs:
+        group = len(panel.tasks)
+        for index, pair in enumerate(pairs):
+            left = group + (2.4 * index - 1.7) * panel.width
+            panel.outline(left, pair.casual_images_per_s, f"{pair.casual_images_per_s}", _CASUAL)
+            panel.outline(left + panel.width, pair.best_images_per_s, f"{pair.best_images_per_s}", _BEST)
+        panel.axes.set_xticks(range(group + 1), [*panel.tasks, "paper, casual and best\n(tasks not named)"])
+        panel.axes.set_xlim(-0.55, group + 0.55)
+        _make_room(panel, (pair.best_images_per_s for pair in pairs))
+    return notes
+
+
+def _ratios(panel: Panel, strategy: str) -> list[float]:
+    """Return the throughput of a strategy over that of each baseline in each of the paper's tasks."""
+    return [
+        ours.images_per_s / base.images_per_s
+        for task in panel.tasks
+        if paper.board_of(task) and (ours := panel.rows.get((task, strategy)))
+        for name in paper.BASELINES
+        if (base := panel.rows.get((task, name))) and base.images_per_s > 0
+    ]
+
+
+def _stated_switches(panel: Panel) -> list[str]:
+    """Add what section 5.2 says of switches: those of a baseline, which it does not name, and of coserve."""
+    notes = []
+    for said in paper.SWITCHES:
+        groups = [group for group, task in enumerate(panel.tasks) if task.partition(" ")[0] == said.task]
+        if said.device != panel.device or not groups or paper.BEST not in panel.palette:
+            continue
+        group, beyond = groups[0], len(panel.palette)
+        heights = [said.coserve]
+        if set(paper.BASELINES) & set(panel.palette):
+            panel.outline(panel.slot(group, -1), said.baseline, f"{said.baseline:,}", INK)
+            heights.append(said.baseline)
+        panel.outline(panel.slot(group, beyond), said.coserve, f"{said.coserve:,}", _BEST)
+        _make_room(panel, heights)
+        notes.append(
+            f"{said.task} in the paper: {said.baseline:,} of a baseline (not named), {said.coserve:,} of coserve"
+        )
+    cuts = [
+        1 - ours.switches / casual.switches
+        for task in panel.tasks
+        if paper.board_of(task) and (ours := panel.rows.get((task, paper.BEST)))
+        if (casual := panel.rows.get((task, paper.CASUAL))) and casual.switches
+    ]
+    stated = paper.CASUAL_SWITCH_CUT.get(panel.device)
+    if stated and cuts:
+        theirs, here = _span(100 * stated.low, 100 * stated.high, " %"), _span(100 * min(cuts), 100 * max(cuts), " %")
+        notes.append(f"switches that coserve saves over coserve-casual: paper {theirs}, here {here}")
+    return notes
+
+
+def _make_room(panel: Panel, heights: Iterable[float]) -> None:
+    panel.axes.set_ylim(0, max(panel.axes.get_ylim()[1], max(heights) * 1.24))
+
+
+def _span(low: float, high: float, unit: str) -> str:
+    return f"{low:.1f} to {high:.1f}{unit}"

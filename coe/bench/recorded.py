@@ -1,0 +1,43 @@
+"""What came in and what was found in a recorded run, without what was decided: enough to run it again elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from coe.core import Batch, Finding
+from coe.runtime.engine import Trace
+from coe.scheduler.events import Arrived, Finished, Run
+from coe.sim.workload import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Requests in order of arrival, with ids 0, 1, 2, ...; findings by these ids, then by expert."""
+
+    arrivals: tuple[Arrival, ...]
+    findings: dict[int, dict[str, Finding]]
+
+
+def recorded(trace: Trace) -> Recorded:
+    """Read a trace; images that were rejected before they arrived are left out."""
+    arrivals: list[Arrival] = []
+    findings: dict[int, dict[str, Finding]] = {}
+    numbers: dict[int, int] = {}
+    running: dict[str, Batch] = {}
+    began_s: float | None = None
+    for now, event, commands in trace:
+        if isinstance(event, Arrived):
+            began_s = now if began_s is None else began_s
+            number = numbers[event.request.id] = len(arrivals)
+            due_s, since_s = event.request.due_s - began_s, event.request.since_s(now) - began_s
+            request = replace(event.request, id=number, due_s=due_s, submitted_s=since_s)
+            arrivals.append(Arrival(now - began_s, request))
+        elif isinstance(event, Finished):
+            batch = running[event.executor]
+            # Not strict: the stages of a batch with too few findings have run again.
+            for stage, finding in zip(batch.stages, event.findings, strict=False):
+                findings.setdefault(numbers[stage.request_id], {})[stage.expert] = finding
+        for command in commands:
+            if isinstance(command, Run):
+                running[command.executor] = command.batch
+    return Recorded(tuple(arrivals), findings)

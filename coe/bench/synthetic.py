@@ -1,0 +1,88 @@
+"""A board of seeded random weights and pictures of noise, for trials: the files are real, the verdicts mean nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coe.board import rules
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.inspector.inspector import Picture
+from coe.prepare.prepare import Preparer
+from coe.runtime.aside import aside
+from coe.store import kinds
+from coe.store.blob_format import Variant
+from coe.store.kinds import ModuleKind
+from coe.store.store import Store
+
+
+def synthetic_board(
+    folder: Path, *, kind: str, experts: int, input_size: int, seed: int, files: int | None = None
+) -> tuple[Path, Store]:
+    """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
+
+    Each expert has a weights file of its own; with `files`, so many files are shared by all (hard links), and each
+    expert is still loaded and accounted by itself. Counts fall like 1/rank (a long tail). Files that are there already
+    are used again.
+    """
+    files = experts if files is None else min(files, experts)
+    if files < 1:
+        raise ConfigError(f"{files} files hold no expert; give at least 1")
+    found = kinds.resolve(kind)
+    if not isinstance(found, ModuleKind):
+        raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
+    # All that the weights depend on is in the name, so that a folder never serves two kinds of trials; the 2 stands for
+    # how they are made up.
+    name = f"bench2-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
+    store = Store(folder / "store")
+    have = set(store.ids())
+    labels = ("ok", "bad")
+    for index in range(experts):
+        weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
+        if weights in have:
+            continue
+        if weights != original:
+            store.link(weights, original, labels=labels)
+            continue
+        expert = Expert(f"e{index}", kind, labels, input_size, weights)
+        state = aside(lambda expert=expert, own=seed + index: kinds.random_weights(found, expert, own))  # type: ignore[misc]
+        store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
+    lines = [f"board: {name}", "experts:"]
+    lines += [
+        f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad], then: {{none: OK}}}}"
+        for index in range(experts)
+    ]
+    lines.append("components:")
+    lines += [f"  C{index}: {{count: {experts / (index + 1):.2f}, inspect: e{index}}}" for index in range(experts)]
+    path = folder / f"{name}.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path, store
+
+
+def prepare(board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
+    """Prepare a board's experts in what they lack of `variants`; raises ConfigError where one cannot be made."""
+    preparer = Preparer(store, variants)
+    for expert in rules.load(board).experts.values():
+        if preparer.lacks(expert.weights):
+            say(f"preparing {expert.weights} in {', '.join(variants)}")
+            for variant, reason in aside(lambda one=expert: preparer.prepare(one.weights)).failed.items():  # type: ignore[misc]
+                raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
+
+
+def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
+    """Draw `requests` pictures of noise, with components by their counts."""
+    components = rules.load(board).components
+    chance = random.Random(seed)
+    names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
+    pixels = np.random.default_rng(seed).integers(0, 255, (240, 240, 3), dtype=np.uint8)
+    return [Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)]
+
+
+def quarter_budget(board: Path | str, store: Store) -> int:
+    """Return a budget whose three quarters (the rest is for activations) hold a quarter of a board's experts."""
+    total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
+    return total // 4 * 4 // 3

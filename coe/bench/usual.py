@@ -1,0 +1,221 @@
+"""Experts loaded and run the usual way, to compare with: what a plain PyTorch program does, on the CPU or on a GPU.
+
+A load constructs the network, reads the weights as they were trained, copies them in tensor by tensor and moves the
+module to where it runs; an eviction drops it; batches run eagerly. In fp32, without blobs, folding, slots, graphs,
+pinned memory or streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coe.core import Expert, Finding
+from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
+from coe.inspector import assembly
+from coe.runtime.activations import give_memory_back
+from coe.runtime.aside import aside
+from coe.runtime.cpu import findings_of
+from coe.runtime.cuda import torch_driver
+from coe.runtime.cuda.driver import Driver
+from coe.runtime.measured import HERE
+from coe.runtime.processor import bound_threads
+from coe.runtime.trial import Trial, quick_cost, warmed
+from coe.scheduler.costs import Cost
+from coe.store.kinds import Image, Kind, ModuleKind, Prepared
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    import torch
+
+State = dict[str, Any]
+"""Tensors by name."""
+_KEPT_BYTES = 64 << 20
+"""What torch keeps of a GPU for an executor: pieces of memory that are not full, and the workspace of cuBLAS."""
+
+
+def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Module:
+    """Return a new network with these weights; raises StoreError if they are not this network's."""
+    module = kind.skeleton(expert).eval()
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        which = f"{kind.name} for {', '.join(expert.labels)}"
+        raise StoreError(f"'{expert.weights}' has not the tensors of a {which}; import the expert again") from error
+    return module
+
+
+class UsualDevice:
+    """Runs experts of torch's kinds as a plain program would, on the CPU or, with a `driver`, on that GPU.
+
+    Executors share the modules. Of a GPU `memory_bytes` are used; copies in host memory, of `host_bytes` at most, are
+    state dicts, from which a load constructs anew. Raises ConfigError for kinds that open their own files.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        kinds: Mapping[str, Kind],
+        threads: int,
+        driver: Driver | None = None,
+        *,
+        memory_bytes: int | None = None,
+        host_bytes: int = 0,
+    ) -> None:
+        import torch
+
+        self.store, self.threads = store, threads
+        self.memory_bytes, self.host_bytes = memory_bytes, host_bytes
+        self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
+        if other := sorted(kinds.keys() - self._kinds.keys()):
+            raise ConfigError(f"experts of kind '{other[0]}' have no usual way but ours; run the strategy without it")
+        self._driver = driver
+        self._device = driver.device if driver else torch.device("cpu")
+        self._resident: dict[tuple[str, str], torch.nn.Module] = {}
+        self._copies: dict[str, State] = {}
+        if driver and memory_bytes is not None:
+            # A plain program does not look for the quickest kernels: for each new size of a batch that takes seconds.
+            torch.backends.cudnn.benchmark = False
+            driver.limit(memory_bytes)
+
+    def __repr__(self) -> str:
+        return f"<UsualDevice {self._device}, {len(self._resident)} resident, {len(self._copies)} copies>"
+
+    def enter(self, executor: str) -> None:
+        """Bound the threads of the calling thread's operators."""
+        bound_threads(self.threads)
+
+    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
+        """Give back what was measured with; nothing else is done before an expert is needed."""
+        give_memory_back()
+        if self._driver:
+            self._driver.trim()
+
+    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+        """Return what so many executors hold beside experts and batches: on a GPU what torch keeps."""
+        return executors * _KEPT_BYTES if self._driver else 0
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Construct an expert, and return when it is there; raises StoreError, DeviceFull, DeviceLost."""
+        # A plain program loads and runs on one thread; here a team of the lane's would slow the executors' (`aside`).
+        bound_threads(1)
+        state = self._copies.get(expert.id) or self.store.load(expert.weights)
+        self._resident[pool, expert.id] = self._brought(expert, state)
+        if keep and self._driver:
+            self._copies[expert.id] = state
+
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Drop the module; with `keep` its tensors go down into host memory first, unless they are there."""
+        module = self._resident.pop((pool, expert.id))
+        if keep and self._driver and expert.id not in self._copies:
+            # It is only a copy: without it the next load reads the disk, or says that the device is lost.
+            with contextlib.suppress(CoeError), torch_driver.errors():
+                self._copies[expert.id] = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
+
+    def forget(self, expert: str) -> None:
+        """Drop the copy of an expert in host memory, if there is one."""
+        self._copies.pop(expert, None)
+
+    def trim(self) -> None:
+        """Do nothing: allocators keep what they keep."""
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        """Run a batch and return one finding an image; raises CoeError, DeviceFull, DeviceLost."""
+        pixels = np.stack([image.pixels for image in images])
+        outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
+        return findings_of(self._kinds[expert.kind], outputs, images, expert)
+
+    def measure(self, expert: Expert) -> Cost:
+        """Time batches and loads, and see what batches take, on a network with random weights."""
+
+        def work() -> Cost:
+            with self.trial(expert) as trial:
+                return quick_cost(trial, self._kinds[expert.kind].max_batch)
+
+        return HERE.alone(lambda: aside(work))
+
+    @contextlib.contextmanager
+    def trial(self, expert: Expert) -> Iterator[Trial]:
+        """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
+        self.enter("trial")
+        size, path = self.store.manifest(expert.weights).bytes, self.store.path(expert.weights)
+        state = self._kinds[expert.kind].skeleton(expert).state_dict()
+
+        def load() -> None:
+            # As on the lane. A damaged file tells nothing, it is reported when its turn comes.
+            bound_threads(1)
+            with contextlib.suppress(StoreError):
+                self._brought(expert, self.store.load(expert.weights))
+            bound_threads(self.threads)
+
+        try:
+            found = partial(self._outputs, expert, self._brought(expert, state)), expert.input_size, size, path, load
+            trial = warmed(*found)
+            if self._driver:
+                trial = _GpuTrial(*found, driver=self._driver, copy=partial(self._brought, expert, state))
+            # Once before it is timed: what libraries and allocators set up at first is no part of it.
+            trial.load()
+            yield trial
+        except DeviceFull as error:
+            raise ConfigError(
+                f"the device memory is too small to measure expert '{expert.id}' ({error}); give more --device-memory"
+            ) from None
+
+    def _brought(self, expert: Expert, state: State) -> torch.nn.Module:
+        module = constructed(self._kinds[expert.kind], expert, state)
+        with torch_driver.errors():
+            # Returns when it is there: copies from memory that is not pinned hold the thread up.
+            return module.to(self._device)
+
+    def _outputs(self, expert: Expert, module: torch.nn.Module, pixels: Image) -> Any:
+        """Run (n, 3, S, S) uint8 and return what `postprocess` takes, on the CPU."""
+        import torch
+        from torch.utils._pytree import tree_map
+
+        with torch_driver.errors(), torch.inference_mode():
+            outputs = self._kinds[expert.kind].forward(module, torch.from_numpy(pixels).to(self._device))
+            return tree_map(torch.Tensor.cpu, outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GpuTrial(Trial):
+    """On a GPU: what a batch holds shows in what torch reserves, and `copy` loads from host memory."""
+
+    driver: Driver
+    copy: Callable[[], object]
+
+    def batch_bytes(self, images: int) -> int:
+        """Return by how much reserved memory grows for a batch, from nothing that is kept for later."""
+        self.driver.trim()
+        before = self.driver.usage().reserved
+        self.run(images)
+        return max(images * 12 * self.input_size**2, self.driver.usage().reserved - before)
+
+    def copy_s(self) -> float:
+        """Time a load from a copy in host memory, in seconds."""
+        began = time.perf_counter()
+        self.copy()
+        return time.perf_counter() - began
+
+
+def _on_gpu(
+    store: Store,
+    kinds: Mapping[str, Kind],
+    driver: Driver,
+    *,
+    executors: int,
+    say: Callable[[str], None],
+    **memory: int,
+) -> UsualDevice:
+    # One thread each, as ours: the other cores are those of who decodes.
+    return UsualDevice(store, kinds, 1, driver, **memory)
+
+
+devices: assembly.MakeDevices = partial(assembly.devices, on_cpu=UsualDevice, on_gpu=_on_gpu)
+"""Makes such devices, as `coe.inspector.assembly.devices` makes ours."""

@@ -1,0 +1,284 @@
+"""Bytes to pixels. Law: whatever the bytes are, either the whole picture comes out or an `ImageError`.
+
+Pillow decodes; this file adds what Pillow leaves open (found by cutting and flipping real files): a PNG that lacks its
+end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. The plugins are called directly,
+because `Image.open` guesses among some forty formats and warns of large pictures through global state.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from PIL.BmpImagePlugin import BmpImageFile
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile
+from PIL.PngImagePlugin import PngImageFile
+from PIL.TiffImagePlugin import TiffImageFile
+
+from coe import config
+from coe.board.image_size import pixels_in
+from coe.board.picture_file import PictureFile
+from coe.board.tiff import DAMAGED, TRUNCATED, Directory
+from coe.errors import ImageError
+
+Pixels = NDArray[np.uint8]
+Order = Literal["RGB", "BGR"]
+
+_BAND_PIXELS = 1 << 18
+UNSUPPORTED = "uses a form of its format that is not supported; save it as PNG with 8 or 16 bits a channel"
+
+
+def decode(
+    image: bytes | str | Path | PictureFile | NDArray[np.generic],
+    *,
+    order: Order = "BGR",
+    limit_pixels: int = config.MAX_IMAGE_PIXELS,
+    min_side: int = config.MIN_IMAGE_SIDE,
+) -> Pixels:
+    """Return the picture as (H, W, 3) uint8 RGB, contiguous.
+
+    `image` is an encoded JPEG, PNG, BMP or TIFF (its content counts, not its extension), the path of one, a
+    `PictureFile` (which notices a change since it was decoded before), or an array (H, W), (H, W, 1), (H, W, 3) or
+    (H, W, 4) of uint8 whose colours are in `order`; an RGB array may be returned as it is, without a copy. Grey becomes
+    RGB, 16 bits become 8 (the high byte), alpha is laid over white, an EXIF orientation is applied. Of several pages
+    the first counts. Safe to call from many threads; the interpreter lock is free while pixels are decoded.
+
+    Raises ImageError, one sentence without the image's name, if that is no whole picture of at least `min_side` pixels
+    a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
+    """
+    if isinstance(image, np.ndarray):
+        _check_array(image, limit_pixels, min_side)
+        return _from_array(image, order)
+    if isinstance(image, str | Path):
+        image = PictureFile(Path(image))
+    if isinstance(image, PictureFile):
+        data = image.read(8 * limit_pixels + 2**24)  # the largest pixel has 8 bytes
+    elif isinstance(image, bytes | bytearray | memoryview):
+        data = bytes(image)
+    else:
+        raise ImageError(f"is a {type(image).__name__}; give a path, the bytes of a file or an array")
+    if not data:
+        raise ImageError("is empty (0 bytes); copy it again from the camera")
+    try:
+        return _from_bytes(data, limit_pixels, min_side)
+    except ImageError:
+        raise
+    except EOFError as error:
+        raise ImageError(TRUNCATED) from error
+    except MemoryError as error:
+        raise ImageError("does not fit into memory when decoded") from error
+    except Exception as error:  # of hostile bytes, Pillow's plugins raise nearly anything
+        raise ImageError(_meaning(str(error).lower())) from error
+
+
+def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
+    open_ = next((open_ for magics, open_ in _FORMATS if data.startswith(magics)), None)
+    if open_ is None:
+        raise ImageError("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says")
+    with open_(data) as picture:
+        if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger ones while it decodes
+            limit_pixels = min(limit_pixels, Image.MAX_IMAGE_PIXELS)
+        _check_size(*picture.size, limit_pixels, min_side)
+        if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
+            # What is decoded was booked by its header: of two that differ, Pillow would follow the other.
+            raise ImageError(DAMAGED)
+        if picture.format == "BMP":
+            _check_rows(picture, data)
+        turn = None if picture.format == "TIFF" else _orientation(picture.info.get("exif"))  # Pillow turns TIFFs itself
+        picture.load()
+        return _to_rgb(picture, turn)
+
+
+def _meaning(complaint: str) -> str:
+    if "truncated" in complaint:
+        return TRUNCATED
+    return UNSUPPORTED if any(word in complaint for word in ("unknown", "unsupported", "cannot handle")) else DAMAGED
+
+
+def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
+    """Return Pillow's pixels as an array, turned, band by band: all at once they would be there several times."""
+    if picture.mode.startswith("I;16"):
+        return _grey(_high_bits(picture if turn is None else picture.transpose(turn), picture))
+    if picture.mode in ("I", "F"):
+        raise ImageError("has 32-bit pixels, which say nothing of what is black and white; save it with 8 or 16 bits")
+    width, height = picture.size
+    pixels = np.empty((width, height, 3) if turn in _ACROSS else (height, width, 3), np.uint8)
+    as_it_lies = pixels if turn is None else _AS_IT_LIES[turn](pixels)
+    for top, bottom in _bands(height, width):
+        as_it_lies[top:bottom] = np.asarray(_opaque(picture.crop((0, top, width, bottom))))
+    return pixels
+
+
+def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
+    rows = max(1, _BAND_PIXELS // width)
+    return ((top, min(top + rows, height)) for top in range(0, height, rows))
+
+
+def _opaque(picture: Image.Image) -> Image.Image:
+    """Return a picture as RGB, over white where one sees through it."""
+    if picture.mode in ("La", "RGBa"):  # alpha already multiplied in; only the short way back is known to Pillow
+        picture = picture.convert(picture.mode[:-1] + "A")
+    if picture.has_transparency_data:
+        layers = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", layers.size, "white"), layers)
+    return picture if picture.mode == "RGB" else picture.convert("RGB")
+
+
+def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
+    tags = source.tag_v2 if isinstance(source, TiffImageFile) else {}
+    bits = 12 if tags.get(258) in (12, (12,)) else 16
+    grey = (np.asarray(picture) >> (bits - 8)).astype(np.uint8)
+    return 255 - grey if tags.get(262) == 0 else grey  # white is zero: Pillow inverts only 8 bits
+
+
+def kept(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of an array, so that the caller may use it again; none of an array that `decode` will refuse.
+
+    An array can claim more pixels than there is memory (`np.broadcast_to`): it is refused before it is copied.
+    """
+    try:
+        _check_array(array, config.MAX_IMAGE_PIXELS, config.MIN_IMAGE_SIDE)
+    except ImageError:
+        return array
+    return np.array(array, subok=False)
+
+
+def _check_array(array: NDArray[np.generic], limit_pixels: int, min_side: int) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise ImageError("is a masked array, whose hidden pixels nobody can judge; fill them first, with `filled`")
+    if array.dtype != np.uint8:
+        raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)):
+        raise ImageError(f"is an array of shape {array.shape}; give (H, W, 3), (H, W, 4) or (H, W)")
+    _check_size(array.shape[1], array.shape[0], limit_pixels, min_side)
+
+
+def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
+    if order not in ("RGB", "BGR"):
+        raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
+    # Without what a subclass makes of its operators: a matrix keeps two axes, whatever is asked of it.
+    pixels: Pixels = np.asarray(array, np.uint8)
+    if pixels.ndim == 2:
+        return _grey(pixels)
+    if pixels.shape[2] == 1:
+        return _grey(pixels[..., 0])
+    if pixels.shape[2] == 3:
+        return np.ascontiguousarray(pixels[..., ::-1] if order == "BGR" else pixels)
+    over_white = np.empty((*pixels.shape[:2], 3), np.uint8)
+    in_order = over_white[..., ::-1] if order == "BGR" else over_white
+    for top, bottom in _bands(*pixels.shape[:2]):
+        alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
+        in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
+    return over_white
+
+
+def _grey(grey: Pixels) -> Pixels:
+    return np.repeat(grey[..., None], 3, axis=2)
+
+
+def _check_size(width: int, height: int, limit_pixels: int, min_side: int) -> None:
+    if width * height > limit_pixels:
+        raise ImageError(
+            f"says that it has {width} x {height} pixels, over the limit of {limit_pixels / 1e6:g} megapixels"
+        )
+    if min(width, height) < min_side:
+        raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
+
+
+class _Jpeg(JpegImageFile):
+    def _read_dpi_from_exif(self) -> None:
+        """Do not look for a resolution that nobody asks for: damaged EXIF would warn."""
+
+
+def _open_jpeg(data: bytes) -> ImageFile:
+    return _Jpeg(io.BytesIO(data))
+
+
+def _open_bmp(data: bytes) -> ImageFile:
+    return BmpImageFile(io.BytesIO(data))
+
+
+def _check_rows(picture: ImageFile, data: bytes) -> None:
+    """Refuse a BMP without the padding of its last row, which Pillow does not miss."""
+    for tile in picture.tile:
+        if tile.codec_name == "raw" and isinstance(tile.args, tuple):
+            stride = tile.args[1]
+            if tile.offset + stride * picture.height > len(data):
+                raise ImageError(TRUNCATED)
+
+
+def _open_png(data: bytes) -> ImageFile:
+    at, name = 8, b""
+    while name != b"IEND":  # Pillow stops at the last row: it checks no sum of the pixels and misses a missing end
+        if at + 12 > len(data):
+            raise ImageError(TRUNCATED)
+        length, name = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            raise ImageError(TRUNCATED)
+        if zlib.crc32(memoryview(data)[at + 4 : end - 4]) != int.from_bytes(data[end - 4 : end]):
+            raise ImageError(DAMAGED)
+        if name == b"acTL":
+            raise ImageError("is an animation; save the one picture to be inspected")
+        at = end
+    return PngImageFile(io.BytesIO(data))
+
+
+def _open_tiff(data: bytes) -> ImageFile:
+    tags = Directory(data)
+    if max(tags.numbers(277), default=1) > 6:  # samples a pixel; Pillow would log an error
+        raise ImageError(UNSUPPORTED)
+    for offsets, sizes in ((273, 279), (324, 325)):
+        for offset, size in zip(tags.numbers(offsets), tags.numbers(sizes), strict=False):
+            if offset + size > len(data):
+                raise ImageError(TRUNCATED)
+    return TiffImageFile(io.BytesIO(data))
+
+
+_FORMATS: tuple[tuple[bytes | tuple[bytes, ...], Callable[[bytes], ImageFile]], ...] = (
+    (b"\xff\xd8\xff", _open_jpeg),
+    (b"\x89PNG\r\n\x1a\n", _open_png),
+    (b"BM", _open_bmp),
+    ((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"), _open_tiff),
+)
+
+
+_TURN = Image.Transpose
+_ACROSS = (_TURN.TRANSPOSE, _TURN.TRANSVERSE, _TURN.ROTATE_90, _TURN.ROTATE_270)
+_AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
+    _TURN.FLIP_LEFT_RIGHT: lambda turned: turned[:, ::-1],
+    _TURN.FLIP_TOP_BOTTOM: lambda turned: turned[::-1],
+    _TURN.ROTATE_180: lambda turned: turned[::-1, ::-1],
+    _TURN.TRANSPOSE: lambda turned: turned.swapaxes(0, 1),
+    _TURN.TRANSVERSE: lambda turned: turned[::-1, ::-1].swapaxes(0, 1),
+    _TURN.ROTATE_90: lambda turned: np.rot90(turned, -1),
+    _TURN.ROTATE_270: np.rot90,
+}
+"""The array of a turned picture, seen as the picture lies in its file."""
+
+
+def _orientation(exif: object) -> Image.Transpose | None:
+    if not isinstance(exif, bytes):
+        return None
+    try:
+        numbers = Directory(exif.removeprefix(b"Exif\0\0")).numbers(274)
+    except ImageError:  # the picture is whole; only the note about it is not
+        return None
+    turns = Image.Transpose
+    return {
+        2: turns.FLIP_LEFT_RIGHT,
+        3: turns.ROTATE_180,
+        4: turns.FLIP_TOP_BOTTOM,
+        5: turns.TRANSPOSE,
+        6: turns.ROTATE_270,
+        7: turns.TRANSVERSE,
+        8: turns.ROTATE_90,
+    }.get(numbers[0] if numbers else 1)

@@ -1,0 +1,93 @@
+"""One image as it was handed over. Law: its pixels are those of that moment, whatever becomes of a caller's buffer."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe import config, values
+from coe.board.decoding import Order, Pixels, decode, kept
+from coe.board.image_size import pixels_in
+from coe.board.picture_file import PictureFile
+from coe.errors import ConfigError, ImageError
+
+ImageLike = NDArray[np.uint8] | str | Path | bytes | bytearray | memoryview
+"""What an image may be handed over as."""
+
+_ARRAY_BYTES, _DECODER_BYTES = 3, 4
+"""What a pixel takes in the array that decoding gives, and in Pillow's own memory meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
+
+    `within_s` as for `Inspector.submit`.
+    """
+
+    image: ImageLike
+    component: str
+    serial: str = ""
+    refdes: str = ""
+    name: str = ""
+    order: Order = "BGR"
+    within_s: float | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError for a word that is no text."""
+        for word in ("component", "serial", "refdes", "name"):
+            values.text(word, getattr(self, word))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Where the pixels of an image come from, again and again; `held_bytes` is what it takes while it waits."""
+
+    image: NDArray[Any] | bytes | PictureFile
+    order: Order
+    held_bytes: int
+
+    @classmethod
+    def of(cls, image: ImageLike, order: Order) -> ImageSource:
+        """Take an image over: arrays and buffers are copied now, a file at a path is read when its turn comes.
+
+        Raises TypeError for what is no image, ConfigError for an order of colours that is none.
+        """
+        if order not in ("BGR", "RGB"):
+            raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
+        if isinstance(image, np.ndarray):
+            held = kept(image)
+            return cls(held, order, 0 if held is image else held.nbytes)
+        if isinstance(image, bytes | bytearray | memoryview):
+            encoded = bytes(image)
+            return cls(encoded, order, len(encoded))
+        if isinstance(image, str | Path):
+            return cls(PictureFile(Path(image)), order, 0)
+        given = "a single number" if isinstance(image, np.generic) else type(image).__name__
+        raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
+
+    def decoding_bytes(self) -> int:
+        """Return what decoding takes, by the picture's header; its size as a file where that cannot be read."""
+        if isinstance(self.image, np.ndarray):
+            return _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        if isinstance(self.image, bytes):
+            read_bytes, pixels = 0, pixels_in(io.BytesIO(self.image))
+            size = len(self.image)
+        else:
+            try:
+                with self.image.opened() as (file, size):
+                    read_bytes, pixels = size, pixels_in(file)
+            except ImageError:  # `decode` says what is wrong with it
+                return 0
+        if pixels is None or pixels > config.MAX_IMAGE_PIXELS:
+            return size
+        return read_bytes + (_ARRAY_BYTES + _DECODER_BYTES) * pixels
+
+    def decode(self) -> Pixels:
+        """Return the pixels, (H, W, 3) uint8 RGB; raises ImageError."""
+        return decode(self.image, order=self.order)

@@ -1,0 +1,253 @@
+"""routing_rules/*.yaml -> experts, components, graph and router. Words, not code: nothing in a file is evaluated."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from coe import config
+from coe.board import circles, process_sheet
+from coe.board.graph import ExpertGraph
+from coe.board.labels import fault as label_fault
+from coe.board.process_sheet import Place, Sheet
+from coe.board.router import Component, Outcome, Router, Step, first_experts, usage
+from coe.board.rules_form import BoardSpec, ExpertSpec, StepSpec, checked
+from coe.core import NOTHING, Expert, Verdict, added
+from coe.errors import RulesError, did_you_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A board file, checked and resolved. `digest` is the SHA-256 of the file.
+
+    `unsaid` has a complaint for each expert with a step that does not say what follows if the expert sees nothing. It
+    counts for detectors; which kinds are detectors, rules do not know.
+    """
+
+    board: str
+    path: Path
+    digest: str
+    experts: Mapping[str, Expert]
+    router: Router
+    graph: ExpertGraph
+    unsaid: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def components(self) -> Mapping[str, Component]:
+        """The component types by name."""
+        return self.router.components
+
+    def check_detectors(self, detectors: Iterable[str]) -> None:
+        """Raise RulesError if no rule says what follows when one of these experts, the detectors, sees nothing."""
+        for expert in detectors:
+            if expert in self.unsaid:
+                raise RulesError(self.unsaid[expert])
+
+
+def load(board: str | Path) -> Rules:
+    """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
+    path = find(board)
+    sheet = process_sheet.read(path)
+    try:
+        return _Reader(sheet).rules()
+    except RecursionError:
+        raise sheet.error((), "experts follow each other through hundreds of steps; no board needs that") from None
+
+
+def find(board: str | Path) -> Path:
+    """Return the path of a board file.
+
+    A name is looked for as `<name>.yaml` and `board_<name>.yaml` in `routing_rules` of the working directory, in the
+    folder that $COE_RULES names, and in the installed package, in this order. Raises RulesError.
+    """
+    path = Path(board)
+    if path.suffix in (".yaml", ".yml"):
+        if not os.path.isfile(path):  # quiet where a name is too long
+            raise RulesError(f"{path}: no such board file")
+        return path
+    known: list[str] = []
+    for folder in _folders():
+        for name in (f"{board}.yaml", f"board_{board}.yaml"):
+            for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else []:
+                if path.name.lower() == name.lower():
+                    return path
+        known += [path.stem.removeprefix("board_") for path in folder.glob("*.yaml")]
+    where = ", ".join(str(folder) for folder in _folders())
+    raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
+
+
+def _folders() -> list[Path]:
+    folders = [Path(config.RULES_FOLDER)]
+    if variable := os.environ.get(config.RULES_VARIABLE):
+        folders.append(Path(variable))
+    return [*folders, Path(str(resources.files("routing_rules")))]
+
+
+class _Reader:
+    """Turns one sheet into rules; keeps the place in the file beside everything that it resolves."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        if not isinstance(sheet.data, dict):
+            raise sheet.error((), "a board file starts with `board:`, `experts:` and `components:`")
+        self.spec = checked(self.sheet, BoardSpec, sheet.data, ())
+        self.experts = {name: self._expert(name, spec) for name, spec in self.spec.experts.items()}
+        self.shared: dict[str, Step] = {}
+        self.unsaid: dict[str, str] = {}
+        self.against = {name: set(expert.reject) for name, expert in self.experts.items()}
+
+    def rules(self) -> Rules:
+        components = {
+            name: Component(name, spec.count, self._step(spec, ("components", name), ()))
+            for name, spec in self.spec.components.items()
+        }
+        if not any(component.count > 0 for component in components.values()):
+            raise self.sheet.error(("components",), "every count is 0; at least one component must occur")
+        edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
+        self._refuse_circles(edges)
+        used = {step.expert for component in components.values() for step in component.root.walk()}
+        for name in self.experts:
+            if name not in used:
+                raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
+        experts = {name: replace(one, reject=frozenset(self.against[name])) for name, one in self.experts.items()}
+        probability, first = usage(components.values()), first_experts(components.values())
+        graph = ExpertGraph(experts.values(), edges, probability, first)
+        sheet, router = self.sheet, Router(components)
+        return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid)
+
+    def _expert(self, name: str, spec: ExpertSpec) -> Expert:
+        place: Place = ("experts", name)
+        if name in Verdict.__members__:
+            raise self.sheet.error(place, f"'{name}' is a verdict and cannot be the name of an expert")
+        if wrong := label_fault(spec.labels):
+            raise self.sheet.error((*place, "labels"), f"expert '{name}': {wrong}")
+        for index, label in enumerate(spec.reject):
+            at: Place = (*place, "reject", index)
+            if label not in spec.labels:
+                hint = did_you_mean(label, spec.labels)
+                raise self.sheet.error(at, f"'{label}' is not a label of '{name}'{hint}")
+            if (spec.then or {}).get(label) == Verdict.OK:
+                raise self.sheet.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of the two")
+        weights = spec.weights or f"{self.spec.board}/{name}"
+        return Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
+
+    def _step(self, spec: StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
+        """Resolve a step; `trail` holds the experts that lead to it."""
+        if spec.inspect not in self.experts:
+            hint = did_you_mean(spec.inspect, self.experts)
+            raise self.sheet.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
+        expert, defaults = self.experts[spec.inspect], self.spec.experts[spec.inspect]
+        home: Place = ("experts", expert.id)
+        own_shares = spec.shares is not None
+        shares = spec.shares if own_shares else defaults.shares
+        min_score = spec.min_score if spec.min_score is not None else defaults.min_score
+        trail = (*trail, expert.id)
+        outcomes = self._outcomes(expert, spec.then or {}, place, trail)
+        shares = self._shares(expert, shares or {}, (*(place if own_shares else home), "shares"))
+        if shares.get(NOTHING) and NOTHING not in outcomes:
+            raise self._nothing_said(expert)
+        return Step(expert.id, min_score or 0.0, outcomes, shares)
+
+    def _outcomes(
+        self, expert: Expert, own: Mapping[str, Any], step: Place, trail: tuple[str, ...]
+    ) -> dict[str, Outcome]:
+        """Resolve what follows each label: what the step says, else what the expert's entry says, else `reject`."""
+        labels = [*expert.labels, NOTHING]
+        stated: dict[str, tuple[Any, Place]] = {}
+        for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (own, step)):
+            for label, value in then.items():
+                place: Place = (*home, "then", label)
+                if label not in labels:
+                    hint = did_you_mean(label, labels)
+                    raise self.sheet.error(place, f"'{label}' is not a label of '{expert.id}'{hint}")
+                stated[label] = value, place
+        outcomes: dict[str, Outcome] = {}
+        for label in labels:
+            if label in stated:
+                outcomes[label] = self._outcome(*stated[label], trail)
+            elif label == NOTHING:
+                self.unsaid.setdefault(expert.id, str(self._nothing_said(expert)))
+            elif label in expert.reject:
+                outcomes[label] = Verdict.NG
+            elif expert.reject:
+                outcomes[label] = Verdict.OK
+            else:
+                if circle := circles.through(expert.id, self._thens()):
+                    raise self._circle(expert.id, step, circle)
+                raise self.sheet.error(step, f"no rule covers label '{label}' of '{expert.id}'; add it to `then`")
+            if label != NOTHING and outcomes[label] in (Verdict.NG, Verdict.REVIEW):
+                self.against[expert.id].add(label)
+        return outcomes
+
+    def _nothing_said(self, expert: Expert) -> RulesError:
+        return self.sheet.error(
+            ("experts", expert.id),
+            f"'{expert.id}' may see nothing, and not all of its steps say what follows then; add `then: {{{NOTHING}: "
+            f"REVIEW}}` here (or NG, or OK where a picture without any finding is good)",
+        )
+
+    def _outcome(self, value: Any, place: Place, trail: tuple[str, ...]) -> Outcome:
+        if isinstance(value, str) and value in Verdict.__members__:
+            return Verdict[value]
+        if isinstance(value, list):
+            if not value:
+                raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
+            words = [one for one in value if isinstance(one, str)]
+            if twice := [word for word, number in Counter(words).items() if number > 1]:
+                raise self.sheet.error(place, f"'{twice[0]}' stands twice in this list")
+            return tuple(self._next(one, (*place, index), trail) for index, one in enumerate(value))
+        return (self._next(value, place, trail),)
+
+    def _next(self, value: Any, place: Place, trail: tuple[str, ...]) -> Step:
+        if isinstance(value, dict):
+            spec = checked(self.sheet, StepSpec, value, place)
+            if spec.inspect in trail:
+                raise self._circle(spec.inspect, (*place, "inspect"), trail)
+            return self._step(spec, place, trail)
+        if not isinstance(value, str):
+            raise self.sheet.error(place, "write OK, NG, REVIEW, an expert, a list of experts or a nested step here")
+        if value not in self.experts:
+            hint = did_you_mean(value, [*self.experts, *Verdict.__members__])
+            raise self.sheet.error(place, f"'{value}' is not an expert{hint}")
+        if value in trail:
+            raise self._circle(value, place, trail)
+        # A step that takes all from its expert's own entry is the same wherever it stands: one object, however many
+        # paths lead to it, keeps long fan-outs from growing into a tree.
+        if value not in self.shared:
+            self.shared[value] = self._step(StepSpec(inspect=value), place, trail)
+        return self.shared[value]
+
+    def _shares(self, expert: Expert, stated: Mapping[str, float], place: Place) -> dict[str, float]:
+        labels = [*expert.labels, NOTHING]
+        for label in stated:
+            if label not in labels:
+                hint = did_you_mean(label, labels)
+                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
+        total = added(stated.values())
+        silent = [label for label in expert.labels if label not in stated]
+        if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):
+            raise self.sheet.error(place, f"the shares of '{expert.id}' add up to {total:g}, not 1")
+        return {**dict.fromkeys(silent, max(0.0, 1 - total) / max(1, len(silent))), **stated}
+
+    def _circle(self, expert: str, place: Place, trail: tuple[str, ...]) -> RulesError:
+        path = " -> ".join([*trail[trail.index(expert) :], expert])
+        return self.sheet.error(place, f"experts follow each other in a circle: {path}")
+
+    def _thens(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield each expert with what the file says of what follows it: by its entry, and by components."""
+        yield from ((name, spec.then or {}) for name, spec in self.spec.experts.items())
+        yield from ((spec.inspect, spec.then or {}) for spec in self.spec.components.values())
+
+    def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
+        """Refuse circles that no single component closes (one board says a then b, another b then a)."""
+        digraph: nx.DiGraph[str] = nx.DiGraph(edges)
+        if not nx.is_directed_acyclic_graph(digraph):
+            circle = [edge[0] for edge in nx.find_cycle(digraph)]
+            raise self._circle(circle[0], ("experts", circle[0]), tuple(circle))

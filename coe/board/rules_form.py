@@ -1,0 +1,86 @@
+"""The form of a board file: which keys there are, what may stand there; `coe.board.rules` says what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coe import config
+from coe.board.process_sheet import Place, Sheet
+from coe.errors import did_you_mean
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$", max_length=100)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Judging(_Model):
+    """What a step may say of its expert's findings; an expert's own entry gives the defaults."""
+
+    min_score: Share | None = None
+    shares: dict[str, Share] | None = None
+    then: dict[str, Any] | None = None
+
+
+class StepSpec(Judging):
+    """A place where an expert inspects."""
+
+    inspect: str
+
+
+class ComponentSpec(StepSpec):
+    """A component type: its first step, and how many a board has."""
+
+    count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
+
+
+class ExpertSpec(Judging):
+    """An expert, and what holds of every step that inspects with it."""
+
+    kind: str
+    labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
+    input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
+    reject: list[str] = []
+    weights: str | None = None
+
+
+class BoardSpec(_Model):
+    """A board file."""
+
+    board: Name
+    experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
+    components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
+
+
+_M = TypeVar("_M", bound=_Model)
+_MODELS: dict[str, type[_Model]] = {"experts": ExpertSpec, "components": ComponentSpec}
+
+
+def checked(sheet: Sheet, model: type[_M], data: Mapping[str, Any], place: Place) -> _M:
+    """Return what stands at a place of a sheet in the form of `model`; raises RulesError with file and line."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        # A key that nobody knows explains the one that is missing, so it is said first.
+        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        at: Place = (*place, *first["loc"])
+        raise sheet.error(at, _sentence(model, first, at)) from None
+
+
+def _sentence(model: type[_Model], error: Any, at: Place) -> str:
+    """Say a checker's complaint in the words of a board file."""
+    word = str(at[-1])
+    if error["type"] == "extra_forbidden":
+        inner = model if len(error["loc"]) == 1 else _MODELS.get(str(at[0]), model)
+        return f"'{word}' is not a key here{did_you_mean(word, inner.model_fields)}"
+    if error["type"] == "missing":
+        owner = f" of '{at[-2]}'" if len(at) > 1 else ""
+        return f"'{word}'{owner} is missing"
+    if error["type"] in ("model_type", "dict_type"):
+        return f"'{word}' must hold entries of the form `key: value`"
+    return f"{'.'.join(str(part) for part in at)}: {error['msg'][0].lower()}{error['msg'][1:]}, not {error['input']!r}"

@@ -1,0 +1,1 @@
+"""A running line: its settings, memory and devices, and the public `Inspector`."""

@@ -1,0 +1,280 @@
+"""Which variant each expert runs in, and whose doubtful findings are made again in full precision.
+
+After HOBBIT (Tang et al., "A Mixed Precision Expert Offloading System for Fast MoE Inference"), which loads less
+precise weights where that changes little: there the gate's score says where, for each token; here the agreement that
+was measured for each expert does, and a finding that is nearly a tie is not believed but made again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import fmean
+
+from coe import config, values
+from coe.board.graph import ExpertGraph
+from coe.board.router import Escalation, Router, first_experts, usage
+from coe.board.rules import Rules
+from coe.config import format_bytes
+from coe.core import FULL, added, again_id
+from coe.errors import ConfigError, did_you_mean
+from coe.scheduler.costs import Cost
+from coe.store.manifest import PreparedVariant
+
+MODES = ("fp32", "half", "mixed")
+_WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))
+"""Of running against loading; where several fill the memory equally well, the even one is taken."""
+_FINEST_FIRST = ("fp32", "bf16", "fp16", "q8")
+
+Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
+"""By expert, then variant, what is prepared of it. An expert that is not there has no variants by its nature."""
+Costs = Mapping[tuple[str, str, str], Cost]
+"""By device, expert and variant; fp32 is always there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The variant of each expert, and for those that are to look again the margin under which they do.
+
+    `expected_s` is what an image takes by the model of `choose`, with the experts in `resident` always in memory;
+    `reason` is a sentence for people.
+    """
+
+    variants: Mapping[str, str]
+    escalate_below: Mapping[str, float]
+    resident: frozenset[str] = frozenset()
+    expected_s: float = 0.0
+    reason: str = ""
+
+
+def check_precision(mode: str, floor: float) -> None:
+    """Raise ConfigError for a mode that there is not, or a floor that is no share."""
+    if values.text("precision", mode) not in MODES:
+        raise ConfigError(f"'{mode}' is not a precision{did_you_mean(mode, MODES)}")
+    try:
+        values.real("label_floor", floor, least=0, most=1)
+    except ConfigError:
+        given = values.shown(floor)
+        raise ConfigError(f"a label floor of {given} is no share; give a number from 0 to 1, such as 0.999") from None
+
+
+def allowed(
+    mode: str, offered: Mapping[str, PreparedVariant], devices: Collection[str], floor: float
+) -> tuple[str, ...]:
+    """Return the variants that an expert may run in, the finest first.
+
+    Those are fp32 and what all devices run whose labels were measured to agree with those of fp32 in a share of `floor`
+    or more. "half" takes the 16-bit variant of the devices alone if it is among them.
+    """
+    sound = [variant for variant in _FINEST_FIRST if _is_sound(offered.get(variant), floor)]
+    usable = [variant for variant in sound if variant != FULL and all(variant in _run_by(one) for one in devices)]
+    if mode == "half":
+        return tuple(variant for variant in usable if variant in ("bf16", "fp16"))[:1] or (FULL,)
+    return (FULL, *usable) if mode == "mixed" else (FULL,)
+
+
+def choose(
+    mode: str,
+    offers: Offers,
+    graph: ExpertGraph,
+    costs: Costs,
+    budget_bytes: int,
+    floor: float = config.LABEL_FLOOR,
+    *,
+    pools: int = 1,
+    fixed_bytes: Callable[[Collection[tuple[str, str]]], int] = lambda pairs: 0,
+) -> Choice:
+    """Choose the variants of all experts of a board, of which `budget_bytes` may be in memory at a time.
+
+    Those bytes are in `pools` equal parts, and `fixed_bytes` of them are taken where such experts in such variants run.
+
+    "fp32" and "half" take one variant where they can. "mixed" takes for each expert the variant, and for the memory
+    the experts, that make the expected time of an image least. Of each expert that an image needs with probability p,
+    it takes p times a batch of one from the executors, p times a load from the disk where the expert is not resident,
+    and both again in fp32 in the share `config.ESCALATED_SHARE` of its findings where it may look again. Executors run
+    while the disk reads, so the longer of the two sums counts (`_expected_s`). For a given weight of the one against
+    the other this is a multiple-choice knapsack (one choice an expert: absent, or resident in a variant), which `_fill`
+    solves greedily; the best of several weights is taken.
+
+    The same arguments give the same choice.
+    """
+    devices = sorted({device for device, _, _ in costs})
+    experts = sorted(graph.experts)
+    prices = _Prices(offers, graph, costs, devices)
+
+    def expected_s(taken: Mapping[str, _Way]) -> float:
+        return _expected_s(taken, pools)
+
+    def best(mode: str) -> tuple[bool, dict[str, _Way]]:
+        variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
+        ways = {expert: prices.ways(expert, own) for expert, own in variants.items()}
+        fixed = fixed_bytes([(expert, variant) for expert, own in variants.items() for variant in own])
+        largest = max(way.bytes for own in ways.values() for way in own)
+        fillings = [_fill(ways, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
+        return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
+
+    # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
+    # for itself that the largest expert does not fit beside it, if there is another.
+    tried = {name: best(name) for name in (MODES if mode == "mixed" else dict.fromkeys((mode, FULL)))}
+    fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
+    taken = min(fitting or [tried[mode][1]], key=expected_s)
+    variants = {expert: way.variant for expert, way in taken.items()}
+    return Choice(
+        variants,
+        {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
+        frozenset(expert for expert, way in taken.items() if way.bytes),
+        expected_s(taken),
+        _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes, pools),
+    )
+
+
+def applied(board: Rules, choice: Choice) -> Rules:
+    """Return a board whose experts run in the variants chosen.
+
+    Each expert that is to look again gets another beside it, `again_id` of it, with the same weights in fp32: a
+    successor of it that is as likely as findings are in doubt, and has the same successors.
+    """
+    experts = {id: replace(expert, variant=choice.variants[id]) for id, expert in board.experts.items()}
+    escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in choice.escalate_below.items()}
+    edges = list(board.graph.digraph.edges)
+    for id in escalations:
+        experts[again_id(id)] = replace(board.experts[id], id=again_id(id), variant=FULL)
+        edges += [(id, again_id(id)), *((again_id(id), after) for after in board.graph.successors(id))]
+    components = board.router.components
+    probability = usage(components.values(), escalations)
+    graph = ExpertGraph(experts.values(), edges, probability, first_experts(components.values()))
+    return replace(board, experts=experts, router=Router(components, escalations), graph=graph)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
+
+    An image is expected to take `run_s` of an executor for it, and `load_s` of the disk.
+    """
+
+    variant: str
+    bytes: int
+    run_s: float
+    load_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """What the choices for an expert cost, in bytes and in expected seconds an image."""
+
+    offers: Offers
+    graph: ExpertGraph
+    costs: Costs
+    devices: list[str] = field(default_factory=list)
+
+    def ways(self, expert: str, variants: Iterable[str]) -> list[_Way]:
+        """Return all choices for an expert; absent ones first, finer variants before others."""
+        absent, resident = [], []
+        needed = self.graph.probability(expert)
+        for variant in variants:
+            own = [self.costs[device, expert, variant] for device in self.devices]
+            full = [self.costs[device, expert, FULL] for device in self.devices]
+            again = config.ESCALATED_SHARE if _below(self.offers, expert, variant) > 0 else 0.0
+            run_s = fmean(cost.batch_s(1) for cost in own) + again * fmean(cost.batch_s(1) for cost in full)
+            again_s = again * fmean(cost.load_s for cost in full)
+            load_s = fmean(cost.load_s for cost in own) + again_s
+            absent.append(_Way(variant, 0, needed * run_s, needed * load_s))
+            resident.append(_Way(variant, max(cost.weights_bytes for cost in own), needed * run_s, needed * again_s))
+        return absent + resident
+
+
+def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: float) -> dict[str, _Way]:
+    """Choose one way for each expert so that their bytes fit and `run` times `run_s` plus `load` times `load_s` is low.
+
+    The greedy by incremental efficiency: every expert begins with the way that takes no bytes; then the steps to the
+    next larger way on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
+    they fit. Those are the steps by which the linear relaxation is solved exactly (Sinha and Zoltners, "The
+    Multiple-Choice Knapsack Problem", Operations Research 27, 1979), so that no more is lost than
+    the first step saves that does not fit.
+    """
+
+    def seconds(way: _Way) -> float:
+        return run * way.run_s + load * way.load_s
+
+    def efficiency(before: _Way, after: _Way) -> float:
+        return (seconds(before) - seconds(after)) / (after.bytes - before.bytes)
+
+    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in ways.items()}
+    taken = {expert: hull[0] for expert, hull in hulls.items()}
+    steps = [
+        (-efficiency(before, after), expert, place, after)
+        for expert, hull in hulls.items()
+        for place, (before, after) in enumerate(pairwise(hull))
+    ]
+    left = budget_bytes
+    for _, expert, _, after in sorted(steps, key=lambda step: step[:3]):
+        more = after.bytes - taken[expert].bytes
+        if more <= left:
+            taken[expert] = after
+            left -= more
+    return taken
+
+
+def _hull(
+    choices: Iterable[_Way], seconds: Callable[[_Way], float], efficiency: Callable[[_Way, _Way], float]
+) -> list[_Way]:
+    """Return the choices on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
+    hull: list[_Way] = []
+    for way in sorted(choices, key=lambda way: (way.bytes, seconds(way))):
+        if hull and seconds(way) >= seconds(hull[-1]):
+            continue
+        while len(hull) > 1 and efficiency(hull[-1], way) > efficiency(hull[-2], hull[-1]):
+            hull.pop()
+        hull.append(way)
+    return hull
+
+
+def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
+    """Return how long an image keeps the busier of the two, the executors together or the disk."""
+    run_s, load_s = added(way.run_s for way in taken.values()), added(way.load_s for way in taken.values())
+    return max(run_s / executors, load_s)
+
+
+def _is_sound(offered: PreparedVariant | None, floor: float) -> bool:
+    return offered is not None and offered.agreement is not None and offered.agreement.labels_equal >= floor
+
+
+def _run_by(device: str) -> tuple[str, ...]:
+    return ("fp32", "bf16", "q8") if device == "cpu" else ("fp32", "fp16", "q8")
+
+
+def _below(offers: Offers, expert: str, variant: str) -> float:
+    """Return the margin under which an expert in a variant is to look again; 0 for never."""
+    offered = offers.get(expert, {}).get(variant)
+    return offered.escalate_below if offered is not None and variant != FULL else 0.0
+
+
+def _reason(
+    mode: str,
+    taken: Mapping[str, _Way],
+    full: Mapping[str, _Way],
+    offers: Offers,
+    floor: float,
+    budget_bytes: int,
+    executors: int,
+) -> str:
+    counts = Counter(way.variant for way in taken.values())
+    words = ", ".join(f"{counts[variant]} in {variant}" for variant in _FINEST_FIRST if counts[variant])
+    here, in_full = (sum(way.bytes > 0 for way in ways.values()) for ways in (taken, full))
+    said = (
+        f"precision {mode}: {words}; {here} of {len(taken)} experts fit into {format_bytes(budget_bytes)} "
+        f"({in_full} in fp32), {1e3 * _expected_s(taken, executors):.3g} ms an image expected "
+        f"({1e3 * _expected_s(full, executors):.3g} in fp32)"
+    )
+    wanted = {"fp32": (), "half": ("bf16", "fp16"), "mixed": _FINEST_FIRST[1:]}[mode]
+    bare = sum(1 for offered in offers.values() if not offered.keys() & set(wanted)) if wanted else 0
+    found = [[one for variant, one in offered.items() if variant in wanted] for offered in offers.values()]
+    doubted = sum(1 for some in found if some and not any(_is_sound(one, floor) for one in some))
+    if bare:
+        said += f"; {bare} run in fp32 because they are not prepared (coe-experts prepare)"
+    if doubted:
+        said += f"; {doubted} run in fp32 because no variant was measured to agree in {100 * floor:g} % of labels"
+    return said

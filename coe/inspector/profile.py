@@ -1,0 +1,207 @@
+"""What `coe-profile` found out about this machine: costs of kinds, and a configuration for each board.
+
+One JSON file a machine, of one version, written whole or not at all. It is read back strictly: one that is damaged,
+of another version or of another machine is said to be so, never used in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from coe import config
+from coe.errors import ConfigError
+from coe.files import write_atomically
+from coe.runtime.fit import Line
+from coe.schema import Bytes, Count, Record, Seconds, Share, Speed
+from coe.store.manifest import Agreement
+
+VERSION: Literal[1] = 1
+
+
+class Fingerprint(Record):
+    """What a profile depends on: it no longer fits when any of this has changed."""
+
+    cpu: str
+    cores: Count
+    memory_bytes: Bytes
+    gpu: str | None
+    driver: str | None
+    libraries: dict[str, str]
+
+
+class BatchTime(Record):
+    """The time of a batch and what it took beside the weights.
+
+    The time is the median of the faster half of its repeats, `spread` their interquartile range over their median.
+    """
+
+    images: Count
+    median_s: Seconds
+    spread: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    bytes: Bytes
+
+
+class KindProfile(Record):
+    """What experts of a kind cost: measured on one expert, at one input size, with so many threads an executor.
+
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
+    """
+
+    kind: str
+    input_size: Count
+    device: str
+    threads: Count
+    backend: Literal["torch", "onnxruntime"]
+    precision: Literal["fp32", "bf16"]
+    batches: tuple[BatchTime, ...]
+    line: Line
+    max_batch: Count
+    weights_bytes: Bytes
+    activation_bytes: Bytes
+    workspace_bytes: Bytes
+    load_s: Seconds
+    load_cold: bool = True
+    copy_s: Seconds = 0.0
+    decode_s: Seconds = 0.0
+    preprocess_s: Seconds = 0.0
+    agreement: Agreement | None = None
+
+
+class UsageRow(Record):
+    """How likely an image needs an expert: by the rules, and by running the routing on sample images.
+
+    `memory_score` is its footprint, 1 being the mean of the board (paper section 4.5).
+    """
+
+    expert: str
+    by_rules: Share
+    by_images: Share | None = None
+    memory_score: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
+
+
+class WindowPoint(Record):
+    """One sample run of the search for memory: so many loaded experts gave so much throughput.
+
+    `line` is what the line through the first points foretold; `measured` says whether it ran on the machine or in the
+    simulator.
+    """
+
+    lower: Annotated[int, Field(ge=0)]
+    upper: Count
+    images_per_s: Speed
+    line: float | None = None
+    measured: bool = False
+
+
+class ExecutorsPoint(Record):
+    """Throughput with so many executors a device, of so many threads each."""
+
+    executors: dict[str, Count]
+    threads: dict[str, Count]
+    images_per_s: Speed
+    measured: bool = False
+
+
+class Chosen(Record):
+    """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches,
+    `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with
+    `sample_images`, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
+    """
+
+    executors: dict[str, Count]
+    threads: dict[str, Count]
+    workspace_bytes: dict[str, Bytes]
+    loaded_experts: Annotated[int, Field(ge=0)]
+    images_per_s: Speed
+    casual_images_per_s: Speed
+    sample_images: Annotated[int, Field(ge=0)] = 0
+    grown_bytes: Bytes = 0
+    reasons: tuple[str, ...]
+
+
+class BoardProfile(Record):
+    """What was found out for a board under a memory budget; that of a GPU, and of copies for it, if there was one."""
+
+    board: str
+    digest: str
+    memory_bytes: Bytes
+    device_bytes: Bytes | None = None
+    host_bytes: Bytes | None = None
+    strategy: str
+    usage: tuple[UsageRow, ...]
+    windows: tuple[WindowPoint, ...]
+    executors: tuple[ExecutorsPoint, ...]
+    chosen: Chosen
+
+
+class Profile(Record):
+    """All that is known of a machine. `made` is a date and time, ISO 8601."""
+
+    version: Literal[1] = VERSION
+    made: str
+    machine: Fingerprint
+    kinds: tuple[KindProfile, ...] = ()
+    scaling: dict[str, dict[int, tuple[Speed, ...]]] = Field(default_factory=dict)
+    """By device and threads an executor: how fast 1, 2, ... executors are together, in units of one."""
+    boards: dict[str, BoardProfile] = Field(default_factory=dict)
+
+    def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
+        """Return what is known of a kind as the engine runs it: in torch, so many threads; None if nothing is."""
+        wanted = (name, device, threads, precision)
+        known = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == wanted]
+        return max((k for k in known if k.backend == "torch"), key=lambda k: k.input_size, default=None)
+
+
+def place() -> Path:
+    """Return where this machine's profile lies: $COE_PROFILE, else coe/profile.json in the user's data folder.
+
+    Raises ConfigError for a user who has no folder, as in a container.
+    """
+    if named := os.environ.get(config.PROFILE_VARIABLE):
+        return Path(named)
+    home = os.environ.get("XDG_DATA_HOME")
+    try:
+        return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
+    except RuntimeError:
+        raise ConfigError(
+            f"this user has no home folder where a profile could lie; name a file with ${config.PROFILE_VARIABLE}"
+        ) from None
+
+
+def writable(path: Path) -> None:
+    """Make the folder of a profile; raises ConfigError where none may be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"{path} cannot be written; name another place with --out")
+
+
+def save(profile: Profile, path: Path) -> None:
+    """Write a profile, whole or not at all; raises NotWritten."""
+    writable(path)
+    write_atomically(path, [profile.model_dump_json(indent=1) + "\n"])
+
+
+def load(path: Path) -> Profile:
+    """Read a profile; raises ConfigError for one that is damaged or of another version."""
+    again = "make a new one with coe-profile"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no profile at {path}; {again}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a profile: {error}; {again}") from None
+    try:
+        return Profile.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        if where == "version":
+            raise ConfigError(f"{path} is of another version than {VERSION}; {again}") from None
+        raise ConfigError(f"{path} is damaged: {where}: {first['msg']}; {again}") from None

@@ -1,0 +1,1 @@
+"""Verdicts as records: metrics, files that survive a kill, summaries, reports, traces."""

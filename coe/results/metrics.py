@@ -1,0 +1,146 @@
+"""Counts of what happened: a recorder that watches events and commands and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from coe.core import Verdict, asked_id, second_looks
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Arrived, Command, Event, Evict, Finished, Late, Load, Loaded, Rejected, Reply, Run, Why
+from coe.scheduler.pool import ModelPool
+
+
+class Watcher(Protocol):
+    """Sees every step of a run, in the engine and in the simulator alike, and changes nothing."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in what happened (None at the start), what was decided of it, and how long deciding took."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """A run so far. Times are in seconds, `switch_bytes` is what the timed switches moved.
+
+    A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
+    that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
+    spent deciding, `wall_s` runs from the first arrival to the last event. `escalated` findings were run again in
+    full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late` results came
+    after they were due; `late_boards` were said to miss (one that comes back after all its images had results counts
+    anew).
+    """
+
+    images: int
+    ok: int
+    ng: int
+    review: int
+    errors: int
+    stages: int
+    batches: int
+    switches: int
+    disk_loads: int
+    initial_loads: int
+    evictions: int
+    switch_s: float
+    switch_bytes: int
+    run_s: float
+    control_s: float
+    wall_s: float
+    peak_reserved_bytes: int
+    escalated: int
+    changed: int
+    escalated_s: float
+    late: int
+    late_boards: int
+
+    @property
+    def images_per_s(self) -> float:
+        """Replies a second of wall time."""
+        return self.images / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def hit_ratio(self) -> float:
+        """1 - switches / stages; 1 before anything ran."""
+        return max(0.0, 1 - self.switches / self.stages) if self.stages else 1.0
+
+
+class Recorder:
+    """Counts events and commands as they pass; `now` is the driver's clock in seconds."""
+
+    def __init__(self, pools: Mapping[str, ModelPool]) -> None:
+        self._pools = pools
+        self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
+        self._stages = self._batches = self._evictions = self._disk_loads = 0
+        self._loads = dict.fromkeys(Why, 0)
+        self._switches_under_way: set[tuple[str, str]] = set()
+        self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
+        self._switch_bytes = self._escalated = self._changed = 0
+        self._late = self._late_boards = 0
+        self._running: dict[str, str] = {}
+        self._began_s: float | None = None
+        self._now_s = 0.0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Count one step: the event that came in (None at the start) and what was decided of it."""
+        self._now_s = now
+        if self._began_s is None and isinstance(event, Arrived | Rejected):
+            self._began_s = now
+        self._control_s += control_s
+        if isinstance(event, Finished):
+            self._run_s += event.took_s
+            expert = self._running[event.executor]
+            self._escalated_s += event.took_s if expert != asked_id(expert) else 0.0
+        elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
+            self._switches_under_way.discard((event.pool, event.expert))
+            self._switch_s += event.took_s
+            self._switch_bytes += self._pools[event.pool].size(event.expert)
+        for command in commands:
+            match command:
+                case Run():
+                    self._batches += 1
+                    self._stages += len(command.batch)
+                    self._running[command.executor] = command.batch.expert
+                case Load():
+                    self._loads[command.why] += 1
+                    if command.why is not Why.INITIAL:
+                        self._disk_loads += command.source is Tier.DISK
+                        self._switches_under_way.add((command.pool, command.expert))
+                case Evict():
+                    self._evictions += 1
+                case Late():
+                    self._late_boards += 1
+                case Reply():
+                    self._late += command.result.late
+                    self._verdicts[command.result.verdict] += 1
+                    looks = second_looks(command.result.findings)
+                    self._escalated += len(looks)
+                    self._changed += sum(look.changed for look in looks)
+
+    def metrics(self) -> Metrics:
+        """Return the counts so far."""
+        return Metrics(
+            images=sum(self._verdicts.values()),
+            ok=self._verdicts[Verdict.OK],
+            ng=self._verdicts[Verdict.NG],
+            review=self._verdicts[Verdict.REVIEW],
+            errors=self._verdicts[None],
+            stages=self._stages,
+            batches=self._batches,
+            switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
+            disk_loads=self._disk_loads,
+            initial_loads=self._loads[Why.INITIAL],
+            evictions=self._evictions,
+            switch_s=self._switch_s,
+            switch_bytes=self._switch_bytes,
+            run_s=self._run_s,
+            control_s=self._control_s,
+            wall_s=0.0 if self._began_s is None else self._now_s - self._began_s,
+            peak_reserved_bytes=sum(pool.peak_bytes for pool in self._pools.values()),
+            escalated=self._escalated,
+            changed=self._changed,
+            escalated_s=self._escalated_s,
+            late=self._late,
+            late_boards=self._late_boards,
+        )

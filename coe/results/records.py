@@ -1,0 +1,245 @@
+"""A run's folder. Law: a result that was written is never lost.
+
+`results.jsonl` grows by one line a result; a kill loses at most the line being written. `finish` puts it into the order
+of the images and writes `results.csv` and `summary.json` beside it. `run.json` says whose results these are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from coe import config
+from coe.board.images import Item
+from coe.core import Request, Result
+from coe.errors import ConfigError, shortened
+from coe.files import DiskFull, NotWritten, replacing, write_atomically, writing
+from coe.results import csv_table, run_file
+from coe.results.result_lines import from_line, to_line
+from coe.results.run_file import RunFile, RunIdentity
+from coe.results.summary import RunFigures, Summary, summarise
+
+RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
+
+
+class ResultsFile:
+    """The results of one run while they come in. Only this class writes into a run's folder; one thread at a time.
+
+    The folder is locked until `close`: of two processes one writes, and the other gets a ConfigError. Raises
+    ConfigError too if the folder cannot be written, or holds results and `resume` is not set, or if they are of
+    another run (see `coe.results.run_file`); DiskFull when there is no room. Image names are unique; a second result
+    of an image takes the place of the first.
+    """
+
+    def __init__(self, folder: Path, identity: RunIdentity, *, resume: bool = False) -> None:
+        self.folder = folder
+        self._path = folder / RESULTS
+        self._fd = -1
+        self._run = RunFile(identity)
+        try:
+            with writing(self._path):
+                folder.mkdir(parents=True, exist_ok=True)
+                self._fd = self._locked()
+            self._results = self._take_up(resume)
+            self._run.write(folder)
+        except DiskFull:
+            self.close()
+            raise
+        except NotWritten as error:  # nothing is lost yet: another folder is all that it takes
+            self.close()
+            raise ConfigError(str(error)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def results(self) -> list[Result]:
+        """The newest result of every image, in the order of their first."""
+        return list(self._results.values())
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Names of the images that need no second look; those with an error do."""
+        return frozenset(name for name, result in self._results.items() if result.error is None)
+
+    def left_of(self, items: Sequence[Item]) -> list[Item]:
+        """Return the items that need a look, in their order.
+
+        Where an item is said to show something else than when it was inspected, as after a correction of the table,
+        its verdict is about nothing that is there, and is dropped.
+        """
+        for item in items:
+            before = self._results.get(item.name)
+            if before is not None and _about(before.request) != _about(item):
+                del self._results[item.name]
+        done = self.done
+        return [item for item in items if item.name not in done]
+
+    def bind(self, variants: Collection[str]) -> None:
+        """Note in which variants experts may run, once that is known; raises ConfigError if they ran in others."""
+        found = tuple(sorted(variants))
+        self._run.refuse_variants(self.folder, found)
+        if found != self._run.variants:
+            self._run = replace(self._run, variants=found)
+            self._run.write(self.folder)
+
+    def write(self, result: Result) -> None:
+        """Append one result; once this returns, a kill of the process cannot take it away.
+
+        An error of more than `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason,
+        such as a folder that was taken away meanwhile.
+        """
+        self._must_be_there()
+        if result.error is not None:
+            result = replace(result, error=shortened(result.error, config.MAX_ERROR))
+        line = memoryview(to_line(result).encode(errors="backslashreplace"))
+        with writing(self._path):
+            sound = os.fstat(self._fd).st_size
+            try:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+            except OSError:
+                with suppress(OSError):  # half a line, followed by others, would spoil the file
+                    os.ftruncate(self._fd, sound)
+                raise
+        self._results[result.request.image] = result
+
+    def finish(self, items: Sequence[Item], part: RunFigures) -> Summary:
+        """Put the results into the order of `items`, and write the table and the summary.
+
+        `part` is what was measured since this object was made; the summary has it together with the parts before.
+        Results of images that are not among `items` are kept, at the end; items without a result count as missing.
+        Each file is replaced as a whole or not at all. Raises DiskFull, or NotWritten for another reason.
+        """
+        self._must_be_there()
+        rest = dict(self._results)
+        ordered = [rest.pop(item.name) for item in items if item.name in rest]
+        ordered += rest.values()
+        self._run = replace(self._run, figures=part.after(self._run.figures))
+        self._run.write(self.folder)
+        assert self._run.figures is not None
+        summary = summarise(ordered, self._run.figures, [item for item in items if item.name not in self._results])
+        self._replace(ordered)
+        write_atomically(self.folder / TABLE, csv_table.rows(ordered))
+        text = json.dumps(summary.to_json(), ensure_ascii=False, allow_nan=False, indent=2)
+        write_atomically(self.folder / SUMMARY, [text + "\n"])
+        self._results = {result.request.image: result for result in ordered}
+        return summary
+
+    def close(self) -> None:
+        """Let go of the folder; calling it again does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> ResultsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<ResultsFile {self._path} {len(self._results)} images, {len(self.done)} done>"
+
+    def _locked(self) -> int:
+        """Open the file of results and lock it; raises OSError, or ConfigError if another process has the lock."""
+        while True:
+            number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+            try:
+                if stat.S_ISFIFO(os.fstat(number).st_mode):
+                    raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
+                _lock(number, self.folder)
+                # Between the opening and the lock another process may have ended its run and put a new file here.
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(number), self._path.stat()):
+                        return number
+            except BaseException:
+                os.close(number)
+                raise
+            os.close(number)
+
+    def _must_be_there(self) -> None:
+        """Raise NotWritten if the file that is locked is no longer that in the run's folder: another run may be."""
+        try:
+            if os.path.samestat(os.fstat(self._fd), self._path.stat()):
+                return
+        except OSError:
+            pass
+        raise NotWritten(
+            f"{self._path} was taken away or replaced while this run wrote into it; start again with another --out"
+        )
+
+    def _replace(self, results: Sequence[Result]) -> None:
+        """Write the results anew, in order. The new file is locked before it takes the place of the old one."""
+        number = -1
+        try:
+            with writing(self._path), replacing(self._path) as file:
+                number = os.dup(file.fileno())  # the lock goes with the copy, and so outlives the file object
+                _lock(number, self.folder)
+                file.writelines(to_line(result).encode("utf-8", "backslashreplace") for result in results)
+        except BaseException:
+            if number >= 0:
+                os.close(number)
+            raise
+        self.close()
+        self._fd = number
+
+    def _take_up(self, resume: bool) -> dict[str, Result]:
+        """Read what an earlier process wrote, cut off its torn last line, and refuse what is not this run's."""
+        if not os.fstat(self._fd).st_size:
+            return {}
+        if not resume:
+            raise ConfigError(
+                f"{self.folder} holds the results of a run; go on with it (--resume) or give another folder (--out)"
+            )
+        self._run = replace(run_file.read(self.folder, self._run.identity), identity=self._run.identity)
+        results, sound = _parse(self._path)
+        os.ftruncate(self._fd, sound)
+        return {result.request.image: result for result in results}
+
+
+def read(path: Path) -> list[Result]:
+    """Read a `results.jsonl`, a torn last line left out.
+
+    Request ids are line numbers from 0. Raises ConfigError with the line number if any other line is damaged.
+    """
+    return _parse(path)[0]
+
+
+def _about(what: Request | Item) -> tuple[str, str, str]:
+    return what.component, what.serial, what.refdes
+
+
+def _lock(number: int, folder: Path) -> None:
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise ConfigError(f"{folder}: another run is writing here; wait for it or give another --out") from error
+    except OSError:  # a file system without locks
+        pass
+
+
+def _parse(path: Path) -> tuple[list[Result], int]:
+    try:
+        *lines, tail = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    results: list[Result] = []
+    sound = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            results.append(from_line(line, number - 1))
+        except ValueError as error:
+            if number == len(lines) and not tail:  # after a power cut the last line may end and yet be torn
+                break
+            raise ConfigError(
+                f"{path}:{number}: not a result ({error}); mend or remove that line, or start anew with another --out"
+            ) from error
+        sound += len(line) + 1
+    return results, sound

@@ -1,0 +1,248 @@
+"""`report.html`: one file that needs nothing else. Law: whatever comes from outside is escaped, by jinja2 alone.
+
+The page's text is in `report.html.j2`; here results become what it shows. It loads nothing from anywhere (its own
+content security policy forbids it), and reads without scripts and on paper.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from numpy.typing import NDArray
+from PIL import Image
+
+from coe import config
+from coe.board.images import natural
+from coe.core import FULL, Box, Finding, Result, Verdict, deciding
+from coe.files import write_atomically
+from coe.results.summary import Summary, Tally
+from coe.visible import visible
+
+TAGGED_BOXES = 3
+"""Up to so many boxes carry their label in the picture; more get a number there and their label below."""
+STRIP_COLUMNS = 40
+NAMED_PER_BOARD = 6
+UNFOLDED_BOARDS = 24
+UNFOLDED_ROWS = 20
+"""More boards or components lie behind a line that unfolds, so that the pictures are never far down."""
+
+_ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One image in a board's strip: its outcome and where it is drawn."""
+
+    outcome: str
+    column: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One board at a glance; `named` are the images that keep it from being OK, the worst first."""
+
+    serial: str
+    tally: Tally
+    cells: tuple[Cell, ...]
+    columns: int
+    rows: int
+    named: tuple[tuple[str, str], ...]
+    unnamed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One box: pixels for the drawing, percents of the picture for its tag."""
+
+    box: Box
+    number: int
+    decides: bool
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A thumbnail as a data address, and the size of the original in pixels."""
+
+    address: str
+    width: int
+    height: int
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One image of the gallery; `picture` is None if it can no longer be read."""
+
+    result: Result
+    picture: Picture | None
+    boxes: tuple[Box, ...]
+
+
+def write_report(
+    path: Path,
+    board: str,
+    results: Sequence[Result],
+    summary: Summary,
+    load_image: Callable[[str], NDArray[np.uint8]],
+    *,
+    pictures: int = config.REPORT_PICTURES,
+    side: int = config.REPORT_PICTURE_SIDE,
+) -> None:
+    """Write the report of a run, as a whole or not at all.
+
+    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB; it is called for
+    the first `pictures` NG and REVIEW images, one at a time, and whatever it raises costs that picture alone. Raises
+    DiskFull, or NotWritten for another reason.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": config.format_bytes,
+        "duration": _duration,
+        "moment": _moment,
+        "percent": percent,
+        "score": _score,
+    }
+    template = environment.get_template("report.html.j2")
+    script = "".join(template.blocks["script"](template.new_context()))
+    shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
+    components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
+    page = template.generate(
+        board=board,
+        summary=summary,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        boards=_boards(results, summary),
+        components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
+        cards=(_card(result, load_image, side) for result in shown[:pictures]),
+        shown=min(len(shown), pictures),
+        left_out=max(0, len(shown) - pictures),
+        gallery_components=components,
+        errors=[result for result in results if result.error is not None],
+        full=FULL,
+        tagged_boxes=TAGGED_BOXES,
+        unfolded_boards=UNFOLDED_BOARDS,
+        unfolded_rows=UNFOLDED_ROWS,
+    )
+    write_atomically(path, page)
+
+
+def _shown(value: object) -> object:
+    """Return what the page shows of a value: no name passes for another. Markup is ours, and stays."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def outcome(result: Result) -> str:
+    """Return the verdict as a word, ERROR where there is none."""
+    return result.verdict.value if result.verdict else "ERROR"
+
+
+def _boards(results: Iterable[Result], summary: Summary) -> list[Board]:
+    by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
+    for result in results:
+        if result.request.serial in by_serial:
+            by_serial[result.request.serial].append(result)
+    boards = [_board(serial, by_serial[serial], tally) for serial, tally in summary.boards.items()]
+    return sorted(boards, key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
+
+
+def _board(serial: str, results: list[Result], tally: Tally) -> Board:
+    results = sorted(results, key=lambda result: natural(_place(result)))
+    outcomes = [outcome(result) for result in results] + ["MISSING"] * tally.missing
+    cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
+    faults = sorted((result for result in results if outcome(result) != "OK"), key=lambda r: _ORDER[outcome(r)])
+    named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
+    columns, rows = min(len(cells), STRIP_COLUMNS), math.ceil(len(cells) / STRIP_COLUMNS)
+    return Board(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
+
+
+def _place(result: Result) -> str:
+    return result.request.refdes or result.request.component or result.request.image
+
+
+def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: int) -> Card:
+    found = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
+    found.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # what decides comes first
+    boxes = tuple(box for _, box in found)
+    try:
+        pixels = load_image(result.request.image)
+        height, width = pixels.shape[:2]
+        return Card(
+            result, Picture(_thumbnail(pixels, side), width, height, tuple(_marks(found, width, height))), boxes
+        )
+    except Exception:  # the caller's own function: a lost picture must not cost the report
+        return Card(result, None, boxes)
+
+
+def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[Mark]:
+    for number, (finding, box) in enumerate(found, 1):
+        if not all(map(math.isfinite, box.xyxy)):
+            continue
+        x0, x1 = (min(max(x, 0.0), width) for x in (box.xyxy[0], box.xyxy[2]))
+        y0, y1 = (min(max(y, 0.0), height) for y in (box.xyxy[1], box.xyxy[3]))
+        if x1 < x0 or y1 < y0:
+            continue
+        drawn = Box(box.label, box.score, (round(x0, 2), round(y0, 2), round(x1, 2), round(y1, 2)))
+        percents = (100 * x0 / width, 100 * y0 / height, 100 * x1 / width, 100 * y1 / height)
+        left, top, right, bottom = (round(percent, 2) for percent in percents)
+        yield Mark(drawn, number, box.label == finding.label, left, top, right, bottom)
+
+
+def _thumbnail(pixels: NDArray[np.uint8], side: int) -> str:
+    picture = Image.fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    data = io.BytesIO()
+    picture.save(data, "JPEG", quality=82, optimize=True)
+    return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+
+
+def percent(share: float | None) -> str:
+    """Write a share for people; never rounds up to 100 % or down to 0 % what is neither."""
+    if share is None or not math.isfinite(share):
+        return "–"
+    percent = round(100 * share, 1)
+    if share < 1:
+        percent = min(percent, 99.9)
+    if share > 0:
+        percent = max(percent, 0.1)
+    return f"{percent:g}\N{NO-BREAK SPACE}%"
+
+
+def _score(score: float) -> str:
+    """Write a score for people, rounded down: what missed a threshold of 0.80 must not read 0.80."""
+    return f"{math.floor(score * 100 + 1e-6) / 100:.2f}" if math.isfinite(score) else "no score"
+
+
+def _moment(text: str) -> str:
+    """Write an ISO date and time for people; anything else is shown as it is."""
+    try:
+        return datetime.fromisoformat(text).strftime("%d %B %Y, %H:%M").lstrip("0")
+    except ValueError:
+        return text
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{seconds:.1f} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

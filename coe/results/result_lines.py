@@ -1,0 +1,85 @@
+"""One result as one line of `results.jsonl`, and back. Law: what a line says is checked before anybody believes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from coe.core import Box, Finding, Request, Result, Verdict
+from coe.results.summary import finite
+
+
+def to_line(result: Result) -> str:
+    """Return a result as a line of JSON, with its line feed. What is not a number becomes null."""
+    request = result.request
+    row = {
+        "image": request.image,
+        "serial": request.serial,
+        "component": request.component,
+        "refdes": request.refdes,
+        "verdict": result.verdict.value if result.verdict else None,
+        "findings": [
+            {
+                "expert": finding.expert,
+                "variant": finding.variant,
+                "label": finding.label,
+                "score": finite(finding.score, 6),
+                "boxes": [
+                    {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
+                    for box in finding.boxes
+                ],
+            }
+            for finding in result.findings
+        ],
+        "latency_s": finite(result.latency_s, 6),
+        "late": result.late,
+        "error": result.error,
+    }
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def from_line(line: bytes, number: int) -> Result:
+    """Read one line; `number` becomes the request's id. Raises ValueError with a reason if it is not a result."""
+    try:
+        return _result(json.loads(line), number)
+    except KeyError as error:
+        raise ValueError(f"it has no {error}") from error
+    except (TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
+def _result(row: Any, number: int) -> Result:
+    if (row["verdict"] is None) == (row["error"] is None):
+        raise ValueError("it needs a verdict or an error, and not both")
+    findings = tuple(
+        Finding(
+            _text(finding["expert"]),
+            _text(finding["variant"]),
+            _text(finding["label"]),
+            _float(finding["score"]),
+            tuple(_box(box) for box in finding["boxes"]),
+        )
+        for finding in row["findings"]
+    )
+    component, image, serial, refdes = (_text(row[name]) for name in ("component", "image", "serial", "refdes"))
+    request = Request(number, component, image, serial, refdes)
+    verdict = None if row["verdict"] is None else Verdict(row["verdict"])
+    error = None if row["error"] is None else _text(row["error"])
+    late = row.get("late", False) is True
+    return Result(request, verdict, findings, _float(row["latency_s"]), error, late)
+
+
+def _box(box: Any) -> Box:
+    x0, y0, x1, y1 = map(_float, box["xyxy"])
+    return Box(_text(box["label"]), _float(box["score"]), (x0, y0, x1, y1))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} where there must be text")
+    return value
+
+
+def _float(value: Any) -> float:
+    return math.nan if value is None else float(value)

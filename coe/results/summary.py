@@ -1,0 +1,236 @@
+"""The counts of a run: in all, per board and per component. Law: they are taken here alone, for every reader."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coe.board.images import Item, natural
+from coe.core import FULL, Request, Result, Verdict, second_looks
+from coe.scheduler.demand import Drift
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigures:
+    """What was measured of a run: sums and peaks alone, so that those of a run's parts can be put together.
+
+    `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.results.metrics`.
+    """
+
+    board: str
+    strategy: str = ""
+    answered: int = 0
+    stages: int = 0
+    switches: int = 0
+    peak_reserved_bytes: int = 0
+    budget_bytes: int = 0
+    peak_rss_bytes: int = 0
+    wall_s: float = 0.0
+    interrupted: bool = False
+    started: str = ""
+    precision: str = FULL
+    drift: tuple[Drift, ...] = ()
+
+    @property
+    def images_per_s(self) -> float:
+        """Results a second of the time in which they were measured; 0 without any."""
+        return self.answered / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """The share of stages that ran without a switch of their own; None before anything ran."""
+        return max(0.0, 1 - self.switches / self.stages) if self.stages else None
+
+    def after(self, before: RunFigures | None) -> RunFigures:
+        """Return these figures of a run's last part together with those of all parts before it.
+
+        Where the last part inspected nothing, the figures stay as they were.
+        """
+        if before is None:
+            return self
+        if not self.answered and not self.stages:
+            return replace(before, interrupted=self.interrupted)
+        return replace(
+            self,
+            answered=before.answered + self.answered,
+            stages=before.stages + self.stages,
+            switches=before.switches + self.switches,
+            peak_reserved_bytes=max(before.peak_reserved_bytes, self.peak_reserved_bytes),
+            budget_bytes=max(before.budget_bytes, self.budget_bytes),
+            peak_rss_bytes=max(before.peak_rss_bytes, self.peak_rss_bytes),
+            wall_s=before.wall_s + self.wall_s,
+            started=before.started,
+            drift=self.drift or before.drift,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How many images came out how; `missing` were not inspected yet."""
+
+    ok: int = 0
+    ng: int = 0
+    review: int = 0
+    errors: int = 0
+    missing: int = 0
+
+    @property
+    def images(self) -> int:
+        """Images that have a result, errors among them."""
+        return self.ok + self.ng + self.review + self.errors
+
+    @property
+    def good_share(self) -> float | None:
+        """Share of the images with a result that are OK; None without any. It is no yield, which is of boards."""
+        return self.ok / self.images if self.images else None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict; an image that was not judged makes it at least REVIEW."""
+        if self.ng:
+            return Verdict.NG
+        return Verdict.REVIEW if self.review or self.errors or self.missing else Verdict.OK
+
+
+@dataclass(frozen=True, slots=True)
+class SecondLooks:
+    """How many findings there are (second ones not counted), and how many were in doubt and run again in fp32.
+
+    `changed` of them then said another label.
+    """
+
+    findings: int = 0
+    escalated: int = 0
+    changed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.escalated:,} of {self.findings:,} findings were run again in {FULL}, {self.changed:,} changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The counts of a run: in all, per board (those with a serial) and per component, in natural order.
+
+    A board is a serial: the `without_serial` images, inspected or not, belong to none. `late` results came after they
+    were due; `late_boards` are the serials of such.
+    """
+
+    run: RunFigures
+    total: Tally
+    boards: dict[str, Tally] = field(default_factory=dict)
+    components: dict[str, Tally] = field(default_factory=dict)
+    looks: SecondLooks = SecondLooks()
+    late: int = 0
+    late_boards: tuple[str, ...] = ()
+    without_serial: int = 0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of all; OK needs every image to have been judged OK."""
+        return self.total.verdict
+
+    @property
+    def boards_decided(self) -> int:
+        """Boards all of whose images have a result; an image that could not be inspected has one."""
+        return sum(not tally.missing for tally in self.boards.values())
+
+    @property
+    def boards_ok(self) -> int:
+        """Boards decided that are OK: all of their images are."""
+        return sum(tally.verdict is Verdict.OK for tally in self.boards.values())
+
+    @property
+    def board_fpy(self) -> float | None:
+        """First-pass yield: the share of the boards decided that are OK; None where no board is decided."""
+        return self.boards_ok / self.boards_decided if self.boards_decided else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that `summary.json` holds."""
+        run = self.run
+        return {
+            "board": run.board,
+            "strategy": run.strategy,
+            "started": run.started,
+            **_counts(self.total),
+            "images_without_serial": self.without_serial,
+            "boards_decided": self.boards_decided,
+            "boards_ok": self.boards_ok,
+            "board_fpy": _share(self.board_fpy),
+            "timed_images": run.answered,
+            "images_per_s": finite(run.images_per_s, 3),
+            "switches": run.switches,
+            "hit_ratio": finite(run.hit_ratio, 4),
+            "peak_reserved_bytes": run.peak_reserved_bytes,
+            "budget_bytes": run.budget_bytes,
+            "peak_rss_bytes": run.peak_rss_bytes,
+            "wall_s": finite(run.wall_s, 3),
+            "precision": run.precision,
+            "findings": self.looks.findings,
+            "escalated": self.looks.escalated,
+            "changed": self.looks.changed,
+            "late": self.late,
+            "late_boards": list(self.late_boards),
+            "usage_drift": [
+                {"expert": one.expert, "rules": finite(one.rules, 4), "estimated": finite(one.estimated, 4)}
+                for one in run.drift
+            ],
+            "interrupted": run.interrupted,
+            "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
+            "components": {component: _counts(tally) for component, tally in self.components.items()},
+        }
+
+
+def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item] = ()) -> Summary:
+    """Count a run. `missing` are images that have no result, as after an interruption."""
+    boards: dict[str, Counter[str]] = {}
+    components: dict[str, Counter[str]] = {}
+    total: Counter[str] = Counter()
+    results = list(results)
+    outcomes: list[tuple[Request | Item, str]] = [
+        *((result.request, "errors" if result.verdict is None else result.verdict.value.lower()) for result in results),
+        *((item, "missing") for item in missing),
+    ]
+    for what, outcome in outcomes:
+        total[outcome] += 1
+        components.setdefault(what.component, Counter())[outcome] += 1
+        if what.serial:
+            boards.setdefault(what.serial, Counter())[outcome] += 1
+    looks = [look for result in results for look in second_looks(result.findings)]
+    findings = sum(len(result.findings) for result in results) - len(looks)
+    seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
+    late = [result.request.serial for result in results if result.late]
+    late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
+    bare = sum(not what.serial for what, _ in outcomes)
+    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards, bare)
+
+
+def finite(value: float | None, digits: int) -> float | None:
+    """Round for JSON, which knows neither NaN nor infinity: they become null."""
+    return round(float(value), digits) if value is not None and math.isfinite(value) else None
+
+
+def _share(share: float | None) -> float | None:
+    """Round a share for JSON, never up to 1 what is less, nor down to 0 what is more."""
+    rounded = finite(share, 4)
+    if share is None or rounded is None or share in (0, 1):
+        return rounded
+    return min(max(rounded, 0.0001), 0.9999)
+
+
+def _tallies(counters: dict[str, Counter[str]]) -> dict[str, Tally]:
+    return {name: Tally(**counters[name]) for name in sorted(counters, key=natural)}
+
+
+def _counts(tally: Tally) -> dict[str, int | float | None]:
+    return {
+        "images": tally.images,
+        "ok": tally.ok,
+        "ng": tally.ng,
+        "review": tally.review,
+        "errors": tally.errors,
+        "missing": tally.missing,
+        "good_image_share": _share(tally.good_share),
+    }

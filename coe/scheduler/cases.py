@@ -1,0 +1,109 @@
+"""Requests under way: what was found, what is awaited, what was concluded. It routes; it schedules nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from coe.board.router import Router, Step
+from coe.core import Finding, Request, Result, Stage, Verdict, worst
+from coe.errors import RulesError
+
+
+@dataclass(slots=True)
+class _Case:
+    """One request. `seen` holds the steps that were reached: one that several branches lead to is taken once."""
+
+    request: Request
+    since_s: float
+    findings: dict[str, Finding] = field(default_factory=dict)
+    awaiting: dict[str, list[Step]] = field(default_factory=dict)
+    seen: set[Step] = field(default_factory=set)
+    verdicts: list[Verdict] = field(default_factory=list)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a step forward asks for: stages to queue, and the result once nothing is awaited."""
+
+    stages: tuple[Stage, ...] = ()
+    result: Result | None = None
+
+
+class Cases:
+    """All requests that have arrived and have no result yet.
+
+    A request ends when none of its stages is awaited, also when one of them has failed: so nothing of an answered
+    request is left in a backlog, and what is found does not depend on which branch failed first.
+    """
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._cases: dict[int, _Case] = {}
+
+    def __len__(self) -> int:
+        return len(self._cases)
+
+    def awaits(self, request_id: int) -> Iterable[str]:
+        """Return the experts that a request waits for or runs on; none if it is not under way."""
+        case = self._cases.get(request_id)
+        return case.awaiting if case else ()
+
+    def open(self, request: Request, now: float) -> Advance:
+        """Take in a request; one whose component the board does not have ends at once, with an error."""
+        try:
+            first = self._router.first(request.component)
+        except RulesError as error:
+            return self.refuse(request, str(error), now)
+        case = self._cases[request.id] = _Case(request, request.since_s(now))
+        return self._advance(case, [first], now)
+
+    def refuse(self, request: Request, reason: str, now: float) -> Advance:
+        """End a request that never arrived."""
+        return Advance(result=Result.refused(request, reason, now))
+
+    def found(self, stage: Stage, finding: Finding, now: float) -> Advance:
+        """Take in what an expert says."""
+        case = self._cases[stage.request_id]
+        case.findings[stage.expert] = finding
+        return self._advance(case, case.awaiting.pop(stage.expert), now)
+
+    def failed(self, stage: Stage, reason: str, now: float) -> Advance:
+        """Take in that an expert cannot say anything; the other branches still count."""
+        case = self._cases[stage.request_id]
+        case.error = reason
+        del case.awaiting[stage.expert]
+        return self._advance(case, [], now)
+
+    def _advance(self, case: _Case, steps: list[Step], now: float) -> Advance:
+        """Go through steps whose deciding findings are known, and await those that are not."""
+        stages: list[Stage] = []
+        while steps:
+            step = steps.pop()
+            judge = self._router.judge(step.expert, case.findings.get(step.expert))
+            if (finding := case.findings.get(judge)) is not None:
+                try:
+                    decision = self._router.next(step, finding)
+                except RulesError as error:
+                    case.error = str(error)
+                    continue
+                if decision.verdict is not None:
+                    case.verdicts.append(decision.verdict)
+                steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
+                case.seen.update(decision.steps)
+            elif judge in case.awaiting:
+                case.awaiting[judge].append(step)
+            else:
+                case.awaiting[judge] = [step]
+                stages.append(Stage(case.request.id, judge))
+        return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
+
+    def _close(self, case: _Case, now: float) -> Result:
+        del self._cases[case.request.id]
+        verdict = worst(case.verdicts) if case.error is None else None
+        # The order of the rules, not that of the clock: results do not depend on scheduling.
+        order = self._router.order(case.request.component)
+        findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
+        late = now > case.request.due_s
+        return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.error, late)

@@ -1,0 +1,344 @@
+"""The decision core: `handle(event, now) -> commands`. No I/O, no threads, no clock, no torch.
+
+Whoever drives it, the engine on real hardware or a simulator in virtual time, carries out the commands in order and
+feeds back what happened. The same events at the same times give the same commands.
+
+Longer than other files because it is one state machine: what an event leads to is read from top to bottom here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from coe import config
+from coe.board.graph import ExpertGraph
+from coe.board.router import Router, follows
+from coe.core import Batch, Stage
+from coe.scheduler import policies
+from coe.scheduler.backlog import Backlog, Group
+from coe.scheduler.cases import Advance, Cases
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.deadlines import Deadlines
+from coe.scheduler.demand import Demand
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evicted,
+    Finished,
+    Late,
+    Loaded,
+    LoadFailed,
+    Lost,
+    Rejected,
+    Reply,
+    Run,
+    RunFailed,
+    Stopped,
+    Why,
+)
+from coe.scheduler.executor import Executor
+from coe.scheduler.failures import Broken
+from coe.scheduler.least import Least
+from coe.scheduler.plan import Plan
+from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
+from coe.scheduler.pool import State
+from coe.scheduler.residency import Residency
+from coe.scheduler.strategies import Strategy, check_hurry
+
+
+class Controller:
+    """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
+
+    Where the strategy looks at ages (line), an image that has been under way for half of `max_wait_s`
+    (`config.MAX_WAIT_S` if None) goes first, and so does one whose time until it is due is half over. Raises
+    ConfigError for a bound that is no time, or that the strategy would not look at.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Router,
+        graph: ExpertGraph,
+        costs: CostTable,
+        plan: Plan,
+        strategy: Strategy,
+        max_wait_s: float | None = None,
+    ) -> None:
+        check_hurry(strategy, max_wait_s=max_wait_s)
+        self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
+        self._commands: list[Command] = []
+        self._residency = Residency(plan, strategy.eviction, self._emit)
+        self.pools, self.cache = self._residency.pools, self._residency.cache
+        self.demand = Demand(
+            {expert: graph.probability(expert) for expert in graph.experts},
+            follows(router.components.values(), router.escalations),
+        )
+        self._shared = Backlog(self.demand.changed)
+        self.executors = {
+            spec.id: Executor(spec, self.pools[spec.pool], self._shared if strategy.shared else Backlog())
+            for spec in plan.executors
+        }
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
+        self._residency.watch(self.world)
+        self._assign: Assign = policies.make("assign", strategy.assign)
+        self._arrange: Arrange = policies.make("arrange", strategy.arrange)
+        self._split: Split = policies.make("split", strategy.split)
+        self._look_around()
+        self._cases = Cases(router)
+        self._deadlines: Deadlines | None = None
+        if strategy.hurries:
+            least = Least(costs, self.executors, self._cases)
+            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.doomed_s)
+        self._broken = Broken()
+        self._gone: dict[str, Executor] = {}
+        self._lost: dict[str, str] = {}
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
+
+    def start(self, now: float) -> list[Command]:
+        """Fill the pools: experts in turn by falling usage probability until nothing fits (paper section 4.1)."""
+        self._residency.fill()
+        return self._flush()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event and return what is to be done, in order. `now` is in seconds and never goes back."""
+        match event:
+            case Arrived():
+                self.demand.arrived()
+                advance = self._cases.open(event.request, now)
+                if self._deadlines is not None and advance.result is None:
+                    self._deadlines.arrived(event.request, now)
+                self._go_on(advance, now)
+            case Rejected():
+                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
+            case Finished():
+                self._finished(event, now)
+            case RunFailed():
+                self._run_failed(event, now)
+            case Loaded():
+                self._loaded(event)
+            case Evicted():
+                self.pools[event.pool].release(event.expert)
+            case LoadFailed():
+                self._load_failed(event, now)
+            case Lost():
+                self._lose(event, now)
+            case Stopped():
+                self._stop(now)
+        self._hurry(now)
+        if not self._stopped:
+            self._residency.issue()
+            self._dispatch(now)
+        return self._flush()
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests that have arrived and have no reply yet."""
+        return len(self._cases)
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
+        self._residency.check(idle=idle)
+        self.demand.check(idle=idle)
+        if self._deadlines is not None:
+            self._deadlines.check(idle=idle)
+        for executor in self.executors.values():
+            executor.backlog.check()
+            if idle:
+                assert executor.batch is None, f"{executor!r} at idle"
+                assert not len(executor.backlog), f"{executor!r} at idle"
+        assert not idle or not self._cases, f"{len(self._cases)} requests have no reply at idle"
+
+    # Requests
+
+    def _go_on(self, advance: Advance, now: float) -> None:
+        for stage in advance.stages:
+            self.demand.opened(stage.expert)
+        for stage in advance.stages:
+            self._queue(stage, now)
+        if advance.result is not None:
+            self._commands.append(Reply(advance.result))
+            if self._deadlines is not None:
+                self._deadlines.replied(advance.result.request, now)
+
+    def _queue(self, stage: Stage, now: float) -> None:
+        if self._stopped or not self.executors:
+            self._fail(stage, config.STOPPED if self._stopped else next(reversed(self._lost.values())), now)
+            return
+        world, reason = self.world, self._broken.reason(stage.expert, now)
+        if reason is not None:
+            # What cannot be loaded can still run where it is.
+            able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
+            if not able:
+                self._fail(stage, reason, now)
+                return
+            world = replace(world, executors=able)
+        executor = self.executors[self._assign.choose(stage.expert, world, now)]
+        cost = self._cost(executor.device, stage.expert)
+        alone = not executor.backlog.waiting(stage.expert)
+        charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
+        charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
+        join = self._arrange.joins(stage.expert, executor.backlog, now)
+        executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
+
+    def _due_s(self, stage: Stage) -> float:
+        return self._deadlines.due_s(stage.request_id) if self._deadlines is not None else math.inf
+
+    def _hurry(self, now: float) -> None:
+        """Let waiting stages go by when they are due by now, and say which boards miss."""
+        if self._deadlines is None or not self.executors:
+            return
+        for change in self._deadlines.changes(now):
+            for expert in self._cases.awaits(change.request_id):
+                self._shared.hurry(change.request_id, expert, change.due_s, change.was_s)
+        self._commands += [Late(board.name, board.due_s) for board in self._deadlines.missed()]
+
+    def _finished(self, event: Finished, now: float) -> None:
+        executor = self._executor(event.executor)
+        if executor.batch and len(event.findings) != len(executor.batch):
+            said = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
+            self._run_failed(RunFailed(event.executor, said), now)
+            return
+        batch = self._let_go(executor)
+        for stage, finding in zip(batch.stages, event.findings, strict=True):
+            self._go_on(self._cases.found(stage, finding, now), now)
+            self.demand.closed(stage.expert)
+
+    # Failures
+
+    def _run_failed(self, event: RunFailed, now: float) -> None:
+        """Run the stages of a failed batch one by one, so that the culprit fails alone."""
+        executor = self._executor(event.executor)
+        batch = self._let_go(executor)
+        if executor.device in self._lost and not self._stopped:
+            for stage in batch.stages:
+                self._queue(stage, now)
+        elif len(batch) == 1 or self._stopped:
+            for stage in batch.stages:
+                self._fail(stage, f"expert '{batch.expert}' failed: {event.reason}", now)
+        else:
+            cost = self._cost(executor.device, batch.expert)
+            executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
+            for stage in batch.stages:
+                executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
+
+    def _loaded(self, event: Loaded) -> None:
+        self.pools[event.pool].commit(event.expert)
+        self._broken.loaded(event.expert)
+        if self.pools[event.pool].device in self._lost:
+            self._residency.lose(event.pool)
+
+    def _load_failed(self, event: LoadFailed, now: float) -> None:
+        self._residency.failed(event.pool, event.expert)
+        if self.pools[event.pool].device in self._lost:
+            return
+        if self._broken.failed(event.expert, event.reason, now):
+            for executor in self.executors.values():
+                if executor.pool.state(event.expert) is not State.READY:
+                    for stage in executor.backlog.drop(event.expert):
+                        self._queue(stage, now)
+
+    def _lose(self, event: Lost, now: float) -> None:
+        """Go on without a device: what waits for its executors goes to others, or fails where there are none."""
+        if event.device in self._lost:
+            return
+        self._lost[event.device] = f"{event.device} was lost: {event.reason}"
+        for executor in [one for one in self.executors.values() if one.device == event.device]:
+            self._gone[executor.id] = self.executors.pop(executor.id)
+            self._residency.lose(executor.pool.id)
+        if self.executors:
+            self._look_around()
+        for executor in self._gone.values():
+            if not (self.strategy.shared and self.executors):
+                for expert in {group.expert: None for group in executor.backlog.groups()}:
+                    for stage in executor.backlog.drop(expert):
+                        self._queue(stage, now)
+
+    def _look_around(self) -> None:
+        """Let those who rank what runs and what is loaded get to know the executors that there are."""
+        self._select: Select = policies.make("select", self.strategy.select)
+        self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
+        self._select.watch(self.world)
+        self._prefetch.watch(self.world)
+
+    def _executor(self, id: str) -> Executor:
+        return self.executors.get(id) or self._gone[id]
+
+    def _fail(self, stage: Stage, reason: str, now: float) -> None:
+        self.demand.closed(stage.expert)
+        self._go_on(self._cases.failed(stage, reason, now), now)
+
+    def _stop(self, now: float) -> None:
+        self._stopped = True
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                pool.cancel(expert)
+        for executor in self.executors.values():
+            for expert in {group.expert: None for group in executor.backlog.groups()}:
+                for stage in executor.backlog.drop(expert):
+                    self._fail(stage, config.STOPPED, now)
+
+    # Executors and pools
+
+    def _dispatch(self, now: float) -> None:
+        for executor in self.executors.values():
+            if executor.batch is None:
+                self._feed(executor, now)
+        for executor in self.executors.values():
+            if (executor.batch is not None or self.strategy.shared) and not executor.pool.is_moving():
+                self._prefetch_for(executor, now)
+
+    def _feed(self, executor: Executor, now: float) -> None:
+        """Give an idle executor the first group that can run, or see to the expert of one that cannot."""
+        for group in self._select.rank(executor, self.world, now):
+            state = executor.pool.state(group.expert)
+            if state is State.READY and self._run(executor, group, now):  # type: ignore[arg-type]
+                return
+            if state is None and self._residency.make_room(executor.pool, group.expert, Why.DEMAND, (), now):
+                return
+
+    def _run(self, executor: Executor, group: Group, now: float) -> bool:
+        cost = self._cost(executor.device, group.expert)
+        room_bytes = executor.pool.batch_room_bytes()
+        size = min(self._split.size(group, cost, room_bytes), len(group))
+        if size < 1 or cost.batch_bytes(size) > room_bytes:
+            return False
+        batch = Batch(group.expert, executor.backlog.take(group, size, now))
+        executor.batch, executor.held_bytes = batch, cost.batch_bytes(size)
+        executor.busy_until_s = now + cost.batch_s(size)
+        executor.pool.pin(batch.expert, executor.held_bytes)
+        self._commands.append(Run(executor.id, batch))
+        return True
+
+    def _let_go(self, executor: Executor) -> Batch:
+        batch = executor.batch
+        assert batch is not None, f"{executor!r} has nothing to finish"
+        executor.pool.unpin(batch.expert, executor.held_bytes)
+        executor.batch, executor.held_bytes = None, 0
+        if executor.device in self._lost:
+            self._residency.lose(executor.pool.id)
+        return batch
+
+    def _prefetch_for(self, executor: Executor, now: float) -> None:
+        ahead: set[str] = set()
+        for expert in self._prefetch.rank(executor, self.world, now):
+            if expert not in executor.pool:
+                if executor.pool.state(expert) is None:
+                    why = Why.DEMAND if executor.batch is None else Why.PREFETCH
+                    self._residency.make_room(executor.pool, expert, why, ahead, now)
+                return
+            ahead.add(expert)
+
+    def _cost(self, device: str, expert: str) -> Cost:
+        return self.costs(device, expert)
+
+    def _emit(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def _flush(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands

@@ -1,0 +1,162 @@
+"""What happens (in) and what is to be done (out): the whole language between the controller and the two worlds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coe.core import Batch, Finding, Request, Result
+from coe.scheduler.costs import Tier
+
+
+class Why(StrEnum):
+    """Why an expert is loaded. Lanes serve by urgency, and first come, first served within one."""
+
+    DEMAND = "demand"
+    PREFETCH = "prefetch"
+    INITIAL = "initial"
+
+    @property
+    def urgency(self) -> int:
+        """0 for the most urgent.
+
+        A prefetch is no less urgent than a demand: its executor may be waiting for it by now, and two other executors
+        whose demands take turns would keep it from ever being served.
+        """
+        return 1 if self is Why.INITIAL else 0
+
+
+# Commands
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Bring an expert into a pool from where its weights lie. Its bytes are reserved already.
+
+    With `keep` a copy stays in host memory, from which those of `drops` go first.
+    """
+
+    pool: str
+    expert: str
+    why: Why
+    source: Tier = Tier.DISK
+    keep: bool = False
+    drops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Drop an expert from a pool. Its bytes count until `Evicted`.
+
+    With `keep` it goes down into host memory, from which the copies of `drops` go first.
+    """
+
+    pool: str
+    expert: str
+    keep: bool = False
+    drops: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Run a batch on an executor; its expert is resident and pinned."""
+
+    executor: str
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request; each gets exactly one."""
+
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Say that a board will not be done when it is due: certain by the cost table, or so by now.
+
+    `board` is its serial, or the name of an image without one.
+    """
+
+    board: str
+    due_s: float
+
+
+Command = Load | Evict | Run | Reply | Late
+
+# Events
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A request whose image was decoded."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A request whose image could not be decoded, or that names no known component."""
+
+    request: Request
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An expert is in the pool and can run; the load itself took `took_s` seconds."""
+
+    pool: str
+    expert: str
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """An expert is gone from the pool and its memory is free."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A batch ran for `took_s` seconds: one finding a stage, in order."""
+
+    executor: str
+    findings: tuple[Finding, ...]
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """An expert could not be brought into the pool."""
+
+    pool: str
+    expert: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """A batch could not be run on an executor."""
+
+    executor: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A device does not answer any more. Loads and batches that were under way there fail one by one."""
+
+    device: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The user wants an end: batches that run are finished, everything else is answered with an error."""
+
+
+Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped

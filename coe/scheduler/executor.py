@@ -1,0 +1,28 @@
+"""One worker as the controller sees it. Which thread runs its batches is the engine's affair."""
+
+from __future__ import annotations
+
+from coe.core import Batch
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.plan import ExecutorSpec
+from coe.scheduler.pool import ModelPool
+
+
+class Executor:
+    """One worker: its backlog, its pool, and the batch that it runs now."""
+
+    def __init__(self, spec: ExecutorSpec, pool: ModelPool, backlog: Backlog) -> None:
+        self.id, self.device = spec.id, spec.device
+        self.pool = pool
+        self.backlog = backlog
+        self.batch: Batch | None = None
+        self.held_bytes = 0
+        self.busy_until_s = 0.0
+
+    def __repr__(self) -> str:
+        doing = f"running {self.batch.expert} x{len(self.batch)}" if self.batch else "idle"
+        return f"<Executor {self.id} {doing}, {len(self.backlog)} waiting>"
+
+    def remaining_s(self, now: float) -> float:
+        """Return the predicted time until everything assigned here is done, in seconds."""
+        return self.backlog.pending_s + (max(0.0, self.busy_until_s - now) if self.batch else 0.0)

@@ -1,0 +1,197 @@
+"""Which executors and pools there are, and how a memory budget is split over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from coe import config
+from coe.config import format_bytes
+from coe.errors import ConfigError
+from coe.scheduler.costs import CostTable
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """A budget of bytes on a device. Experts leave `workspace_bytes` of it to activations at all times."""
+
+    id: str
+    device: str
+    capacity_bytes: int
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """One worker of a device; it runs the experts of one pool."""
+
+    id: str
+    device: str
+    pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSpec:
+    """Host memory that keeps copies of experts for `devices` behind it (None: for all).
+
+    Either of what was read from disk, or, if it `demotes`, above all of what leaves the devices.
+    """
+
+    capacity_bytes: int
+    devices: frozenset[str] | None = None
+    demotes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The pools and the executors of a run, and the host cache if there is one."""
+
+    pools: tuple[PoolSpec, ...]
+    executors: tuple[ExecutorSpec, ...]
+    cache: CacheSpec | None = None
+
+
+def plan(
+    executors: Mapping[str, int],
+    memory_bytes: int,
+    experts: Iterable[str],
+    costs: CostTable,
+    workspaces: Mapping[str, int] | None = None,
+    *,
+    with_images: bool = False,
+    fixed_bytes: int = 0,
+    loaded: float | None = None,
+) -> Plan:
+    """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
+
+    With `with_images` a part of it is for images under way (see `inbox_bytes`), and `fixed_bytes` are what devices need
+    beside experts and batches. `workspaces` says what each pool of a device leaves to activations, else
+    `workspace_bytes` works it out; `loaded` says it in another way, as the memory score (see `memory_scores`) of what
+    all pools together hold. Raises ConfigError, naming the expert and the least budget, if one expert with one image
+    does not fit.
+    """
+    experts = list(experts)
+    count = sum(executors.values())
+    images_bytes = inbox_bytes(memory_bytes) if with_images else 0
+    capacity = (memory_bytes - images_bytes - fixed_bytes) // count
+    pools, specs = [], []
+    for device, number in executors.items():
+        wanted = (workspaces or {}).get(device)
+        if loaded is not None:
+            sizes = {expert: costs(device, expert).weights_bytes for expert in experts}
+            wanted = max(0, capacity - score_bytes(loaded / count, sizes))
+        try:
+            workspace = workspace_bytes(device, capacity, experts, costs, wanted)
+        except TooSmall as small:
+            # Rounded up, so that the advice is enough when it is followed to the letter.
+            least = (small.least_bytes * count + fixed_bytes) / (1 - (config.INBOX_SHARE if with_images else 0))
+            enough = f"{math.ceil(least / (1 << 20))}MiB"
+            beside = f" beside {format_bytes(images_bytes)} for images under way" if images_bytes else ""
+            advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
+            raise ConfigError(
+                f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}, because each has "
+                f"{format_bytes(max(0, capacity))} of it{beside}; {advice}"
+            ) from None
+        if loaded is not None and workspace != wanted:
+            single = max(costs(device, expert).batch_bytes(1) for expert in experts)
+            an_expert = score_bytes(1, sizes) / count
+            raise ConfigError(
+                f"{loaded:g} loaded experts are not possible with {format_bytes(memory_bytes)} for {count} "
+                "executor(s), because each holds the largest expert and the activations of one image; give "
+                f"{math.ceil(10 * max(sizes.values()) / an_expert) / 10:g} to "
+                f"{math.floor(10 * (capacity - single) / an_expert) / 10:g}"
+            )
+        for index in range(number):
+            pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
+            specs.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
+    return Plan(tuple(pools), tuple(specs))
+
+
+def inbox_bytes(memory_bytes: int) -> int:
+    """Return the part of a memory budget that is kept for images under way; pools have the rest."""
+    return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
+
+
+@dataclass(frozen=True, slots=True)
+class ImagesBudget:
+    """What images under way may take: those that wait, prepared inputs included, and pictures being decoded."""
+
+    waiting_bytes: int
+    decoding_bytes: int
+
+
+def images_budget(memory_bytes: int, waiting_bytes: int | None = None) -> ImagesBudget:
+    """Divide the images' part of a memory budget in halves; with `waiting_bytes` both have as much, beside the memory.
+
+    What is decoded is gone again before the image waits, so that one half does not grow with the other.
+    """
+    half = inbox_bytes(memory_bytes) // 2
+    return ImagesBudget(half, half) if waiting_bytes is None else ImagesBudget(waiting_bytes, waiting_bytes)
+
+
+def joined(plan: Plan) -> Plan:
+    """Return a plan in which the executors of a device have their pools together as one, for late binding."""
+    pools = {
+        device: PoolSpec(device, device, sum(p.capacity_bytes for p in own), sum(p.workspace_bytes for p in own))
+        for device in dict.fromkeys(pool.device for pool in plan.pools)
+        if (own := [pool for pool in plan.pools if pool.device == device])
+    }
+    executors = tuple(replace(executor, pool=executor.device) for executor in plan.executors)
+    return Plan(tuple(pools.values()), executors, plan.cache)
+
+
+class TooSmall(ConfigError):
+    """A pool that does not hold `least_bytes`: its largest expert with the activations of one image."""
+
+    def __init__(self, message: str, least_bytes: int) -> None:
+        super().__init__(message)
+        self.least_bytes = least_bytes
+
+
+def workspace_bytes(
+    device: str, capacity_bytes: int, experts: Collection[str], costs: CostTable, wanted_bytes: int | None = None
+) -> int:
+    """Return the part of a pool that is set aside for activations.
+
+    On processors of limited computing power the largest useful batch is small, so its activations are set aside and
+    the rest holds experts (paper section 4.4), but never more than `config.WORKSPACE_SHARE` unless `wanted_bytes` says
+    so, or one image needs it. Raises TooSmall if the largest expert with one image does not fit.
+    """
+    own = [costs(device, expert) for expert in experts]
+    single = max(cost.batch_bytes(1) for cost in own)
+    useful = max(cost.batch_bytes(cost.max_batch) for cost in own)
+    largest = max(experts, key=lambda expert: costs(device, expert).weights_bytes)
+    weights = costs(device, largest).weights_bytes
+    if weights + single > capacity_bytes:
+        raise TooSmall(
+            f"does not hold expert '{largest}' ({format_bytes(weights)}) and the activations of one image "
+            f"({format_bytes(single)})",
+            weights + single,
+        )
+    wanted = min(useful, int(capacity_bytes * config.WORKSPACE_SHARE)) if wanted_bytes is None else wanted_bytes
+    return min(max(single, wanted), capacity_bytes - weights)
+
+
+def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
+    """Return the footprint of each expert as its memory score (paper section 4.5): 1 is the mean of the board.
+
+    The paper says that footprints are normalised, not by what. By the mean, a budget given as a score reads as a
+    number of experts, which is what the windows count; by the smallest it would not.
+    """
+    mean = _mean_bytes(bytes_by_expert)
+    return {expert: size / mean for expert, size in bytes_by_expert.items()}
+
+
+def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
+    """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
+    if not (math.isfinite(score) and score > 0):
+        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is what the mean expert of the board takes")
+    return round(score * _mean_bytes(bytes_by_expert))
+
+
+def _mean_bytes(bytes_by_expert: Mapping[str, int]) -> float:
+    total = sum(bytes_by_expert.values())
+    if total <= 0:
+        raise ValueError("experts without weights have no memory scores")
+    return total / len(bytes_by_expert)

@@ -1,0 +1,39 @@
+"""Policies by family and name. A policy is added by adding a file; a strategy names one of each family."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+from coe.errors import ConfigError, did_you_mean
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split
+
+FAMILIES: dict[str, type[Any]] = {
+    "assign": Assign,
+    "arrange": Arrange,
+    "select": Select,
+    "split": Split,
+    "eviction": Eviction,
+    "prefetch": Prefetch,
+}
+
+
+def names(family: str) -> list[str]:
+    """Return the names of the policies of a family: the files of its folder."""
+    package = importlib.import_module(f"coe.scheduler.policies.{family}")
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
+
+
+def make(family: str, name: str) -> Any:
+    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+    if name not in names(family):
+        raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
+    module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
+    (policy,) = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, FAMILIES[family]) and value.__module__ == module.__name__
+    ]
+    return policy()

@@ -1,0 +1,18 @@
+"""CoServe's arranging (paper section 4.2): behind the last stage of the same expert, else at the end."""
+
+from __future__ import annotations
+
+from coe import config
+from coe.scheduler.policies.base import Arrange, BacklogView
+
+
+class Group(Arrange):
+    """Stages of one expert are run together.
+
+    A group that has been running for `config.GROUP_HOLD_S` takes no more, else a busy expert could hold up the others
+    for ever; this bound is ours, the paper has none.
+    """
+
+    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+        group = backlog.latest(expert)
+        return group is not None and (group.started_s is None or now - group.started_s <= config.GROUP_HOLD_S)

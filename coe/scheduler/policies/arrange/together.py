@@ -1,0 +1,12 @@
+"""All that waits for an expert is one group; that none waits for ever is seen to where groups are selected."""
+
+from __future__ import annotations
+
+from coe.scheduler.policies.base import Arrange, BacklogView
+
+
+class Together(Arrange):
+    """Behind the last stage of the same expert, however long its group has been running."""
+
+    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+        return True

@@ -1,0 +1,14 @@
+"""Least recently used first (Samba-CoE)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coe.scheduler.policies.base import Eviction, PoolView, World
+
+
+class Lru(Eviction):
+    """Ranks by recency of use; one that was loaded but not used counts as used when it was loaded."""
+
+    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+        return pool.by_recency()

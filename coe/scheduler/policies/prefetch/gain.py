@@ -1,0 +1,98 @@
+"""What is loaded next: the expert in no pool by which most is gained, for each second of its load."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+
+from coe import config
+from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.policies.work import Work
+
+
+class Gain(Prefetch):
+    """What is gained are the stages that wait, less what would have to be loaded for again.
+
+    An expert that more images are likely to need gains by waiting, for then it runs them all in one stay. What is
+    in a hurry goes before, as it is due. An expert is left to another device that is done with it sooner, even if that
+    must load another first; it is loaded on a second device where that ends sooner what would end last of all.
+    """
+
+    def watch(self, world: World) -> None:
+        self._world = world
+        self._changed = world.demand.subscribe()
+        self._holders = {executor.pool.id: executor for executor in world.executors.values()}
+        self._executors = Counter(executor.pool.id for executor in world.executors.values())
+        self._backlog = next(iter(world.executors.values())).backlog
+        self._order, self._hurried = Ranking(), Ranking()
+        self._work = {id: Work() for id in self._holders}
+        # The predicted loads of what waits and is in no pool.
+        self._loads_s: dict[str, float] = {}
+        self._absent_s = 0.0
+
+    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+        self._catch_up()
+        yield from self._hurried
+        yield from self._to_share(executor)
+        for expert in islice(self._order, config.LOAD_CANDIDATES):
+            if not self._is_left_to_another(executor, expert):
+                yield expert
+
+    def _to_share(self, executor: ExecutorView) -> Iterator[str]:
+        """Yield what another device has most work with, if that device ends last and it would end sooner here too."""
+        for id, work in self._work.items():
+            if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
+                expert = next(iter(work.parts))
+                cost = self._world.costs(executor.device, expert)
+                here_s = self._ready_s(executor.pool.id) + cost.load_s + cost.batch_s(self._backlog.waiting(expert))
+                if expert not in executor.pool and self._ready_s(id) > self._absent_s + here_s:
+                    yield expert
+
+    def _is_left_to_another(self, executor: ExecutorView, expert: str) -> bool:
+        stages = round(self._backlog.waiting(expert) + self._later(expert))
+        ends_s = {}
+        for id, holder in self._holders.items():
+            cost = self._world.costs(holder.device, expert)
+            another_s = 0.0 if id == executor.pool.id else cost.load_s
+            ends_s[id] = self._ready_s(id) + another_s + cost.load_s + cost.batch_s(stages)
+        return min(ends_s.values()) < ends_s[executor.pool.id]
+
+    def _ready_s(self, pool: str) -> float:
+        return self._work[pool].seconds / self._executors[pool]
+
+    def _later(self, expert: str) -> float:
+        demand = self._world.demand
+        return config.OUTLOOK_IMAGES * demand.usage(expert) + demand.coming(expert)
+
+    def _catch_up(self) -> None:
+        for expert in self._changed:
+            self._forget(expert)
+            group = self._backlog.first(expert)
+            if group is None:
+                continue
+            waiting = self._backlog.waiting(expert)
+            here = [holder for holder in self._holders.values() if expert in holder.pool]
+            for holder in here:
+                cost = self._world.costs(holder.device, expert)
+                self._work[holder.pool.id].put(expert, cost.batch_s(waiting) / len(here))
+            if not here:
+                load_s = min(self._world.costs(one.device, expert).load_s for one in self._holders.values())
+                gain = waiting / (1 + self._later(expert))
+                self._order.put(expert, -gain / max(load_s, 1e-9), group.since_s)
+                self._loads_s[expert] = load_s
+                self._absent_s += load_s
+                if group.due_s < math.inf:
+                    self._hurried.put(expert, group.due_s)
+        self._changed.clear()
+
+    def _forget(self, expert: str) -> None:
+        for work in self._work.values():
+            work.drop(expert)
+        self._order.drop(expert)
+        self._hurried.drop(expert)
+        # Rounding must not pile up over weeks of stages.
+        self._absent_s -= self._loads_s.pop(expert, 0.0)
+        self._absent_s = self._absent_s if self._loads_s else 0.0

@@ -1,0 +1,16 @@
+"""The next groups in the backlog, so that a load is over before its group's turn comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from coe import config
+from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+
+
+class NextGroup(Prefetch):
+    """The backlog's order, as the paper's cost model supposes: a load hides behind the work on a preceding group."""
+
+    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+        yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))

@@ -1,0 +1,14 @@
+"""Nothing is loaded before its turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+
+
+class Nothing(Prefetch):
+    """Loads are made on demand alone."""
+
+    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+        yield from ()

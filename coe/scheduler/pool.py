@@ -1,0 +1,285 @@
+"""The experts resident in one tier of one device, as a book of bytes. Only this file changes residency.
+
+An expert is planned (it waits for room), then loading, ready, and leaving; its bytes count from the moment that its
+load begins until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps
+the facts (recency, arrival, use) that eviction policies rank by.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from coe.config import format_bytes
+from coe.scheduler.events import Why
+from coe.scheduler.plan import PoolSpec
+
+
+class State(StrEnum):
+    """Where an expert stands in a pool."""
+
+    PLANNED = "planned"
+    LOADING = "loading"
+    READY = "ready"
+    LEAVING = "leaving"
+
+
+class PoolWatcher(Protocol):
+    """Is told who is in a pool, so that a ranking can be kept rather than made anew for every decision."""
+
+    def entered(self, expert: str) -> None:
+        """Take note of an expert that is in the pool, or on its way, from now on."""
+        ...
+
+    def left(self, expert: str) -> None:
+        """Take note of an expert that is gone, or leaving."""
+        ...
+
+
+@dataclass(slots=True)
+class _Entry:
+    bytes: int
+    why: Why
+    state: State = State.PLANNED
+    pins: int = 0
+    used: bool = False
+
+
+class ModelPool:
+    """A byte budget over experts and the activations of the batches that run on them."""
+
+    def __init__(self, spec: PoolSpec) -> None:
+        self.spec = spec
+        self.id, self.device = spec.id, spec.device
+        # Ordered: a plain dict whose front is deleted over and over takes ever longer to find its first key.
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._recency: OrderedDict[str, None] = OrderedDict()
+        self._planned: dict[str, None] = {}
+        self._watchers: list[PoolWatcher] = []
+        self._bytes = dict.fromkeys(State, 0)
+        self._count = dict.fromkeys(State, 0)
+        self._pins = self._pinned_bytes = 0
+        self._activation_bytes = 0
+        self.peak_bytes = 0
+
+    def __repr__(self) -> str:
+        used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
+        return f"<ModelPool {self.id} {len(self)} resident, {self._pins} pinned, {used} of {capacity}>"
+
+    def tell(self, watcher: PoolWatcher) -> None:
+        """Tell a watcher of every change from now on."""
+        self._watchers.append(watcher)
+
+    # What policies may read
+
+    def __len__(self) -> int:
+        return self._count[State.READY]
+
+    def __contains__(self, expert: object) -> bool:
+        """Whether an expert is ready or on its way; one that is leaving is not."""
+        entry = self._entries.get(expert)  # type: ignore[call-overload]
+        return entry is not None and entry.state is not State.LEAVING
+
+    def state(self, expert: str) -> State | None:
+        """Return where an expert stands; None if the pool does not know it."""
+        entry = self._entries.get(expert)
+        return entry.state if entry else None
+
+    def size(self, expert: str) -> int:
+        """Return the bytes that an expert takes here."""
+        return self._entries[expert].bytes
+
+    def by_arrival(self) -> Iterator[str]:
+        """Yield ready experts, the longest resident first."""
+        return (expert for expert, entry in self._entries.items() if entry.state is State.READY)
+
+    def by_recency(self) -> Iterator[str]:
+        """Yield ready experts, the least recently used first."""
+        return (expert for expert in self._recency if self._entries[expert].state is State.READY)
+
+    def evictable(self, expert: str) -> bool:
+        """Return whether an expert may leave: ready, and no batch runs on it."""
+        entry = self._entries[expert]
+        return entry.state is State.READY and entry.pins == 0
+
+    def is_ready(self, expert: str) -> bool:
+        """Return whether an expert is here, not only on its way."""
+        return self._entries[expert].state is State.READY
+
+    def unused(self, expert: str) -> bool:
+        """Return whether an expert was loaded for stages that have not run on it yet."""
+        entry = self._entries[expert]
+        return entry.why is not Why.INITIAL and not entry.used
+
+    def is_moving(self) -> bool:
+        """Return whether an expert is planned or loading."""
+        return self._count[State.PLANNED] + self._count[State.LOADING] > 0
+
+    def is_pinned(self) -> bool:
+        """Return whether a batch runs on an expert of this pool."""
+        return self._pins > 0
+
+    # The books
+
+    @property
+    def weights_bytes(self) -> int:
+        """Bytes of experts that take memory now."""
+        return self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes of experts and of the activations of running batches."""
+        return self.weights_bytes + self._activation_bytes
+
+    def missing_bytes(self, more: int) -> int:
+        """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
+        kept = self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
+        return max(0, kept + more + max(self.spec.workspace_bytes, self._activation_bytes) - self.spec.capacity_bytes)
+
+    @property
+    def evictable_bytes(self) -> int:
+        """Bytes of experts that may leave now."""
+        return self._bytes[State.READY] - self._pinned_bytes
+
+    def batch_room_bytes(self) -> int:
+        """Return the bytes that a batch may take now beside everything resident, running or planned."""
+        planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
+        return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
+
+    # What the controller does
+
+    def plan(self, expert: str, size: int, why: Why) -> None:
+        """Note that an expert is to come as soon as there is room."""
+        if expert in self._entries:
+            raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
+        if self.missing_bytes(size):
+            raise ValueError(f"{self.id}: '{expert}' was planned without room")
+        self._entries[expert] = _Entry(size, why)
+        self._recency[expert] = None
+        self._planned[expert] = None
+        self._bytes[State.PLANNED] += size
+        self._count[State.PLANNED] += 1
+        for watcher in self._watchers:
+            watcher.entered(expert)
+
+    def has_planned(self) -> bool:
+        """Return whether an expert waits for room."""
+        return bool(self._planned)
+
+    def planned(self) -> list[str]:
+        """Return the planned experts, first come first."""
+        return list(self._planned)
+
+    def reserve(self, expert: str) -> bool:
+        """Begin the load of a planned expert if its bytes are free now; return whether they are."""
+        entry = self._expect(expert, State.PLANNED)
+        taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
+        if taken + entry.bytes > self.spec.capacity_bytes:
+            return False
+        del self._planned[expert]
+        self._move(entry, State.LOADING)
+        self._note_peak()
+        return True
+
+    def why(self, expert: str) -> Why:
+        """Return why an expert was planned."""
+        return self._entries[expert].why
+
+    def cancel(self, expert: str) -> None:
+        """Give up an expert that was planned and has not begun to load."""
+        entry = self._expect(expert, State.PLANNED)
+        self._tell_left(expert)
+        del self._planned[expert]
+        self._drop(expert, entry)
+
+    def commit(self, expert: str) -> None:
+        """Note that a load has ended well."""
+        self._move(self._expect(expert, State.LOADING), State.READY)
+
+    def abandon(self, expert: str) -> None:
+        """Note that a load has failed: its bytes are free."""
+        entry = self._expect(expert, State.LOADING)
+        self._tell_left(expert)
+        self._drop(expert, entry)
+
+    def leave(self, expert: str) -> None:
+        """Begin an eviction. Raises ValueError for an expert that is pinned or not ready."""
+        entry = self._expect(expert, State.READY)
+        if entry.pins:
+            raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
+        self._move(entry, State.LEAVING)
+        self._tell_left(expert)
+
+    def release(self, expert: str) -> None:
+        """Note that an evicted expert is gone."""
+        self._drop(expert, self._expect(expert, State.LEAVING))
+
+    def pin(self, expert: str, activation_bytes: int) -> None:
+        """Hold an expert and `activation_bytes` for a batch. Raises ValueError if they do not fit."""
+        entry = self._expect(expert, State.READY)
+        if activation_bytes > self.batch_room_bytes():
+            raise ValueError(f"{self.id}: a batch of '{expert}' needs {activation_bytes:,} bytes that are not free")
+        self._pinned_bytes += 0 if entry.pins else entry.bytes
+        entry.pins += 1
+        self._pins += 1
+        entry.used = True
+        self._recency.move_to_end(expert)
+        self._activation_bytes += activation_bytes
+        self._note_peak()
+
+    def unpin(self, expert: str, activation_bytes: int) -> None:
+        """Let go what `pin` held."""
+        entry = self._expect(expert, State.READY)
+        if entry.pins < 1 or activation_bytes > self._activation_bytes:
+            raise ValueError(f"{self.id}: '{expert}' was not pinned")
+        entry.pins -= 1
+        self._pins -= 1
+        self._pinned_bytes -= 0 if entry.pins else entry.bytes
+        self._activation_bytes -= activation_bytes
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove the books; with `idle`, also that nothing runs or moves. Raises AssertionError."""
+        for state in State:
+            sizes = [entry.bytes for entry in self._entries.values() if entry.state is state]
+            book = (len(sizes), sum(sizes))
+            assert book == (self._count[state], self._bytes[state]), f"{self!r}: the book of {state} is wrong"
+        assert self._pins == sum(entry.pins for entry in self._entries.values()), f"{self!r} miscounts pins"
+        assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget"
+        assert self.peak_bytes <= self.spec.capacity_bytes, f"{self!r} was over its budget"
+        assert set(self._recency) == set(self._entries), f"{self!r}: recency and entries differ"
+        planned = [expert for expert, entry in self._entries.items() if entry.state is State.PLANNED]
+        assert list(self._planned) == planned, f"{self!r}: planned and entries differ"
+        assert all(entry.state is State.READY for entry in self._entries.values() if entry.pins), f"{self!r}: pins"
+        pinned_bytes = sum(entry.bytes for entry in self._entries.values() if entry.pins)
+        assert self._pinned_bytes == pinned_bytes, f"{self!r} miscounts pinned bytes"
+        if idle:
+            assert not self._activation_bytes, f"{self!r}: {self._activation_bytes} bytes of activations at idle"
+            assert all(entry.state is State.READY for entry in self._entries.values()), f"{self!r} moves at idle"
+
+    def _expect(self, expert: str, state: State) -> _Entry:
+        entry = self._entries.get(expert)
+        if entry is None or entry.state is not state:
+            raise ValueError(f"{self.id}: '{expert}' is {entry.state if entry else 'not here'}, not {state}")
+        return entry
+
+    def _move(self, entry: _Entry, state: State) -> None:
+        self._bytes[entry.state] -= entry.bytes
+        self._count[entry.state] -= 1
+        entry.state = state
+        self._bytes[state] += entry.bytes
+        self._count[state] += 1
+
+    def _drop(self, expert: str, entry: _Entry) -> None:
+        self._bytes[entry.state] -= entry.bytes
+        self._count[entry.state] -= 1
+        del self._entries[expert], self._recency[expert]
+
+    def _tell_left(self, expert: str) -> None:
+        for watcher in self._watchers:
+            watcher.left(expert)
+
+    def _note_peak(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)

@@ -1,0 +1,300 @@
+"""The commands of a recorded run once more, in the recorded order, with no scheduling at all (paper, figure 19).
+
+Each pool's commands stand in the order in which they were recorded, and each is issued as soon as what it needs has
+happened: a batch needs its executor idle, its expert loaded and its stages there; a load or an eviction needs its bytes
+free or its expert idle, and the images and batches of its pool that had come and gone when it was decided: nobody
+looks ahead. Routing goes on, for the findings are made anew; real pools keep the books, so no budget can be passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from coe import config
+from coe.board.router import Router
+from coe.core import Batch, Stage
+from coe.errors import ConfigError
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.cases import Advance, Cases
+from coe.scheduler.costs import CostTable
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    Finished,
+    Load,
+    Loaded,
+    LoadFailed,
+    Rejected,
+    Reply,
+    Run,
+    RunFailed,
+    Stopped,
+)
+from coe.scheduler.executor import Executor
+from coe.scheduler.plan import Plan
+from coe.scheduler.pool import ModelPool, State
+
+_NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
+_STUCK = "the recorded run goes on otherwise than this one, so that expert '{}' is not asked about this image"
+
+Trace = Sequence[tuple[float, Event | None, list[Command]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Until:
+    """Nothing that follows is issued before all but `to_come` images came and `finished` batches of the pool ended."""
+
+    to_come: int
+    finished: int
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What is still to be issued to one pool and its executors, and why experts that are not there failed."""
+
+    pool: ModelPool
+    finished: int = 0
+    commands: deque[Load | Evict | Run | _Until] = field(default_factory=deque)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+class Prescheduled:
+    """Stands where a controller stands, for the same requests (by id), board, plan and costs as were recorded.
+
+    What happens otherwise than recorded (a load or a batch that fails, other findings) ends in an error for the images
+    that it touches. It waits for every recorded request, or for `Stopped`; raises ConfigError for another plan.
+    """
+
+    def __init__(self, trace: Trace, router: Router, plan: Plan, costs: CostTable) -> None:
+        self.router, self.costs = router, costs
+        self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
+        self.executors = {spec.id: Executor(spec, self.pools[spec.pool], Backlog()) for spec in plan.executors}
+        self._turns = {id: _Turn(pool) for id, pool in self.pools.items()}
+        self._to_run: Counter[Stage] = Counter()
+        self._waiting: dict[Stage, None] = {}
+        self._cases = Cases(router)
+        self._ended: set[int] = set()
+        self._moves, self._stopped = 0, False
+        self._commands: list[Command] = []
+        self._initial = [one for _, event, some in trace if event is None for one in some if isinstance(one, Load)]
+        self._to_come = {event.request.id for _, event, _ in trace if isinstance(event, Arrived | Rejected)}
+        try:
+            self._take_up(trace)
+        except KeyError as error:
+            raise ConfigError(f"the recorded run had {error}, this line has not; give it the same executors") from None
+
+    def __repr__(self) -> str:
+        return f"<Prescheduled {len(self._cases)} requests under way, {len(self._to_come)} to come>"
+
+    @property
+    def under_way(self) -> int:
+        """The number of requests that have arrived and have no reply yet."""
+        return len(self._cases)
+
+    def start(self, now: float) -> list[Command]:
+        """Load what the pools began with; nothing else happens before the first image."""
+        for load in self._initial:
+            self._load(self._turns[load.pool], load)
+        return self._flush()
+
+    def handle(self, event: Event, now: float) -> list[Command]:
+        """Take one event and return the recorded commands that it was the last to be waited for."""
+        self._moves -= isinstance(event, Loaded | Evicted | LoadFailed | Finished | RunFailed)
+        match event:
+            case Arrived():
+                self._to_come.discard(event.request.id)
+                self._go_on(self._cases.open(event.request, now), now)
+            case Rejected():
+                self._to_come.discard(event.request.id)
+                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
+            case Finished():
+                self._finished(event, now)
+            case RunFailed():
+                batch = self._let_go(event.executor)
+                self._fail(batch.stages, f"expert '{batch.expert}' failed: {event.reason}", now)
+            case Loaded():
+                self.pools[event.pool].commit(event.expert)
+            case Evicted():
+                self.pools[event.pool].release(event.expert)
+            case LoadFailed():
+                self.pools[event.pool].abandon(event.expert)
+                reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
+                self._turns[event.pool].broken[event.expert] = reason
+            case Stopped():
+                self._stop(now)
+        while self._issue_any(now) or self._go_over(now):
+            # Once more: an image that was given up for one pool is not waited for by another.
+            pass
+        return self._flush()
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
+        for pool in self.pools.values():
+            pool.check(idle=idle)
+        assert not idle or not (self._moves or self._waiting or self._cases), f"{self!r} at idle"
+
+    # The recorded commands
+
+    def _take_up(self, trace: Trace) -> None:
+        to_come, finished = len(self._to_come), Counter[str]()
+        for _, event, commands in trace:
+            if isinstance(event, Arrived | Rejected):
+                to_come -= 1
+            elif isinstance(event, Finished | RunFailed):
+                finished[self.executors[event.executor].pool.id] += 1
+            elif isinstance(event, LoadFailed):
+                # Its bytes were free from then on; they shall be also where it can be loaded now.
+                self._turns[event.pool].commands.append(Evict(event.pool, event.expert))
+            for command in commands if event is not None else ():
+                if isinstance(command, Run):
+                    self._turns[self.executors[command.executor].pool.id].commands.append(command)
+                    self._to_run.update(command.batch.stages)
+                elif isinstance(command, Load | Evict):
+                    until = _Until(to_come, finished[command.pool])
+                    self._turns[command.pool].commands.extend((until, command))
+
+    def _issue_any(self, now: float) -> bool:
+        """Issue what can be issued now; return whether there was anything."""
+        changed = False
+        for turn in self._turns.values():
+            while turn.commands and self._issue(turn, turn.commands[0], now):
+                turn.commands.popleft()
+                changed = True
+        return changed
+
+    def _go_over(self, now: float) -> bool:
+        """Where nothing moves or is to come, leave out what the others wait for; return whether there was anything."""
+        if self._moves or self._to_come or not self._cases:
+            return False
+        turn = next((turn for turn in self._turns.values() if turn.commands), None)
+        head = turn.commands.popleft() if turn else None
+        if turn and isinstance(head, Run):
+            there = tuple(stage for stage in head.batch.stages if stage in self._waiting)
+            self._to_run.subtract(stage for stage in head.batch.stages if stage not in self._waiting)
+            if there and len(there) < len(head.batch):
+                turn.commands.appendleft(Run(head.executor, Batch(head.batch.expert, there)))
+            else:
+                turn.finished += 1
+                self._to_run.subtract(there)
+                self._fail(there, _STUCK.format(head.batch.expert), now)
+        elif head is None:
+            for stage in list(self._waiting):
+                self._fail((stage,), _STUCK.format(stage.expert), now)
+        return head is not None
+
+    def _issue(self, turn: _Turn, command: Load | Evict | Run | _Until, now: float) -> bool:
+        """Issue a command, or see that there is nothing to do for it; False if it must wait."""
+        if isinstance(command, _Until):
+            return len(self._to_come) <= command.to_come and turn.finished >= command.finished
+        if isinstance(command, Run):
+            return self._run(turn, command, now)
+        if isinstance(command, Load):
+            return self._load(turn, command)
+        state = turn.pool.state(command.expert)
+        if state is State.LOADING or (state is State.READY and not turn.pool.evictable(command.expert)):
+            return False
+        if state is State.READY:
+            turn.pool.leave(command.expert)
+            self._begin(command)
+        return True
+
+    def _load(self, turn: _Turn, command: Load) -> bool:
+        pool, expert = turn.pool, command.expert
+        if expert in pool:
+            return True
+        size = self.costs(pool.device, expert).weights_bytes
+        if pool.state(expert) is not None or pool.missing_bytes(size):
+            return False
+        pool.plan(expert, size, command.why)
+        if not pool.reserve(expert):
+            pool.cancel(expert)
+            return False
+        turn.broken.pop(expert, None)
+        self._begin(command)
+        return True
+
+    def _run(self, turn: _Turn, command: Run, now: float) -> bool:
+        executor, expert = self.executors[command.executor], command.batch.expert
+        if executor.batch is not None:
+            return False
+        state = turn.pool.state(expert)
+        if state is State.LOADING or not all(self._is_decided(stage) for stage in command.batch.stages):
+            return False
+        stages = tuple(stage for stage in command.batch.stages if stage in self._waiting)
+        held_bytes = self.costs(executor.device, expert).batch_bytes(len(stages))
+        if stages and state is State.READY and held_bytes > turn.pool.batch_room_bytes():
+            return False
+        self._to_run.subtract(command.batch.stages)
+        if not stages or state is not State.READY:
+            turn.finished += 1
+            self._fail(stages, turn.broken.get(expert, _STUCK.format(expert)), now)
+            return True
+        for stage in stages:
+            del self._waiting[stage]
+        executor.batch, executor.held_bytes = Batch(expert, stages), held_bytes
+        turn.pool.pin(expert, held_bytes)
+        self._begin(Run(executor.id, executor.batch))
+        return True
+
+    def _is_decided(self, stage: Stage) -> bool:
+        """Return whether a stage waits, or will not come any more: it has its finding, or its image has its reply."""
+        return stage in self._waiting or self._to_run[stage] < 1 or stage.request_id in self._ended
+
+    def _begin(self, command: Load | Evict | Run) -> None:
+        self._moves += 1
+        self._commands.append(command)
+
+    # Requests
+
+    def _go_on(self, advance: Advance, now: float) -> None:
+        for stage in advance.stages:
+            self._waiting[stage] = None
+            if self._stopped or self._to_run[stage] < 1:
+                said = config.STOPPED if self._stopped else _NOT_RECORDED.format(stage.expert)
+                self._fail((stage,), said, now)
+        if advance.result is not None:
+            self._ended.add(advance.result.request.id)
+            self._commands.append(Reply(advance.result))
+
+    def _finished(self, event: Finished, now: float) -> None:
+        batch = self._let_go(event.executor)
+        if len(event.findings) != len(batch):
+            said = f"it gave {len(event.findings)} finding(s) for {len(batch)} image(s)"
+            self._fail(batch.stages, f"expert '{batch.expert}' failed: {said}", now)
+            return
+        for stage, finding in zip(batch.stages, event.findings, strict=True):
+            self._to_run[stage] = 0
+            self._go_on(self._cases.found(stage, finding, now), now)
+
+    def _let_go(self, executor_id: str) -> Batch:
+        executor = self.executors[executor_id]
+        batch = executor.batch
+        assert batch is not None, f"{executor!r} has nothing to finish"
+        self._turns[executor.pool.id].finished += 1
+        executor.pool.unpin(batch.expert, executor.held_bytes)
+        executor.batch, executor.held_bytes = None, 0
+        return batch
+
+    def _fail(self, stages: Iterable[Stage], reason: str, now: float) -> None:
+        """Let stages wait for the next batch that was recorded with them; without one they have failed."""
+        for stage in stages:
+            if self._to_run[stage] > 0 and not self._stopped:
+                self._waiting[stage] = None
+            else:
+                self._waiting.pop(stage, None)
+                self._go_on(self._cases.failed(stage, reason, now), now)
+
+    def _stop(self, now: float) -> None:
+        self._stopped = True
+        for turn in self._turns.values():
+            turn.commands.clear()
+        self._fail(list(self._waiting), config.STOPPED, now)
+
+    def _flush(self) -> list[Command]:
+        commands, self._commands = self._commands, []
+        return commands

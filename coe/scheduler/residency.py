@@ -1,0 +1,146 @@
+"""What is loaded where, and what leaves for it. Only this file plans loads and evictions; policies name who goes.
+
+Bytes are reserved before a load is issued and come back only when an eviction has ended, so a slow copy cannot
+overcommit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from coe.scheduler import policies
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Command, Evict, Load, Why
+from coe.scheduler.host_cache import HostCache, Passage
+from coe.scheduler.plan import Plan
+from coe.scheduler.policies.base import Eviction, World
+from coe.scheduler.pool import ModelPool
+
+
+class Residency:
+    """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
+
+    def __init__(self, plan: Plan, eviction: str, emit: Callable[[Command], None]) -> None:
+        self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
+        self.cache = HostCache(plan.cache) if plan.cache else None
+        self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
+        self._emit = emit
+
+    def watch(self, world: World) -> None:
+        """Get to know the world; called once, before anything is loaded."""
+        self._world = world
+        self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
+        for id, pool in self.pools.items():
+            self.evictions[id].watch(pool, world)
+            pool.tell(self.evictions[id])
+            pool.tell(world.demand)
+
+    def fill(self) -> None:
+        """Plan experts in turn by falling usage probability until no pool has room (paper section 4.1).
+
+        A host cache that reads through takes the likeliest of those that no pool took.
+        """
+        turn = list(self.pools.values())
+        for expert in self._world.graph.by_probability:
+            for pool in turn:
+                size = self._size(pool, expert)
+                if not pool.missing_bytes(size):
+                    pool.plan(expert, size, Why.INITIAL)
+                    # At once, so that one lane brings the likeliest experts first whatever their pool.
+                    self.issue()
+                    turn.remove(pool)
+                    turn.append(pool)
+                    break
+            else:
+                if self.cache is not None and not self.cache.spec.demotes:
+                    self.cache.fill(expert, self._size(turn[0], expert))
+
+    def issue(self) -> None:
+        """Issue the loads of planned experts whose bytes have become free, first come first."""
+        for pool in self.pools.values():
+            if pool.has_planned():
+                self._issue(pool)
+
+    def _issue(self, pool: ModelPool) -> None:
+        for expert in pool.planned():
+            if not pool.reserve(expert):
+                break
+            why = pool.why(expert)
+            way = Passage(Tier.DISK)
+            if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+                way = cache.fetch(expert, pool.size(expert))
+            self._emit(Load(pool.id, expert, why, way.source, way.keep, way.drops))
+
+    def failed(self, pool: str, expert: str) -> None:
+        """Note that a load failed; whatever a cache holds of that expert is not trusted."""
+        self.pools[pool].abandon(expert)
+        if self.cache is not None:
+            self.cache.forget(expert)
+
+    def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
+        """Evict until an expert fits and plan its load; evict nothing and return False if it cannot be made to fit.
+
+        What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
+        """
+        size = self._size(pool, expert)
+        missing = pool.missing_bytes(size)
+        victims: list[str] = []
+        spared: list[str] = []
+        if missing > pool.evictable_bytes:
+            return False
+        if missing:
+            eviction = self.evictions[pool.id]
+            for victim in eviction.rank(pool, self._world, now):
+                fresh = pool.unused(victim) and self._is_wanted(pool, victim)
+                # Some may have come and wait for their turn; others than these make room for the next one.
+                early = fresh and len(spared) < self._early[pool.id]
+                if eviction.spares(victim, expert) and not early:
+                    break
+                if victim in keep or not pool.evictable(victim):
+                    continue
+                if fresh:
+                    spared.append(victim)
+                    continue
+                victims.append(victim)
+                missing -= pool.size(victim)
+                if missing <= 0:
+                    break
+        if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
+            while spared and missing > 0:
+                victims.append(spared.pop(0))
+                missing -= pool.size(victims[-1])
+        if missing > 0:
+            return False
+        for victim in victims:
+            cache = self._cache_of(pool)
+            way = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
+            pool.leave(victim)
+            self._emit(Evict(pool.id, victim, way.keep, way.drops))
+        pool.plan(expert, size, why)
+        self.issue()
+        return True
+
+    def lose(self, pool: str) -> None:
+        """Give up what is in a pool whose device is lost; what loads or runs there fails by itself."""
+        own = self.pools[pool]
+        for expert in own.planned():
+            own.cancel(expert)
+        for expert in [expert for expert in own.by_arrival() if own.evictable(expert)]:
+            own.leave(expert)
+            own.release(expert)
+
+    def check(self, *, idle: bool = False) -> None:
+        """Prove the books of all pools; raises AssertionError."""
+        for pool in self.pools.values():
+            pool.check(idle=idle)
+        if self.cache is not None:
+            self.cache.check()
+
+    def _cache_of(self, pool: ModelPool) -> HostCache | None:
+        return self.cache if self.cache is not None and self.cache.serves(pool.device) else None
+
+    def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
+        return any(e.pool is pool and e.backlog.waiting(expert) for e in self._world.executors.values())
+
+    def _size(self, pool: ModelPool, expert: str) -> int:
+        return self._world.costs(pool.device, expert).weights_bytes

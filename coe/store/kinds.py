@@ -1,0 +1,260 @@
+"""What a kind of expert must offer. The framework knows no architecture by name; kinds are found by `resolve`."""
+
+from __future__ import annotations
+
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from coe import config, values
+from coe.core import Expert, Finding
+from coe.errors import ConfigError, StoreError
+from coe.store import dotted, torch_file
+from coe.store.store import load_tensors
+from coe.store.weights_file import holds
+
+_WILD = 1e3
+"""Numbers beyond this are on their way out of the range of fp16, which ends at 65,504."""
+
+GROUP = "coe.kinds"
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An image ready for one expert.
+
+    pixels: (3, S, S) uint8, RGB. `scale` and `left`, `top` (pixels) lead from the original image of
+    `height` x `width` pixels to the input: x_input = x * scale + left.
+    """
+
+    pixels: Image
+    height: int
+    width: int
+    scale: float = 1.0
+    left: float = 0.0
+    top: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPlan:
+    """How to train one expert.
+
+    `data` is a labelled folder (a classifier: `data/<label>/*`, or `data/train/...` and `data/val/...`) or the YAML of
+    a YOLO data set; `work` a folder for what the trainer writes; `threads` 0 means all cores. `init` is a safetensors
+    file to start from; tensors whose shape differs (another number of labels) start afresh. `held_out` is the share
+    kept apart where the data has no split of its own.
+
+    `freeze` names parts of the network, by how the names of their tensors begin, that stay as `init` gives them,
+    statistics of batch norms included: a few images of a new expert then train its last layers alone, at a fraction
+    of the time. Kinds that cannot do this raise ConfigError.
+    """
+
+    data: Path
+    work: Path
+    epochs: int
+    batch: int
+    learning_rate: float
+    seed: int = 0
+    threads: int = 0
+    init: Path | None = None
+    held_out: float = 0.2
+    freeze: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for numbers with which nothing can be trained."""
+        values.whole("epochs", self.epochs, least=1, most=1_000_000)
+        values.whole("batch", self.batch, least=1, most=1_000_000)
+        values.whole("seed", self.seed, least=-(1 << 63), most=(1 << 63) - 1)
+        values.whole("threads", self.threads, least=0, most=config.MAX_THREADS)
+        values.real("learning_rate", self.learning_rate, least=0, most=1e3)
+        values.real("held_out", self.held_out, least=0, most=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures."""
+
+    state: dict[str, torch.Tensor]
+    labels: tuple[str, ...]
+    metrics: dict[str, float]
+
+
+Progress = Callable[[int, int, dict[str, float]], None]
+"""Called with (epochs done, epochs in all, measures so far)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What a weights file from elsewhere holds: tensors by name, and the labels in output order if it names them."""
+
+    state: dict[str, torch.Tensor]
+    labels: tuple[str, ...] | None = None
+
+
+class Kind(ABC):
+    """What experts of one architecture share.
+
+    Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
+    of this kind holds; `max_batch` bounds a batch whatever memory allows.
+    """
+
+    name: str
+    task: Literal["classify", "detect"]
+    max_batch: int = 32
+
+    @abstractmethod
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Bring an image (H, W, 3) uint8 RGB to the expert's input. Runs on decode workers."""
+
+    @abstractmethod
+    def postprocess(self, outputs: Any, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn one batch's outputs into one finding an image, in order."""
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Train an expert of this kind; raises ConfigError where a kind cannot be trained here."""
+        raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
+
+
+class ModuleKind(Kind):
+    """A kind that runs as a torch module whose weights are views of a blob."""
+
+    @abstractmethod
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network of this kind for `len(expert.labels)` labels; called once a slot, never per expert."""
+
+    @abstractmethod
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
+        """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode.
+
+        Return tensors, bare or in tuples, lists or dicts, whose first axis is the image. On a GPU this is captured once
+        as a graph: what it does must not depend on the numbers in its tensors.
+        """
+
+    def read(self, path: Path) -> Foreign:
+        """Open a foreign weights file for import: safetensors, or a state dict that torch saved.
+
+        A pickle is opened with `weights_only=True`: nothing in it runs. Raises StoreError for anything else.
+        """
+        if path.suffix == ".safetensors":
+            return Foreign(load_tensors(path))
+        torch_file.check_file(path)
+        try:
+            state = torch_file.load(path)
+        except pickle.UnpicklingError as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise StoreError(f"{path}: cannot be opened safely as weights ({reason:.300})") from error
+        if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+            raise StoreError(f"{path}: does not hold a state dict, tensors by name")
+        torch_file.check_tensors(str(path), state, most_bytes=path.stat().st_size)
+        return Foreign(dict(state))
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""
+        return state
+
+
+def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
+    """Return seeded random weights, by name, for trials: what they say means nothing.
+
+    Where numbers grow from layer to layer, so that those of a ResNet101 would leave the range of fp16, batch norms take
+    over the statistics of noise.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        module = kind.skeleton(expert)
+        # Of small images more, since at the end of the network little is left of each.
+        size = expert.input_size
+        noise = torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8)
+        if _largest(kind, module, noise) > _WILD:
+            norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
+            for norm in norms:
+                norm.train()
+                norm.momentum = 1.0
+            kind.forward(module, noise)
+        return dict(module.state_dict())
+
+
+def _largest(kind: ModuleKind, module: torch.nn.Module, images: torch.Tensor) -> float:
+    """Return the largest number that a convolution of the network puts out."""
+    seen = [0.0]
+    hooks = [
+        one.register_forward_hook(lambda _, __, output: seen.append(float(output.abs().max())))
+        for one in module.modules()
+        if isinstance(one, torch.nn.Conv2d)
+    ]
+    kind.forward(module, images)
+    for hook in hooks:
+        hook.remove()
+    return max(seen)
+
+
+class Session(Protocol):
+    """A loaded expert of a `FileKind`."""
+
+    def run(self, images: Image) -> Any:
+        """Run a batch, (n, 3, S, S) uint8 RGB, and return what `postprocess` takes."""
+        ...
+
+
+class FileKind(Kind):
+    """A kind whose runtime opens the weights file itself, such as ONNX."""
+
+    suffix: str
+
+    @abstractmethod
+    def open(self, path: Path, expert: Expert, threads: int) -> Session:
+        """Open the file for `threads` threads of computation."""
+
+    def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> Session:
+        """Open the weights that were read from `path` and proved to be the expert's.
+
+        Override it where the runtime takes bytes. As it stands the file is read once more, and StoreError is raised if
+        it does not hold these bytes any more by then.
+        """
+        session = self.open(path, expert, threads)
+        if not holds(path, weights):
+            raise StoreError(f"{path} changed while it was opened; try again")
+        return session
+
+
+def names() -> list[str]:
+    """Return the names of the kinds that are installed."""
+    return dotted.names(GROUP)
+
+
+def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
+    """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
+
+    A dotted path that is no installed entry point is followed only into the packages `allowed`. Raises ConfigError if
+    there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
+    """
+    found = dotted.load(name, allowed, group=GROUP, noun="kind")
+    if isinstance(found, type) and issubclass(found, Kind):
+        if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+            raise ConfigError(f"kind '{name}' is abstract: its class lacks {', '.join(lacking)}")
+        with dotted.running("kind", name, "made"):
+            found = found()
+    if not isinstance(found, ModuleKind | FileKind):
+        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+        raise ConfigError(f"kind '{name}' is {what}, not a coe.store.kinds.ModuleKind or FileKind")
+    with dotted.running("kind", name, "used"):
+        _check(name, found)
+    return found
+
+
+def _check(name: str, kind: Kind) -> None:
+    """Raise ConfigError for a kind without what every kind tells of itself."""
+    if not isinstance(getattr(kind, "name", None), str) or not kind.name:
+        raise ConfigError(f"kind '{name}' has no `name`; give its class one, the word in the rules")
+    if getattr(kind, "task", None) not in ("classify", "detect"):
+        raise ConfigError(f"kind '{name}' has no `task`; give its class 'classify' or 'detect'")
+    if isinstance(kind.max_batch, bool) or not isinstance(kind.max_batch, int) or kind.max_batch < 1:
+        raise ConfigError(f"kind '{name}' has a `max_batch` of {kind.max_batch!r:.40}; give a whole number from 1")

@@ -1,0 +1,126 @@
+"""What the store knows of an expert: its file, the blobs prepared from it, and how far each is to be trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coe import regular
+from coe.errors import StoreError
+from coe.schema import Count, Record, Share
+from coe.store.blob_format import Identity, Variant
+
+_MAX_BYTES = 16 << 20
+
+
+class Agreement(Record):
+    """How far another way of running an expert agrees with torch in fp32 on sample images, or on `generated` ones.
+
+    `labels_equal` is the share of the images on which both say the same label, `boxes_matched` the share of all boxes
+    that have one of the same label in the other at an IoU of 0.9 (None where there are no boxes at all). Scores are
+    compared of findings, and of boxes that match.
+    """
+
+    images: Count
+    labels_equal: Share
+    largest_score_difference: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    boxes_matched: Share | None = None
+    generated: bool = False
+
+
+class PreparedVariant(BaseModel):
+    """A blob of an expert: its file, its size, the xxh3-128 of what comes before its data, and how far to trust it.
+
+    `agreement` is that with the weights file as it came, in fp32. A finding whose margin is under `escalate_below` is
+    to be run again in fp32; 0 means never.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: str
+    bytes: int
+    digest: str
+    agreement: Agreement | None = None
+    escalate_below: float = 0.0
+
+
+class Manifest(BaseModel):
+    """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
+
+    `original` is the expert whose files this one shares, if it does. Format 1 had none, and its weights do not say
+    whose they are.
+    """
+
+    # A measure that is not a number is written as such, not as a null that could not be read back.
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+    format: Literal[1, 2] = 2
+    id: str
+    kind: str
+    labels: tuple[str, ...]
+    input_size: int
+    variant: Literal["fp32"] = "fp32"
+    file: str
+    bytes: int
+    checksum: str
+    metrics: dict[str, float] = {}
+    source: str = ""
+    created: str = ""
+    variants: dict[Variant, PreparedVariant] = {}
+    original: str = ""
+
+    def prove(self, identity: Identity | None, name: str) -> None:
+        """Compare with what weights say of whom they were made for; raises StoreError where that is another expert.
+
+        Weights that came as a file of another format, or into a store of format 1, do not say so: None. An expert that
+        shares the files of another has labels of its own, but as many.
+        """
+        if identity is None:
+            return
+        if identity.id != (self.original or self.id):
+            raise StoreError(
+                f"{name} was made for expert '{identity.id}', not for '{self.original or self.id}'; "
+                "train or import the expert again"
+            )
+        stands_for = (self.kind, self.labels if not self.original else len(self.labels), self.input_size)
+        made_for = (identity.kind, identity.labels if not self.original else len(identity.labels), identity.input_size)
+        if stands_for != made_for:
+            raise StoreError(
+                f"{name} was made for a {identity.kind} of {identity.input_size} pixels for "
+                f"{', '.join(identity.labels)}, which is not what the manifest says; train or import the expert again"
+            )
+
+
+def read(path: Path, weights: str) -> Manifest:
+    """Read the manifest of an expert of that id.
+
+    Raises FileNotFoundError where there is none, StoreError where it is damaged, of another version or of another
+    expert.
+    """
+    try:
+        manifest = Manifest.model_validate(json.loads(regular.read(path, _MAX_BYTES)))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreError(f"{path}: the manifest cannot be read ({_reason(error)}); import it again") from error
+    if manifest.id != weights:
+        raise StoreError(
+            f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
+            "copied or renamed is no expert: put it back, or import it again"
+        )
+    for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
+        if Path(file).name != file or file in ("", "..") or "\0" in file:
+            raise StoreError(f"{path}: the weights file {file[:200]!r} lies outside the expert's folder; refused")
+    return manifest
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, ValidationError):
+        said = error.errors()[0]
+        return f"{'.'.join(map(str, said['loc']))}: {said['msg']}"[:200]
+    return str(error).splitlines()[0][:200]

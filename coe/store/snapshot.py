@@ -1,0 +1,46 @@
+"""The experts of a running line: what they were when it was opened is what they are until it is closed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coe.errors import StoreError
+from coe.store.manifest import Manifest
+from coe.store.store import Store
+
+
+class Snapshot(Store):
+    """A store whose experts are only those of some manifests, which were read before.
+
+    An expert that became another since is refused whenever it is looked up, so that a line never judges by weights,
+    labels or an input size that it was not opened with. Variants that were prepared meanwhile are not seen.
+    """
+
+    def __init__(self, store: Store, manifests: Mapping[str, Manifest]) -> None:
+        """Take the manifests, by weights."""
+        super().__init__(store.root)
+        self._taken = dict(manifests)
+
+    def manifest(self, weights: str) -> Manifest:
+        """Read an expert's manifest; raises StoreError if it tells of another expert than at the start."""
+        now, taken = super().manifest(weights), self._taken[weights]
+        if changed := _changes(taken, now):
+            raise StoreError(
+                f"expert '{weights}' changed since the line was opened ({', '.join(changed)}); "
+                "open the line again to take it over"
+            )
+        return now.model_copy(update={"variants": {variant: now.variants[variant] for variant in taken.variants}})
+
+
+def _changes(taken: Manifest, now: Manifest) -> list[str]:
+    """Return what of an expert that decides verdicts is not as it was."""
+    pairs = {
+        "kind": (taken.kind, now.kind),
+        "labels": (taken.labels, now.labels),
+        "input size": (taken.input_size, now.input_size),
+        "weights": ((taken.bytes, taken.checksum, taken.original), (now.bytes, now.checksum, now.original)),
+    }
+    for variant, prepared in taken.variants.items():
+        found = now.variants.get(variant)
+        pairs[variant] = ((prepared.digest, prepared.bytes), (found.digest, found.bytes) if found else None)
+    return [name for name, (before, after) in pairs.items() if before != after]

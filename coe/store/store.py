@@ -1,0 +1,325 @@
+"""The expert store on disk: a folder an expert, with a manifest, one weights file and the blobs prepared from it.
+
+Nothing from a file is executed. An expert is what its manifest says: new files come beside those that it names, then a
+new manifest is renamed into the place of the old one, and files that it does not name go last. So a reader sees an
+expert whole or not at all, and a file that is mapped by a running engine is never changed under it.
+
+Longer than other files because what writers promise and what readers rely on stand side by side.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import safetensors
+
+from coe import config, regular
+from coe.errors import StoreError, did_you_mean
+from coe.files import DiskFull, alone, is_full, replacing
+from coe.store import blob_file, leftovers, weights_file
+from coe.store import manifest as manifests
+from coe.store.blob_format import Identity, Variant
+from coe.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    import torch
+
+MANIFEST = "manifest.json"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
+_ID_PART = 200
+"""As long may a part of an id be, which is the name of a folder."""
+_PLACES = ("weights", "weights-2")
+"""How weights files are named, without suffix: the next one takes the name that the manifest does not give."""
+T = TypeVar("T")
+
+
+class NoSuchExpert(StoreError):
+    """The store has no expert of that id."""
+
+
+class Store:
+    """Experts by id, `<board>/<expert>`, under one root folder."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        """Open the store at `root`; None means $COE_STORE, else `store` in the working directory."""
+        self.root = Path(root or os.environ.get(config.STORE_VARIABLE) or config.STORE_FOLDER)
+
+    def __repr__(self) -> str:
+        try:
+            return f"<Store {self.root}, {len(self.ids())} experts>"
+        except StoreError as error:
+            return f"<Store {error}>"
+
+    def ids(self) -> list[str]:
+        """Return the ids of all experts, sorted; also of what cannot be looked into, which reading reports.
+
+        Raises StoreError if that is the store itself.
+        """
+        try:
+            boards = regular.names(self.root)
+        except OSError as error:
+            raise StoreError(f"the store {self.root} cannot be looked into: {error.strerror or error}") from error
+        found = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
+        for board in boards:
+            try:
+                experts = [f"{board}/{name}" for name in regular.names(self.root / board)]
+            except OSError:
+                found.add(board)
+            else:
+                found |= {id for id in experts if regular.may_exist(self.root / id / MANIFEST)}
+        return sorted(found)
+
+    def folder(self, weights: str) -> Path:
+        """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
+        if not _ID.fullmatch(weights) or ".." in weights or max(map(len, weights.split("/"))) > _ID_PART:
+            raise StoreError(
+                f"{weights!r} is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
+                "before and after it"
+            )
+        return self.root / weights
+
+    def manifest(self, weights: str) -> Manifest:
+        """Read an expert's manifest.
+
+        Raises NoSuchExpert where there is none, StoreError where it is damaged, of another version or of another
+        expert.
+        """
+        try:
+            return manifests.read(self.folder(weights) / MANIFEST, weights)
+        except FileNotFoundError:
+            hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
+            raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
+
+    def steady(self, weights: str, work: Callable[[Manifest], T]) -> T:
+        """Do `work` with an expert's manifest, and again if it fails because another expert took its place meanwhile.
+
+        Raises StoreError.
+        """
+        manifest = self.manifest(weights)
+        while True:
+            try:
+                return work(manifest)
+            except StoreError:
+                now = self.manifest(weights)
+                if now == manifest:
+                    raise
+                manifest = now
+
+    def path(self, weights: str) -> Path:
+        """Return the path of an expert's weights file; raises StoreError if the expert is not known."""
+        return self.folder(weights) / self.manifest(weights).file
+
+    def put(
+        self,
+        weights: str,
+        *,
+        kind: str,
+        labels: Sequence[str],
+        input_size: int,
+        state: Mapping[str, torch.Tensor] | None = None,
+        file: Path | None = None,
+        metrics: Mapping[str, float] | None = None,
+        source: str = "",
+    ) -> Manifest:
+        """Put an expert into the store, replacing one of the same id as a whole.
+
+        Give `state`, tensors by name, which is written as safetensors that say whose they are, or `file`, which is
+        copied as it is. Raises StoreError if the disk refuses.
+        """
+        if (state is None) == (file is None):
+            raise StoreError(f"{weights}: give either tensors or a file")
+        if file is not None and not file.is_file():
+            raise StoreError(f"{weights}: there is no file {file}")
+        with self._making(weights) as (folder, place):
+            if state is not None:
+                identity = Identity(id=weights, kind=kind, labels=tuple(labels), input_size=input_size)
+                path = weights_file.write(folder / f"{place}{weights_file.SUFFIX}", state, identity)
+            else:
+                assert file is not None
+                path = weights_file.copy(folder / f"{place}{file.suffix}", file)
+            manifest = Manifest(
+                id=weights,
+                kind=kind,
+                labels=tuple(labels),
+                input_size=input_size,
+                file=path.name,
+                bytes=path.stat().st_size,
+                checksum=weights_file.checksum(path),
+                metrics=dict(metrics or {}),
+                source=source,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+            )
+            self.rewrite(manifest)
+        return manifest
+
+    def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
+        """Put an expert into the store that shares the files of another, blobs too (hard links; no bytes are copied).
+
+        Each is loaded and accounted by itself: that is how a few files can stand for a board of hundreds.
+        """
+        if weights == original:
+            raise StoreError(f"{weights}: an expert cannot share its own files")
+
+        def linked(shared: Manifest) -> Manifest:
+            source = self.folder(original)
+            with self._making(weights) as (folder, place):
+                file = f"{place}{Path(shared.file).suffix}"
+                manifest = shared.model_copy(
+                    update={
+                        "id": weights,
+                        "labels": tuple(labels),
+                        "file": file,
+                        "original": shared.original or original,
+                    }
+                )
+                with _reading(original, source / shared.file):
+                    weights_file.link(source / shared.file, folder / file)
+                    for prepared in shared.variants.values():
+                        weights_file.link(source / prepared.file, folder / prepared.file)
+                self.rewrite(manifest)
+            return manifest
+
+        return self.steady(original, linked)
+
+    @contextmanager
+    def changing(self, weights: str) -> Iterator[Manifest]:
+        """Give an expert's manifest, and keep everybody else from changing the expert meanwhile; they wait.
+
+        Raises StoreError, DiskFull; then the expert is as it was after the last change that went well.
+        """
+        self.manifest(weights)
+        try:
+            with alone(self.folder(weights)):
+                yield self.manifest(weights)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(f"{weights}: there is no room in {self.root} ({error.strerror}); make some") from error
+            raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
+
+    def rewrite(self, manifest: Manifest) -> None:
+        """Write an expert's manifest, whole or not at all, and remove what it does not name.
+
+        Only within `changing`, where its OSErrors go.
+        """
+        folder = self.folder(manifest.id)
+        with replacing(folder / MANIFEST) as file:
+            file.write((manifest.model_dump_json(indent=2) + "\n").encode())
+        self.sweep(manifest)
+
+    def sweep(self, manifest: Manifest) -> None:
+        """Remove what an expert's manifest does not name, and what a kill left half-written; only within `changing`."""
+        named = {manifest.file, *(prepared.file for prepared in manifest.variants.values())}
+        for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}"):
+            leftovers.sweep_expert(self.folder(manifest.id), pattern, named)
+
+    @contextmanager
+    def _making(self, weights: str) -> Iterator[tuple[Path, str]]:
+        """Give an expert's folder, alone, and the name of its next weights file; nothing is left where that fails."""
+        folder = self.folder(weights)
+        try:
+            self._check_place(weights, folder)
+            with ExitStack() as stack:
+                while True:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    # Whoever failed to put a first expert there takes the folder away.
+                    with suppress(FileNotFoundError):
+                        stack.enter_context(alone(folder))
+                        break
+                leftovers.sweep_board(folder.parent, MANIFEST)
+                place = self._free_place(weights)
+                try:
+                    yield folder, place
+                except BaseException:
+                    leftovers.sweep_expert(folder, f"{place}.*")
+                    with suppress(OSError):
+                        folder.rmdir()
+                    raise
+        except (OSError, safetensors.SafetensorError) as error:
+            raise StoreError(f"{weights}: cannot be written to {self.root}: {_reason(error)}") from error
+
+    def _check_place(self, weights: str, folder: Path) -> None:
+        if "/" in weights:
+            if (folder.parent / MANIFEST).exists():
+                raise StoreError(f"{weights}: '{folder.parent.name}' is an expert in {self.root}, not a board")
+        elif list(folder.glob(f"*/{MANIFEST}")):
+            raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
+
+    def _free_place(self, weights: str) -> str:
+        # Nobody can read the files of a manifest that is damaged.
+        with suppress(StoreError):
+            if Path(self.manifest(weights).file).stem == _PLACES[0]:
+                return _PLACES[1]
+        return _PLACES[0]
+
+    def check(self, weights: str) -> Manifest:
+        """Compare an expert's files with its manifest (size, checksum, for whom they were made).
+
+        Raises StoreError where they differ.
+        """
+
+        def check(manifest: Manifest) -> Manifest:
+            self._check_weights(manifest)
+            for variant in manifest.variants:
+                self.check_variant(manifest, variant)
+            return manifest
+
+        return self.steady(weights, check)
+
+    def check_weights(self, weights: str) -> Manifest:
+        """Compare an expert's weights file with its manifest; raises StoreError where they differ."""
+        return self.steady(weights, self._check_weights)
+
+    def _check_weights(self, manifest: Manifest) -> Manifest:
+        path = self.folder(manifest.id) / manifest.file
+        with _reading(manifest.id, path):
+            weights_file.check(path, manifest)
+        return manifest
+
+    def check_variant(self, manifest: Manifest, variant: Variant) -> None:
+        """Read a prepared blob from end to end; raises StoreError where it is not what the manifest says."""
+        prepared = manifest.variants[variant]
+        path = self.folder(manifest.id) / prepared.file
+        with _reading(manifest.id, path):
+            header = blob_file.check(path, prepared.bytes, prepared.digest)
+        if (header.kind, header.variant, header.labels) != (manifest.kind, variant, len(manifest.labels)):
+            raise StoreError(
+                f"{manifest.id}: {path.name} is of another kind, variant or number of labels; prepare the expert again "
+                "(coe-experts prepare)"
+            )
+        manifest.prove(header.identity, f"{manifest.id}: {path.name}")
+
+    def load(self, weights: str) -> dict[str, torch.Tensor]:
+        """Read an expert's tensors into memory of their own (for training and tools, not for the engine)."""
+        return self.steady(weights, lambda manifest: load_tensors(self.folder(weights) / manifest.file))
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises StoreError if it is none, a pickle with that name included."""
+    import safetensors.torch
+
+    try:
+        # A pipe or a device would keep the library waiting.
+        with regular.opened(path):
+            return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise StoreError(f"{path}: not a safetensors file ({_reason(error)})") from error
+
+
+@contextmanager
+def _reading(weights: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{weights}: {path.name} cannot be read: {error.strerror or error}") from error
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
