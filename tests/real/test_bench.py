@@ -26,6 +26,7 @@ def work(prepared_work, tmp_path_factory):
     return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")
 
 
+@pytest.mark.serial  # it looks at what the process grew by
 def test_strategies_are_measured_side_by_side(work, call):
     status, out, err = call("run", *SMALL, "--strategy", "coserve,samba", "--work", work, "--json", "-")
     assert status == 0
