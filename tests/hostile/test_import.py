@@ -386,7 +386,7 @@ def test_an_input_size_that_is_none(tmp_path: Path, call: Call, state: dict[str,
     save_file(state, tmp_path / "x.safetensors")
     options = ("--kind", "resnet18", "--labels", "ok,bad", "--input", size)
     said = call("import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts)
-    assert (said.status, "'--input'" in said.err, "range" in said.err) == (2, True, True)
+    assert (said.status, "'--input'" in said.err) == (2, True)
     assert not (tmp_path / "store").exists()
 
 

@@ -22,7 +22,7 @@ from coe.store.store import Store
 PACKAGE, MARK = "foreign_kinds", "refused_kinds"
 GOOD = """
 import torch
-from coe.kinds import FileKind, Kind, ModuleKind
+from coe.store.kinds import FileKind, Kind, ModuleKind
 from experts.findings import classified
 from experts.geometry import letterbox
 

@@ -99,10 +99,11 @@ def test_sizes_that_were_not_fitted_are_foretold(expert: Expert, store: Store, r
 PEAK = """
 import sys, threading, torch, psutil
 from pathlib import Path
-from coe import assembly, kinds
+from coe.inspector import assembly
+from coe.store import kinds
 from coe.core import Expert
 from coe.profiler.measure import measure
-from coe.store import Store
+from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind.startswith("res") else 1], size, weights)

@@ -137,7 +137,7 @@ sys.path.insert(0, os.environ["ROOT"])
 from pathlib import Path
 import numpy as np, torch
 from coe.core import Expert
-from coe.kinds import TrainingPlan
+from coe.store.kinds import TrainingPlan
 from experts.yolov5 import yolov5n
 expert = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint")
 if sys.argv[1] == "infer":

@@ -526,8 +526,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from coe.core import Request, Result, Verdict
-from coe.results import ResultsFile
-from coe.run_file import RunIdentity
+from coe.results.records import ResultsFile
+from coe.results.run_file import RunIdentity
 identity = RunIdentity("demo", "f1", "s", "line", "fp32", 0.999, {"body": "1", "joint": "2"})
 with ResultsFile(Path(sys.argv[1]), identity) as run:
     for number in range(10**9):
