@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,7 +27,7 @@ class Metrics:
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
     that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
-    spent deciding, `wall_s` runs from the first arrival to the last event. `escalated` findings were run again in
+    spent deciding, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in
     full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late` results came
     after they were due; `late_boards` were said to miss (one that comes back after all its images had results counts
     anew).
@@ -85,8 +86,9 @@ class Recorder:
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and what was decided of it."""
         self._now_s = now
-        if self._began_s is None and isinstance(event, Arrived | Rejected):
-            self._began_s = now
+        if isinstance(event, Arrived | Rejected):
+            # As latencies do, a run begins when its first image is handed in, not when that has been decoded.
+            self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
         self._control_s += control_s
         if isinstance(event, Finished):
             self._run_s += event.took_s

@@ -1,0 +1,24 @@
+"""What is counted of a run, and from when."""
+
+from __future__ import annotations
+
+from coe.core import Request
+from coe.results.metrics import Recorder
+from coe.scheduler.events import Arrived, Loaded
+
+
+def test_a_run_begins_when_its_first_image_is_handed_in() -> None:
+    recorder = Recorder({})
+    recorder.observe(None, [], 0.0)
+    recorder.observe(Arrived(Request(0, "R", submitted_s=2.0)), [], 5.0)
+    # Handed in before the other, decoded after it.
+    recorder.observe(Arrived(Request(1, "R", submitted_s=1.0)), [], 6.0)
+    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
+    assert recorder.metrics().wall_s == 8.0
+
+
+def test_in_virtual_time_a_run_begins_when_its_first_image_arrives() -> None:
+    recorder = Recorder({})
+    recorder.observe(Arrived(Request(0, "R")), [], 5.0)
+    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
+    assert recorder.metrics().wall_s == 4.0
