@@ -39,9 +39,9 @@ class MachineFigures:
 class Row:
     """One run. Latencies run from when an image was handed in to its reply.
 
-    `makespan_s` runs from the first image handed in to the last reply; the lower bounds are what no order could beat (see
-    `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected, `late`
-    those that took longer than they might, None if they might take any time.
+    `makespan_s` runs from the first image handed in to the last reply; the lower bounds are what no order could beat
+    (see `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected,
+    `late` those that took longer than they might, None if they might take any time.
     """
 
     task: str

@@ -25,12 +25,12 @@ class Watcher(Protocol):
 class Metrics:
     """A run so far. Times are in seconds, `switch_bytes` is what the timed switches moved.
 
-    A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages that ran
-    without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time spent deciding,
-    `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in full
-    precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late` results came after
-    they were due; `late_boards` were said to miss (a board that comes back after all its images had results counts
-    again).
+    A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
+    that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
+    spent deciding, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run
+    again in full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late`
+    results came after they were due; `late_boards` were said to miss (a board that comes back after all its images
+    had results counts again).
     """
 
     images: int
