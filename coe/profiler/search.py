@@ -191,7 +191,7 @@ class _Memory:
             raise ConfigError(_NOTHING_FITS)
         best = self.best
         highest = self.speeds[best]
-        if self.speeds.get(self._most, 0.0) >= highest * (1 - GAIN):
+        if self._most in self.speeds and self.speeds[self._most] >= highest * (1 - GAIN):
             return MemorySearch(tuple(self.points), self._most, f"all {self._most} experts fit, and are as fast as any")
         said = f"{best} experts gave the highest throughput of {len(self.speeds)} numbers tried, {highest:.3g} images/s"
         return MemorySearch(tuple(self.points), best, f"{stopped}; {said}")

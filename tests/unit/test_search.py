@@ -183,6 +183,11 @@ def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, initial: int
     assert (curve(chosen) or 0.0) >= best * (1 - GAIN) / (1 + GAIN)
 
 
+def test_a_number_that_does_not_fit_is_not_chosen_even_where_the_others_give_nothing() -> None:
+    speeds = {1: 0.0, 2: None}
+    assert search_memory(speeds.__getitem__, 2).chosen == 1
+
+
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), INITIAL, st.none() | st.integers(0, 9))
 def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
     curve: list[float | None], initial: int, seed: int | None
