@@ -1,4 +1,7 @@
-"""`coe-experts`: train, import, look at and verify the experts of a store."""
+"""`coe-experts`: train, import, look at and verify the experts of a store.
+
+Longer than other files because each command documents all of its options.
+"""
 
 from __future__ import annotations
 
