@@ -54,12 +54,6 @@ def check_inbox(images: object, inbox_bytes: object | None) -> None:
         values.whole("inbox_bytes", inbox_bytes, least=1, most=config.MAX_BYTES * 4)
 
 
-def check_words(**words: object) -> None:
-    """Raise ConfigError for one of these arguments that is no text."""
-    for name, word in words.items():
-        values.text(name, word)
-
-
 def check_types(*, board: object, say: object, watchers: object, make_devices: object, profile: object) -> None:
     """Raise ConfigError for an argument of a line that is of another type than it must be."""
     if not isinstance(board, str | Path) or not str(board):
