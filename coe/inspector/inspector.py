@@ -286,6 +286,10 @@ class Inspector:
         try:
             if not handed_in.done():
                 await asyncio.wrap_future(handed_in)
+        except GeneratorExit:
+            # The coroutine was dropped; the collector of garbage may have come by on a thread that holds any lock.
+            ticket.abandon()
+            raise
         except BaseException:
             ticket.give_up()
             raise

@@ -25,10 +25,10 @@ class Ticket:
     Give it back with `leave`, whatever has become of it.
     """
 
-    __slots__ = ("_admission", "granted", "size")
+    __slots__ = ("_admission", "abandoned", "granted", "size")
 
     def __init__(self, admission: Admission, size: int) -> None:
-        self._admission, self.size = admission, size
+        self._admission, self.size, self.abandoned = admission, size, False
         self.granted: Future[None] = Future()
         # Who gives up waiting says so by `leave`; cancelling the future alone is refused.
         self.granted.set_running_or_notify_cancel()
@@ -69,6 +69,13 @@ class Ticket:
         """Give the place in the row back; whoever is inside already stays there."""
         self._admission._leave(self, row_only=True)
 
+    def abandon(self) -> None:
+        """Give the place in the row back the next time that somebody leaves.
+
+        Takes no lock: a collection of garbage may call this in the middle of any other call, on its thread.
+        """
+        self.abandoned = True
+
 
 class Admission:
     """Bounds what is inside, in places and in bytes; whoever is larger than all the bytes is let in alone.
@@ -103,7 +110,8 @@ class Admission:
         with self._changed:
             if self._closed:
                 raise LineClosed(CLOSED)
-            if not wait and (self._waiting or not self._has_room(size)):
+            somebody_waits = any(not waiting.abandoned for waiting in self._waiting)
+            if not wait and (somebody_waits or not self._has_room(size)):
                 raise LineFull(
                     f"{len(self._inside)} images are under way; wait for results, or submit with on_full='block'"
                 )
@@ -156,8 +164,10 @@ class Admission:
             refused = list(self._waiting)
             self._waiting.clear()
             return granted, refused
-        while self._waiting and self._has_room((first := next(iter(self._waiting))).size):
+        while self._waiting and ((first := next(iter(self._waiting))).abandoned or self._has_room(first.size)):
             del self._waiting[first]
+            if first.abandoned:
+                continue
             self._inside.add(first)
             self._bytes += first.size
             granted.append(first)

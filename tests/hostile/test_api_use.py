@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -549,6 +549,30 @@ def test_what_is_never_awaited_takes_no_place(tiny: tuple[Path, Path]) -> None:
             line.inspect(LIGHT, "C").close()
         assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
         assert line.drain(60)
+
+
+def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_ends(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+
+    def start(line: Inspector) -> Coroutine[object, object, Result]:
+        waiting = line.inspect(LIGHT, "C")
+        waiting.send(None)
+        return waiting
+
+    async def work(line: Inspector) -> None:
+        first = line.submit(LIGHT, "C")
+        waiting = start(line)
+        # As a collection of garbage in the middle of another call of this thread.
+        with line._inbox._changed:
+            waiting.close()
+        device.gate.set()
+        await asyncio.wrap_future(first)
+
+    with quick(tiny, device, inbox=1) as line:
+        asyncio.run(work(line))
+        assert line.drain(60)
+        assert line.metrics().images == 1
 
 
 def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny: tuple[Path, Path]) -> None:

@@ -53,6 +53,26 @@ def test_who_gives_up_waiting_lets_those_behind_go_on() -> None:
     assert inside(tickets) == [0, 2]
 
 
+def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
+    admission = Admission(places=1, limit_bytes=100)
+    first, dropped, last = (admission.enter(1) for _ in range(3))
+    # As a collection of garbage that has come by on the thread that holds the lock.
+    with admission._changed:
+        dropped.abandon()
+    first.leave()
+    assert last.granted.done()
+    assert not dropped.granted.done()
+    last.leave()
+    assert admission.wait_empty(0)
+
+
+def test_who_does_not_wait_is_not_held_up_by_an_abandoned_place() -> None:
+    admission = Admission(places=9, limit_bytes=100)
+    admission.enter(40)
+    admission.enter(90).abandon()
+    assert admission.enter(10, wait=False).granted.done()
+
+
 def test_leaving_twice_gives_one_place_back() -> None:
     admission = Admission(places=1, limit_bytes=100)
     tickets = [admission.enter(1) for _ in range(3)]
