@@ -1,5 +1,6 @@
 """What all tests share: a stable hypothesis profile, board files from text, and the folder of real images."""
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,12 @@ if not STRESS:
 
 # The profile of whoever runs the tests is none of theirs.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
+
+
+def pytest_collection_finish() -> None:
+    """Let no later collection look at what imports have made: lines collect when they open and close, and so do tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
