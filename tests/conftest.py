@@ -41,7 +41,7 @@ os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 
 def pytest_collection_finish() -> None:
-    """Let no later collection look at what imports have made: lines collect when they open and close, and so do tests."""
+    """Let no later collection look at what imports have made: lines collect when they open and close."""
     gc.collect()
     gc.freeze()
 
