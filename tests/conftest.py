@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,6 +36,10 @@ pytest_plugins = ["tiny_line", "built_once", "measured_once"]
 # `make stress` runs with the threads that users have.
 if not STRESS:
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and with them the commands that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The profile of whoever runs the tests is none of theirs.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"

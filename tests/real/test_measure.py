@@ -231,15 +231,6 @@ def test_an_interrupt_passes_through(store: Store):
         measured(CLASSIFIER, store, limit_s=30.0, sizes=range(1, 33), tick=tick)
 
 
-@pytest.fixture
-def interruptible():
-    """Let SIGINT interrupt, also where the suite itself was started in the background, which ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
 def test_control_c_does_not_wait_for_the_end(store: Store):
     sent = []
 
