@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from functools import cache
 from typing import Any
 
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
 
-FAMILIES: dict[str, type[Any]] = {
+FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
     "select": Select,
@@ -26,8 +27,9 @@ def names(family: str) -> list[str]:
     return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
 
 
-def make(family: str, name: str) -> Any:
-    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+@cache
+def named(family: str, name: str) -> type[Policy]:
+    """Return a policy's class; raises ConfigError, listing the family's folder, if there is none of that name."""
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
@@ -36,4 +38,16 @@ def make(family: str, name: str) -> Any:
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, FAMILIES[family]) and value.__module__ == module.__name__
     ]
-    return policy()
+    assert issubclass(policy, Policy)
+    return policy
+
+
+def make(family: str, name: str) -> Any:
+    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+    return named(family, name)()
+
+
+def giving(need: Need) -> dict[str, list[str]]:
+    """Return the names of the policies that give what others need, by family."""
+    givers = {family: [name for name in names(family) if need in named(family, name).gives] for family in FAMILIES}
+    return {family: found for family, found in givers.items() if found}
