@@ -12,7 +12,7 @@ from coe.bench import scale
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.policies.base import ModelPool, World
+from coe.scheduler.policies.base import World
 from coe.scheduler.policies.eviction.fifo import Fifo
 from coe.scheduler.policies.eviction.next_use import NextUse
 from coe.scheduler.policies.prefetch.gain import Gain
