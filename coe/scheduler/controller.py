@@ -122,7 +122,8 @@ class Controller:
             case RunFailed():
                 self._run_failed(event, now)
             case Loaded():
-                self._loaded(event)
+                self._residency.loaded(event.pool, event.expert)
+                self._broken.loaded(event.expert)
             case Evicted():
                 self._residency.evicted(event.pool, event.expert)
             case LoadFailed():
@@ -228,10 +229,6 @@ class Controller:
             executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
             for stage in batch.stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
-
-    def _loaded(self, event: Loaded) -> None:
-        self._residency.loaded(event.pool, event.expert)
-        self._broken.loaded(event.expert)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
         self._residency.failed(event.pool, event.expert)

@@ -21,10 +21,11 @@ FAMILIES: dict[str, type[Policy]] = {
 }
 
 
-def names(family: str) -> list[str]:
+@cache
+def names(family: str) -> tuple[str, ...]:
     """Return the names of the policies of a family: the files of its folder."""
     package = importlib.import_module(f"coe.scheduler.policies.{family}")
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
 
 
 @cache
