@@ -60,7 +60,12 @@ class Strategy:
 
 
 def _givers(need: Need) -> str:
-    return " or ".join(f"{family} policy '{name}'" for family, names in policies.giving(need).items() for name in names)
+    return " or ".join(
+        f"{family} policy '{name}'"
+        for family in policies.FAMILIES
+        for name in policies.names(family)
+        if need in policies.named(family, name).gives
+    )
 
 
 _SAMBA = Strategy(

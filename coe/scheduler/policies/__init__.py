@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, Split
 
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
@@ -34,21 +34,15 @@ def named(family: str, name: str) -> type[Policy]:
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
-    (policy,) = [
+    classes: list[type[Policy]] = [
         value
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, FAMILIES[family]) and value.__module__ == module.__name__
     ]
-    assert issubclass(policy, Policy)
+    (policy,) = classes
     return policy
 
 
 def make(family: str, name: str) -> Any:
     """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
     return named(family, name)()
-
-
-def giving(need: Need) -> dict[str, list[str]]:
-    """Return the names of the policies that give what others need, by family."""
-    givers = {family: [name for name in names(family) if need in named(family, name).gives] for family in FAMILIES}
-    return {family: found for family, found in givers.items() if found}
