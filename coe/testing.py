@@ -20,6 +20,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim.simulator import Faults, Simulator
 
@@ -55,7 +56,7 @@ class VirtualLine:
         costs: Mapping[str, Cost],
         plan: Plan,
         *,
-        strategy: str = "coserve",
+        strategy: str | Strategy = "coserve",
         findings: Mapping[tuple[int, str], str | Finding] | None = None,
         bad_loads: Mapping[str, int] | None = None,
         bad_stages: frozenset[tuple[int, str]] = frozenset(),
@@ -63,14 +64,13 @@ class VirtualLine:
         max_wait_s: float | None = None,
     ) -> None:
         self.board = board
-        self._plan = plan
         self.costs = CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
         self.controller = Controller(
             router=board.router,
             graph=board.graph,
             costs=self.costs,
             plan=plan,
-            strategy=named_strategy(strategy),
+            strategy=named_strategy(strategy) if isinstance(strategy, str) else strategy,
             max_wait_s=max_wait_s,
         )
         self.log: list[tuple[float, str]] = []
@@ -109,8 +109,9 @@ class VirtualLine:
     def lose(self, at_s: float, device: str) -> None:
         """Let a device be lost; what is under way on it fails when it would have ended."""
         self._simulator.at(at_s, Lost(device, "it fell off the bus"))
-        gone = {spec.id for spec in self._plan.executors if spec.device == device}
-        gone |= {pool.id for pool in self._plan.pools if pool.device == device}
+        plan = self.controller.plan
+        gone = {spec.id for spec in plan.executors if spec.device == device}
+        gone |= {pool.id for pool in plan.pools if pool.device == device}
         self._faults.lost.append((lambda: self.now >= at_s, gone))
 
     def stop(self, at_s: float) -> None:

@@ -14,7 +14,7 @@ from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Command, Event
-from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
@@ -75,7 +75,6 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
     plan = Plan(
         tuple(PoolSpec(id, "cpu", capacity, 100) for id in ids), tuple(ExecutorSpec(id, "cpu", id) for id in ids)
     )
-    plan = joined(plan) if chosen.shared else plan
     controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
     crowd, recorder = _Crowd(controller), Recorder(controller.pools)
     simulator = Simulator(
@@ -107,7 +106,7 @@ class _Crowd:
     """Counts events, and how many stages wait."""
 
     def __init__(self, controller: Controller) -> None:
-        self._backlogs = list({id(one.backlog): one.backlog for one in controller.executors.values()}.values())
+        self._backlogs = controller.world.backlogs()
         self.events = self.most = 0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:

@@ -134,7 +134,7 @@ def run_plan(
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
-    least = bound(_from_zero(workload), oracle, costs, plan, scaling, resident, cached) if bounded else None
+    least = bound(_from_zero(workload), oracle, costs, controller.plan, scaling, resident, cached) if bounded else None
     return row(
         workload.task,
         workload.order,

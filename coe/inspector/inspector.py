@@ -46,7 +46,7 @@ from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.demand import Demand, Drift
-from coe.scheduler.plan import images_budget, joined
+from coe.scheduler.plan import images_budget
 from coe.scheduler.prescheduled import Prescheduled
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
@@ -191,7 +191,7 @@ class Inspector:
             with_images=inbox_bytes is None,
             demotes=not chosen.cached,
         )
-        self.plan = joined(made) if chosen.shared else made
+        self.plan = chosen.pooled(made)
         own_bytes = [device.memory_bytes for device in devices.values()]
         self.budget_bytes = sum(self.memory_bytes if one is None else one for one in own_bytes)
         """What all devices may take for experts and batches."""

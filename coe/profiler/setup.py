@@ -17,7 +17,7 @@ from coe.inspector.memory import Memory, planned
 from coe.inspector.profile import Chosen, KindProfile
 from coe.inspector.settings import Settings
 from coe.scheduler.costs import CostTable
-from coe.scheduler.plan import Plan, joined, workspace_bytes
+from coe.scheduler.plan import Plan, workspace_bytes
 from coe.sim.workload import Workload
 
 Numbers = Mapping[str, int]
@@ -122,7 +122,6 @@ class Setup:
         if self.basis.on_machine is not None:
             return self.basis.on_machine(self.chosen(workspaces))
         entry, made = ENTRIES[config.STRATEGY], self.plan(workspaces)
-        made = joined(made) if entry.strategy.shared else made
         scaling = {device: self._scaling(device) for device in self.executors}
         return run_plan(
             self.basis.sample, self.costs, made, entry, scaling, device="this machine", bounded=False

@@ -19,7 +19,7 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.deadlines import Deadlines
+from coe.scheduler.deadlines import Deadlines, Least
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
     Arrived,
@@ -40,7 +40,6 @@ from coe.scheduler.events import (
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import Broken
-from coe.scheduler.least import Least
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
@@ -52,8 +51,9 @@ class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
     Where the strategy looks at ages (line), an image that has been under way for half of `max_wait_s`
-    (`config.MAX_WAIT_S` if None) goes first, and so does one whose time until it is due is half over. Raises
-    ConfigError for a bound that is no time, or that the strategy would not look at.
+    (`config.MAX_WAIT_S` if None) goes first, and so does one whose time until it is due is half over. `plan` is as the
+    strategy pools it (see `Strategy.pooled`), whatever pools were given. Raises ConfigError for a bound that is no
+    time, or that the strategy would not look at.
     """
 
     def __init__(
@@ -68,19 +68,21 @@ class Controller:
     ) -> None:
         check_hurry(strategy, max_wait_s=max_wait_s)
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
+        self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = Residency(plan, strategy.eviction, self._emit)
+        self._residency = Residency(self.plan, strategy.eviction, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
         self.demand = Demand(
             {expert: graph.probability(expert) for expert in graph.experts},
             follows(router.components.values(), router.escalations),
         )
-        self._shared = Backlog(self.demand.changed)
+        self._shared = Backlog(self.demand.changed) if strategy.shared else None
         self.executors = {
-            spec.id: Executor(spec, self.pools[spec.pool], self._shared if strategy.shared else Backlog())
-            for spec in plan.executors
+            spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
+            for spec in self.plan.executors
         }
         self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
+        self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
@@ -120,9 +122,10 @@ class Controller:
             case RunFailed():
                 self._run_failed(event, now)
             case Loaded():
-                self._loaded(event)
+                self._residency.loaded(event.pool, event.expert)
+                self._broken.loaded(event.expert)
             case Evicted():
-                self.pools[event.pool].release(event.expert)
+                self._residency.evicted(event.pool, event.expert)
             case LoadFailed():
                 self._load_failed(event, now)
             case Lost():
@@ -194,7 +197,8 @@ class Controller:
             return
         for change in self._deadlines.changes(now):
             for expert in self._cases.awaits(change.request_id):
-                self._shared.hurry(change.request_id, expert, change.due_s, change.was_s)
+                for backlog in self._backlogs:
+                    backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
         self._commands += [Late(board.name, board.due_s) for board in self._deadlines.missed()]
 
     def _finished(self, event: Finished, now: float) -> None:
@@ -203,7 +207,7 @@ class Controller:
             said = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
             self._run_failed(RunFailed(event.executor, said), now)
             return
-        batch = self._let_go(executor)
+        batch = self._residency.end(executor)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
@@ -213,7 +217,7 @@ class Controller:
     def _run_failed(self, event: RunFailed, now: float) -> None:
         """Run the stages of a failed batch one by one, so that the culprit fails alone."""
         executor = self._executor(event.executor)
-        batch = self._let_go(executor)
+        batch = self._residency.end(executor)
         if executor.device in self._lost and not self._stopped:
             for stage in batch.stages:
                 self._queue(stage, now)
@@ -225,12 +229,6 @@ class Controller:
             executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
             for stage in batch.stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
-
-    def _loaded(self, event: Loaded) -> None:
-        self.pools[event.pool].commit(event.expert)
-        self._broken.loaded(event.expert)
-        if self.pools[event.pool].device in self._lost:
-            self._residency.lose(event.pool)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
         self._residency.failed(event.pool, event.expert)
@@ -253,7 +251,7 @@ class Controller:
         if self.executors:
             self._look_around()
         for executor in self._gone.values():
-            if not (self.strategy.shared and self.executors):
+            if self._shared is None or not self.executors:
                 for expert in {group.expert: None for group in executor.backlog.groups()}:
                     for stage in executor.backlog.drop(expert):
                         self._queue(stage, now)
@@ -274,9 +272,7 @@ class Controller:
 
     def _stop(self, now: float) -> None:
         self._stopped = True
-        for pool in self.pools.values():
-            for expert in pool.planned():
-                pool.cancel(expert)
+        self._residency.stop()
         for executor in self.executors.values():
             for expert in {group.expert: None for group in executor.backlog.groups()}:
                 for stage in executor.backlog.drop(expert):
@@ -289,14 +285,14 @@ class Controller:
             if executor.batch is None:
                 self._feed(executor, now)
         for executor in self.executors.values():
-            if (executor.batch is not None or self.strategy.shared) and not executor.pool.is_moving():
+            if (executor.batch is not None or self._shared is not None) and not executor.pool.is_moving():
                 self._prefetch_for(executor, now)
 
     def _feed(self, executor: Executor, now: float) -> None:
         """Give an idle executor the first group that can run, or see to the expert of one that cannot."""
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
-            if state is State.READY and self._run(executor, group, now):  # type: ignore[arg-type]
+            if state is State.READY and self._run(executor, group, now):
                 return
             if state is None and self._residency.make_room(executor.pool, group.expert, Why.DEMAND, (), now):
                 return
@@ -308,20 +304,9 @@ class Controller:
         if size < 1 or cost.batch_bytes(size) > room_bytes:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
-        executor.batch, executor.held_bytes = batch, cost.batch_bytes(size)
-        executor.busy_until_s = now + cost.batch_s(size)
-        executor.pool.pin(batch.expert, executor.held_bytes)
+        self._residency.begin(executor, batch, cost.batch_bytes(size), now + cost.batch_s(size))
         self._commands.append(Run(executor.id, batch))
         return True
-
-    def _let_go(self, executor: Executor) -> Batch:
-        batch = executor.batch
-        assert batch is not None, f"{executor!r} has nothing to finish"
-        executor.pool.unpin(batch.expert, executor.held_bytes)
-        executor.batch, executor.held_bytes = None, 0
-        if executor.device in self._lost:
-            self._residency.lose(executor.pool.id)
-        return batch
 
     def _prefetch_for(self, executor: Executor, now: float) -> None:
         ahead: set[str] = set()

@@ -56,10 +56,6 @@ class Cost:
         """Return the latency of a batch in seconds."""
         return self.per_image_s * images + self.base_s
 
-    def load_from_s(self, tier: Tier) -> float:
-        """Return the seconds of a load of weights that lie in a tier."""
-        return self.load_s if tier is Tier.DISK else self.copy_s
-
     def batch_bytes(self, images: int) -> int:
         """Return the bytes that a batch holds beside the weights."""
         return self.activation_bytes * images + self.workspace_bytes

@@ -1,4 +1,7 @@
-"""One worker as the controller sees it. Which thread runs its batches is the engine's affair."""
+"""One worker as the controller sees it; its batch changes by `begin` and `end` alone.
+
+Which thread runs its batches is the engine's affair.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,10 @@ from coe.scheduler.pool import ModelPool
 
 
 class Executor:
-    """One worker: its backlog, its pool, and the batch that it runs now."""
+    """One worker: its backlog, its pool, and the batch that it runs now.
+
+    The batch holds `held_bytes` of the pool beside the weights, and is over at `busy_until_s`, as predicted.
+    """
 
     def __init__(self, spec: ExecutorSpec, pool: ModelPool, backlog: Backlog) -> None:
         self.id, self.device = spec.id, spec.device
@@ -22,6 +28,19 @@ class Executor:
     def __repr__(self) -> str:
         doing = f"running {self.batch.expert} x{len(self.batch)}" if self.batch else "idle"
         return f"<Executor {self.id} {doing}, {len(self.backlog)} waiting>"
+
+    def begin(self, batch: Batch, held_bytes: int, until_s: float) -> None:
+        """Take a batch; raises ValueError if another one runs."""
+        if self.batch is not None:
+            raise ValueError(f"{self!r} cannot begin another batch")
+        self.batch, self.held_bytes, self.busy_until_s = batch, held_bytes, until_s
+
+    def end(self) -> Batch:
+        """Let go of the batch and return it; raises ValueError if there is none."""
+        if self.batch is None:
+            raise ValueError(f"{self!r} has no batch to end")
+        batch, self.batch, self.held_bytes = self.batch, None, 0
+        return batch
 
     def remaining_s(self, now: float) -> float:
         """Return the predicted time until everything assigned here is done, in seconds."""

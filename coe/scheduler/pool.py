@@ -1,4 +1,4 @@
-"""The experts resident in one tier of one device, as a book of bytes. Only this file changes residency.
+"""The experts resident in one tier of one device, as a book of bytes. Only `coe.scheduler.residency` writes in it.
 
 An expert is planned (it waits for room), then loading, ready, and leaving; its bytes count from the moment that its
 load begins until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps
@@ -73,7 +73,7 @@ class ModelPool:
         """Tell a watcher of every change from now on."""
         self._watchers.append(watcher)
 
-    # What policies may read
+    # What anybody may read
 
     def __len__(self) -> int:
         return self._count[State.READY]

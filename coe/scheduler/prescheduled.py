@@ -226,7 +226,8 @@ class Prescheduled:
         if state is State.LOADING or not all(self._is_decided(stage) for stage in command.batch.stages):
             return False
         stages = tuple(stage for stage in command.batch.stages if stage in self._waiting)
-        held_bytes = self.costs(executor.device, expert).batch_bytes(len(stages))
+        cost = self.costs(executor.device, expert)
+        held_bytes = cost.batch_bytes(len(stages))
         if stages and state is State.READY and held_bytes > turn.pool.batch_room_bytes():
             return False
         self._to_run.subtract(command.batch.stages)
@@ -236,9 +237,10 @@ class Prescheduled:
             return True
         for stage in stages:
             del self._waiting[stage]
-        executor.batch, executor.held_bytes = Batch(expert, stages), held_bytes
+        batch = Batch(expert, stages)
         turn.pool.pin(expert, held_bytes)
-        self._begin(Run(executor.id, executor.batch))
+        executor.begin(batch, held_bytes, now + cost.batch_s(len(batch)))
+        self._begin(Run(executor.id, batch))
         return True
 
     def _is_decided(self, stage: Stage) -> bool:
@@ -273,11 +275,9 @@ class Prescheduled:
 
     def _let_go(self, executor_id: str) -> Batch:
         executor = self.executors[executor_id]
-        batch = executor.batch
-        assert batch is not None, f"{executor!r} has nothing to finish"
+        held_bytes, batch = executor.held_bytes, executor.end()
         self._turns[executor.pool.id].finished += 1
-        executor.pool.unpin(batch.expert, executor.held_bytes)
-        executor.batch, executor.held_bytes = None, 0
+        executor.pool.unpin(batch.expert, held_bytes)
         return batch
 
     def _fail(self, stages: Iterable[Stage], reason: str, now: float) -> None:

@@ -1,4 +1,4 @@
-"""What is loaded where, and what leaves for it. Only this file plans loads and evictions; policies name who goes.
+"""What is loaded where, and what leaves for it: the one owner of all pools. Policies name who goes.
 
 Bytes are reserved before a load is issued and come back only when an eviction has ended, so a slow copy cannot
 overcommit.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from coe.core import Batch
 from coe.scheduler import policies
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Command, Evict, Load, Why
+from coe.scheduler.executor import Executor
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Eviction, World
@@ -25,10 +27,12 @@ class Residency:
         self.cache = HostCache(plan.cache) if plan.cache else None
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
         self._emit = emit
+        self._lost: set[str] = set()
 
     def watch(self, world: World) -> None:
         """Get to know the world; called once, before anything is loaded."""
         self._world = world
+        self._backlogs = {id: world.backlogs(id) for id in self.pools}
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -70,6 +74,15 @@ class Residency:
             if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
                 way = cache.fetch(expert, pool.size(expert))
             self._emit(Load(pool.id, expert, why, way.source, way.keep, way.drops))
+
+    def loaded(self, pool: str, expert: str) -> None:
+        """Note that a load has ended well."""
+        self.pools[pool].commit(expert)
+        self._give_up_lost(self.pools[pool])
+
+    def evicted(self, pool: str, expert: str) -> None:
+        """Note that an evicted expert is gone: its bytes are free."""
+        self.pools[pool].release(expert)
 
     def failed(self, pool: str, expert: str) -> None:
         """Note that a load failed; whatever a cache holds of that expert is not trusted."""
@@ -120,14 +133,28 @@ class Residency:
         self.issue()
         return True
 
+    def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
+        """Let an executor run a batch, and hold its expert. Raises ValueError if `held_bytes` are not free."""
+        executor.pool.pin(batch.expert, held_bytes)
+        executor.begin(batch, held_bytes, until_s)
+
+    def end(self, executor: Executor) -> Batch:
+        """Let go of the batch of an executor, and of its expert. Raises ValueError if there is none."""
+        held_bytes, batch = executor.held_bytes, executor.end()
+        executor.pool.unpin(batch.expert, held_bytes)
+        self._give_up_lost(executor.pool)
+        return batch
+
     def lose(self, pool: str) -> None:
-        """Give up what is in a pool whose device is lost; what loads or runs there fails by itself."""
-        own = self.pools[pool]
-        for expert in own.planned():
-            own.cancel(expert)
-        for expert in [expert for expert in own.by_arrival() if own.evictable(expert)]:
-            own.leave(expert)
-            own.release(expert)
+        """Give up what is in a pool whose device is lost, at once or when its load or its batch has ended."""
+        self._lost.add(pool)
+        self._give_up_lost(self.pools[pool])
+
+    def stop(self) -> None:
+        """Begin no load any more of those that wait for room."""
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                pool.cancel(expert)
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books of all pools; raises AssertionError."""
@@ -140,7 +167,16 @@ class Residency:
         return self.cache if self.cache is not None and self.cache.serves(pool.device) else None
 
     def _is_wanted(self, pool: ModelPool, expert: str) -> bool:
-        return any(e.pool is pool and e.backlog.waiting(expert) for e in self._world.executors.values())
+        return any(backlog.waiting(expert) for backlog in self._backlogs[pool.id])
+
+    def _give_up_lost(self, pool: ModelPool) -> None:
+        if pool.id not in self._lost:
+            return
+        for expert in pool.planned():
+            pool.cancel(expert)
+        for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
+            pool.leave(expert)
+            pool.release(expert)
 
     def _size(self, pool: ModelPool, expert: str) -> int:
         return self._world.costs(pool.device, expert).weights_bytes

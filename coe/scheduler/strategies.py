@@ -1,4 +1,7 @@
-"""Named bundles of policies. The paper's systems (section 5.1) and its ablation (section 5.3) are a line each."""
+"""Named bundles of policies. The paper's systems (section 5.1) and its ablation (section 5.3) are a line each.
+
+A bundle that cannot work is refused where it is made: policies say what they need of the others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from dataclasses import dataclass, replace
 
 from coe import values
 from coe.errors import ConfigError, did_you_mean
+from coe.scheduler import policies
+from coe.scheduler.plan import Plan, joined
+from coe.scheduler.policies.base import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +19,8 @@ class Strategy:
     """One policy of each family, by name.
 
     With `single` only the first executor works, with the whole budget. With `cached` nothing runs in the memory of the
-    host where that is another than the device's: it is a cache between disk and device. With `shared` all executors
-    take from one backlog, and those of a device have one pool.
+    host where that is another than the device's: it is a cache between disk and device. Raises ConfigError for a policy
+    that does not exist, and for one that needs what the others do not give.
     """
 
     name: str
@@ -26,12 +32,40 @@ class Strategy:
     prefetch: str = "next-group"
     single: bool = False
     cached: bool = False
-    shared: bool = False
+
+    def __post_init__(self) -> None:
+        for family in policies.FAMILIES:
+            name = getattr(self, family)
+            needs = policies.named(family, name).needs
+            if missing := [need for need in Need if need in needs and not self._has(need)]:
+                wanted = ", and ".join(f"{need}, as with {_givers(need)}" for need in missing)
+                raise ConfigError(f"strategy '{self.name}' cannot work: {family} policy '{name}' needs {wanted}")
+
+    @property
+    def shared(self) -> bool:
+        """Whether all executors take from one backlog, and those of a device have one pool."""
+        return self._has(Need.SHARED_BACKLOG)
 
     @property
     def hurries(self) -> bool:
-        """Whether what has waited for long, or is due, goes first: where stages are bound late."""
-        return self.shared
+        """Whether what has waited for long, or is due, goes first."""
+        return self._has(Need.DUE_FIRST)
+
+    def pooled(self, plan: Plan) -> Plan:
+        """Return the plan with the pools that this strategy works with: those of a device are one if it is `shared`."""
+        return joined(plan) if self.shared else plan
+
+    def _has(self, need: Need) -> bool:
+        return any(need in policies.named(family, getattr(self, family)).gives for family in policies.FAMILIES)
+
+
+def _givers(need: Need) -> str:
+    return " or ".join(
+        f"{family} policy '{name}'"
+        for family in policies.FAMILIES
+        for name in policies.names(family)
+        if need in policies.named(family, name).gives
+    )
 
 
 _SAMBA = Strategy(
@@ -52,7 +86,6 @@ _ALL = (
         select="ready",
         eviction="next-use",
         prefetch="gain",
-        shared=True,
     ),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}

@@ -11,7 +11,7 @@ from coe.config import format_bytes
 from coe.core import Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, joined, workspace_bytes
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
 from coe.scheduler.strategies import Strategy
 from coe.sim import preset
 from coe.sim.preset import Preset
@@ -111,8 +111,7 @@ class Machine:
                 executors.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
         idle = [memory for memory in self.preset.memories if memory not in sharing]
         cache = CacheSpec(self._usable_bytes(idle[0])) if strategy.cached and idle else None
-        made = Plan(tuple(pools), tuple(executors), cache)
-        return joined(made) if strategy.shared else made
+        return Plan(tuple(pools), tuple(executors), cache)
 
     def _usable_bytes(self, memory: str) -> int:
         spec = self.preset.memories[memory]

@@ -5,8 +5,6 @@ from typing import Any
 
 from coe.board.rules import Rules
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import joined
-from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of, rules_from
 
 
@@ -54,10 +52,7 @@ def line_of(
 ) -> VirtualLine:
     """A line whose experts all cost the same but for those in `costs`; `capacity` is that of each executor."""
     prices = {name: cost() for name in rules.experts} | dict(costs or {})
-    plan = pools_of(executors, capacity, workspace)
-    if "strategy" in options and STRATEGIES[options["strategy"]].shared:
-        plan = joined(plan)
-    return VirtualLine(rules, prices, plan, **options)
+    return VirtualLine(rules, prices, pools_of(executors, capacity, workspace), **options)
 
 
 def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:

@@ -12,7 +12,7 @@ from coe.bench import scale
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Demand
-from coe.scheduler.policies.base import PoolView, World
+from coe.scheduler.policies.base import World
 from coe.scheduler.policies.eviction.fifo import Fifo
 from coe.scheduler.policies.eviction.next_use import NextUse
 from coe.scheduler.policies.prefetch.gain import Gain
@@ -156,7 +156,7 @@ def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name:
 
 
 def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def rank(self: Fifo, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self: Fifo, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return iter(list(pool.by_arrival()))
 
     monkeypatch.setattr(Fifo, "rank", rank)

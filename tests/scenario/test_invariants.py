@@ -13,7 +13,6 @@ from coe.board.rules import Rules
 from coe.core import Finding
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Evict, Load, Loaded, Run, Why
-from coe.scheduler.plan import joined
 from coe.scheduler.pool import State
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of, rules_from
@@ -47,13 +46,10 @@ class Case:
             for number in range(len(self.arrivals))
             for expert in self.rules.experts
         }
-        plan = pools_of(executors, capacity, workspace)
-        if STRATEGIES[strategy].shared:
-            plan = joined(plan)
         line = VirtualLine(
             self.rules,
             self.costs,
-            plan,
+            pools_of(executors, capacity, workspace),
             strategy=strategy,
             findings=findings,
             evict_s=evict_s,

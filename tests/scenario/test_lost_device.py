@@ -4,9 +4,8 @@ import pytest
 from lines import arrive, board, cost, log_of
 
 from coe.core import Verdict
-from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.testing import VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})
@@ -18,7 +17,6 @@ def line_of_two(strategy="coserve", capacity=24, devices=("cuda", "cpu")):
         tuple(PoolSpec(f"{device}0", device, capacity, 4) for device in devices),
         tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
     )
-    made = joined(made) if named_strategy(strategy).shared else made
     return VirtualLine(BOARD, {expert: cost() for expert in "abc"}, made, strategy=strategy)
 
 

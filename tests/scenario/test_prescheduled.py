@@ -49,7 +49,7 @@ class Line(VirtualLine):
         super().observe(event, commands, now, control_s)
 
     def repeat(self, trace: Trace) -> Prescheduled:
-        repeated = Prescheduled(trace, self.board.router, self.plan, self.costs)
+        repeated = Prescheduled(trace, self.board.router, self.controller.plan, self.costs)
         self.controller = self._simulator.controller = repeated  # type: ignore[assignment]
         return repeated
 

@@ -7,9 +7,8 @@ from lines import arrive, board, cost, log_of
 
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict
-from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.testing import VirtualLine
 
 BOARD = board({"A": 3, "B": 2, "C": 1})
@@ -22,7 +21,6 @@ def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True):
         tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
         CacheSpec(copies, frozenset({"cuda"}), demotes),
     )
-    made = joined(made) if named_strategy(strategy).shared else made
     return VirtualLine(BOARD, {expert: cost(copy_s=0.1) for expert in "abc"}, made, strategy=strategy)
 
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from coe.scheduler import policies
 from coe.scheduler.controller import Controller, Executor
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.policies.base import World
 from coe.scheduler.pool import ModelPool
-from coe.scheduler.strategies import STRATEGIES
+from coe.scheduler.strategies import STRATEGIES, Strategy
 from coe.testing import VirtualLine, pools_of, rules_from
 
 ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]
@@ -39,20 +41,39 @@ def rules() -> Rules:
     return rules_from(BOARD)
 
 
+def bundle(family: str, name: str) -> Strategy:
+    """Return a strategy with this policy: the first of ours whose other policies give what it needs."""
+    for known in STRATEGIES.values():
+        try:
+            return replace(known, name="tested", **{family: name})  # type: ignore[arg-type]
+        except ConfigError:
+            continue
+    raise AssertionError(
+        f"no strategy can have {family} policy '{name}'; add one that can to coe/scheduler/strategies.py"
+    )
+
+
+DEVICES = ("cpu", "gpu")
+TWO_POOLS = Plan(
+    tuple(PoolSpec(f"{device}0", device, 70, 9) for device in DEVICES),
+    tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in DEVICES),
+)
+
+
 @pytest.fixture
-def controller(rules: Rules) -> Controller:
-    """Two executors: the first holds x (an orphan), c and a, the second b; both have stages waiting."""
+def controller(rules: Rules, family: str, name: str) -> Controller:
+    """Two executors with a pool each: the first holds x (an orphan), c and a, the second b; stages wait for both."""
     costs = {name: Cost(0.1, 0.2, 1.0, 10 + index, 2, 4, 1) for index, name in enumerate(rules.experts)}
-    made = VirtualLine(rules, costs, pools_of(2, 70, 9)).controller
-    for expert, executor in zip("xcab", ["cpu0", "cpu0", "cpu0", "cpu1"], strict=True):
-        pool = made.pools[executor]
+    made = VirtualLine(rules, costs, TWO_POOLS, strategy=bundle(family, name)).controller
+    for expert, executor in zip("xcab", ["cpu0", "cpu0", "cpu0", "gpu0"], strict=True):
+        pool = made.executors[executor].pool
         pool.plan(expert, costs[expert].weights_bytes, Why.DEMAND)
         assert pool.reserve(expert)
         pool.commit(expert)
-    for number, (executor, expert) in enumerate([("cpu0", e) for e in "caycbac"] + [("cpu1", e) for e in "bx"]):
+    for number, (executor, expert) in enumerate([("cpu0", e) for e in "caycbac"] + [("gpu0", e) for e in "bx"]):
         made.executors[executor].backlog.add(Stage(number, expert), 0.3, join=number % 2 == 0)
-    made.pools["cpu0"].pin("c", 3)
-    made.pools["cpu0"].unpin("c", 3)
+    made.executors["cpu0"].pool.pin("c", 3)
+    made.executors["cpu0"].pool.unpin("c", 3)
     return made
 
 
@@ -175,7 +196,7 @@ def test_it_ranks_only_what_it_was_given_and_nothing_twice(family: str, name: st
 @CASES
 def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, rules: Rules) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
-    controller = VirtualLine(rules, costs, pools_of(1, 70, 9)).controller
+    controller = VirtualLine(rules, costs, pools_of(1, 70, 9), strategy=bundle(family, name)).controller
     said = answers(made_for(family, name, controller.world), family, controller)
     assert all(not one for one in said) or family in ("assign", "arrange")
 
@@ -188,7 +209,7 @@ def test_a_ranking_is_lazy_or_a_copy_so_that_it_may_be_broken_off(
         policy = made_for(family, name, controller.world)
         subject: Any = controller.executors["cpu0"]
         if family == "eviction":
-            subject = controller.pools["cpu0"]
+            subject = subject.pool
             introduced(policy, subject, controller.world)
         ranking = policy.rank(subject, controller.world, 5.0)
         assert isinstance(ranking, Iterator)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+from functools import cache
 from typing import Any
 
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, Split
 
-FAMILIES: dict[str, type[Any]] = {
+FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
     "arrange": Arrange,
     "select": Select,
@@ -20,20 +21,28 @@ FAMILIES: dict[str, type[Any]] = {
 }
 
 
-def names(family: str) -> list[str]:
+@cache
+def names(family: str) -> tuple[str, ...]:
     """Return the names of the policies of a family: the files of its folder."""
     package = importlib.import_module(f"coe.scheduler.policies.{family}")
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__))
+    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(package.__path__)))
 
 
-def make(family: str, name: str) -> Any:
-    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+@cache
+def named(family: str, name: str) -> type[Policy]:
+    """Return a policy's class; raises ConfigError, listing the family's folder, if there is none of that name."""
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
-    (policy,) = [
+    classes: list[type[Policy]] = [
         value
         for value in vars(module).values()
         if inspect.isclass(value) and issubclass(value, FAMILIES[family]) and value.__module__ == module.__name__
     ]
-    return policy()
+    (policy,) = classes
+    return policy
+
+
+def make(family: str, name: str) -> Any:
+    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+    return named(family, name)()

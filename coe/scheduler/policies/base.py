@@ -1,4 +1,7 @@
-"""What a policy is: one file, one class, a ranking. Policies see read-only views and change nothing."""
+"""What a policy is: one file, one class, a ranking. Policies look at the line itself and change nothing.
+
+They are given the very executors, backlogs and pools; a test that every policy inherits proves that it only looks.
+"""
 
 from __future__ import annotations
 
@@ -6,82 +9,25 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import ClassVar
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.demand import Demand
+from coe.scheduler.executor import Executor
+from coe.scheduler.pool import ModelPool
 
 
-class GroupView(Protocol):
-    """Stages of one expert that stand together in a backlog."""
+class Need(StrEnum):
+    """What a policy may need of the others of its strategy, in words for messages."""
 
-    @property
-    def expert(self) -> str: ...  # noqa: D102
-    @property
-    def started_s(self) -> float | None: ...  # noqa: D102
-    @property
-    def since_s(self) -> float: ...  # noqa: D102
-    @property
-    def due_s(self) -> float: ...  # noqa: D102
-    def __len__(self) -> int: ...
-
-
-class BacklogView(Protocol):
-    """See `coe.scheduler.backlog.Backlog`."""
-
-    @property
-    def pending_s(self) -> float: ...  # noqa: D102
-    def __len__(self) -> int: ...
-    def waiting(self, expert: str) -> int: ...  # noqa: D102
-    def first(self, expert: str) -> GroupView | None: ...  # noqa: D102
-    def groups(self) -> Iterator[GroupView]: ...  # noqa: D102
-    def latest(self, expert: str) -> GroupView | None: ...  # noqa: D102
-
-
-class PoolView(Protocol):
-    """See `coe.scheduler.pool.ModelPool`."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    def __len__(self) -> int: ...
-    def __contains__(self, expert: object) -> bool: ...
-    def size(self, expert: str) -> int: ...  # noqa: D102
-    def missing_bytes(self, more: int) -> int: ...  # noqa: D102
-    def unused(self, expert: str) -> bool: ...  # noqa: D102
-    def is_moving(self) -> bool: ...  # noqa: D102
-    def is_ready(self, expert: str) -> bool: ...  # noqa: D102
-    def by_arrival(self) -> Iterator[str]: ...  # noqa: D102
-    def by_recency(self) -> Iterator[str]: ...  # noqa: D102
-
-
-class ExecutorView(Protocol):
-    """One executor with its backlog and its pool."""
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def device(self) -> str: ...  # noqa: D102
-    @property
-    def backlog(self) -> BacklogView: ...  # noqa: D102
-    @property
-    def pool(self) -> PoolView: ...  # noqa: D102
-    def remaining_s(self, now: float) -> float:
-        """Return the predicted time until everything that was assigned here is done, in seconds."""
-        ...
-
-
-class DemandView(Protocol):
-    """See `coe.scheduler.demand.Demand`."""
-
-    def entered(self, expert: str) -> None: ...  # noqa: D102
-    def left(self, expert: str) -> None: ...  # noqa: D102
-    def subscribe(self) -> dict[str, None]: ...  # noqa: D102
-    def open(self, expert: str) -> int: ...  # noqa: D102
-    def coming(self, expert: str) -> float: ...  # noqa: D102
-    def usage(self, expert: str) -> float: ...  # noqa: D102
+    SHARED_BACKLOG = "one backlog that all executors share"
+    RESIDENT_FIRST = "stages of resident experts to run before an executor waits for a load"
+    DUE_FIRST = "stages that have waited for long to run before others"
+    LOADS = "experts to be loaded before an executor takes their stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +36,15 @@ class World:
 
     graph: ExpertGraph
     costs: CostTable
-    executors: Mapping[str, ExecutorView]
-    demand: DemandView
+    executors: Mapping[str, Executor]
+    demand: Demand
     evictions: Mapping[str, Eviction]
     """By pool."""
+
+    def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
+        """Return the backlogs of all executors, or of those that run from a pool; each once, also if it is shared."""
+        own = [one.backlog for one in self.executors.values() if pool is None or one.pool.id == pool]
+        return tuple(dict.fromkeys(own))
 
     def loads_ahead(self, device: str) -> int:
         """Return for how many loads beyond the one under way room is made: as many as begin during the longest batch.
@@ -105,7 +56,14 @@ class World:
         return math.ceil(min(max(longest, 1), config.LOADS_AHEAD))
 
 
-class Assign(ABC):
+class Policy:
+    """One of a strategy's six. The strategy is refused unless its policies together give what each of them needs."""
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    gives: ClassVar[frozenset[Need]] = frozenset()
+
+
+class Assign(Policy, ABC):
     """Which executor's backlog takes a stage?"""
 
     @abstractmethod
@@ -113,37 +71,37 @@ class Assign(ABC):
         """Return the id of an executor."""
 
 
-class Arrange(ABC):
+class Arrange(Policy, ABC):
     """Where in the backlog does a stage go?"""
 
     @abstractmethod
-    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+    def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
         """Return whether it goes behind the last stage of its expert (else to the end)."""
 
 
-class Select(ABC):
+class Select(Policy, ABC):
     """Which group does an idle executor take?"""
 
     def watch(self, world: World) -> None:
         """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
         """Yield groups in order of preference; the first that can run or be loaded is taken."""
 
 
-class Split(ABC):
+class Split(Policy, ABC):
     """How many stages of a group run now?"""
 
     @abstractmethod
-    def size(self, group: GroupView, cost: Cost, room_bytes: int) -> int:
+    def size(self, group: Group, cost: Cost, room_bytes: int) -> int:
         """Return the size of the batch, 0 if none fits; never more than memory or the group allow."""
 
 
-class Eviction(ABC):
+class Eviction(Policy, ABC):
     """Who leaves first? One object serves one pool, and may keep its ranking as experts come and go."""
 
-    def watch(self, pool: PoolView, world: World) -> None:
+    def watch(self, pool: ModelPool, world: World) -> None:
         """Get to know the pool, before anything is in it; called once."""
 
     def entered(self, expert: str) -> None:
@@ -153,7 +111,7 @@ class Eviction(ABC):
         """Take note of an expert that is gone, or leaving."""
 
     @abstractmethod
-    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         """Yield experts of the pool, the first to leave first; what may not leave yet is passed over later.
 
         It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
@@ -164,12 +122,12 @@ class Eviction(ABC):
         return False
 
 
-class Prefetch(ABC):
+class Prefetch(Policy, ABC):
     """What is loaded while the executor runs and the lane idles?"""
 
     def watch(self, world: World) -> None:
         """Get to know the world, before anything happens; called once."""
 
     @abstractmethod
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         """Yield experts in order of preference; only the first that is absent is tried."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from coe.scheduler.policies.base import Arrange, BacklogView
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.policies.base import Arrange
 
 
 class Append(Arrange):
     """Nobody is overtaken."""
 
-    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+    def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
         return False

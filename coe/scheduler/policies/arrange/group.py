@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from coe import config
-from coe.scheduler.policies.base import Arrange, BacklogView
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.policies.base import Arrange
 
 
 class Group(Arrange):
@@ -13,6 +14,6 @@ class Group(Arrange):
     for ever; this bound is ours, the paper has none.
     """
 
-    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+    def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
         group = backlog.latest(expert)
         return group is not None and (group.started_s is None or now - group.started_s <= config.GROUP_HOLD_S)

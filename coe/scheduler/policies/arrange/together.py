@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from coe.scheduler.policies.base import Arrange, BacklogView
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.policies.base import Arrange, Need
 
 
 class Together(Arrange):
     """Behind the last stage of the same expert, however long its group has been running."""
 
-    def joins(self, expert: str, backlog: BacklogView, now: float) -> bool:
+    needs = frozenset({Need.DUE_FIRST})
+
+    def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
         return True

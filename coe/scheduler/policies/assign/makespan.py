@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coe.scheduler.policies.base import Assign, ExecutorView, World
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.base import Assign, World
 
 
 class Makespan(Assign):
@@ -16,7 +17,7 @@ class Makespan(Assign):
         ordered = sorted(remaining.values(), reverse=True)
         longest, second = ordered[0], ordered[1] if len(ordered) > 1 else 0.0
 
-        def rank(executor: ExecutorView) -> tuple[float, float, float, str]:
+        def rank(executor: Executor) -> tuple[float, float, float, str]:
             own = remaining[executor.id]
             others = second if own == longest else longest
             added = additional_s(expert, executor, world)
@@ -25,7 +26,7 @@ class Makespan(Assign):
         return min(world.executors.values(), key=rank).id
 
 
-def additional_s(expert: str, executor: ExecutorView, world: World) -> float:
+def additional_s(expert: str, executor: Executor, world: World) -> float:
     """Predict the latency that one more stage of an expert adds to an executor, in seconds.
 
     Execution is K if the backlog holds the expert already, else K + B. The switch is free if the expert is resident,

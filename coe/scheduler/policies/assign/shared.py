@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from coe.scheduler.policies.base import Assign, World
+from coe.scheduler.policies.base import Assign, Need, World
 
 
 class Shared(Assign):
     """Any executor stands for all: their backlog is the same."""
+
+    gives = frozenset({Need.SHARED_BACKLOG})
 
     def choose(self, expert: str, world: World, now: float) -> str:
         return next(iter(world.executors))

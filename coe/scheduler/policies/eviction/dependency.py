@@ -13,7 +13,8 @@ from itertools import chain
 
 from sortedcontainers import SortedDict
 
-from coe.scheduler.policies.base import Eviction, PoolView, World
+from coe.scheduler.policies.base import Eviction, World
+from coe.scheduler.pool import ModelPool
 
 
 class Dependency(Eviction):
@@ -23,7 +24,7 @@ class Dependency(Eviction):
     of ten thousand.
     """
 
-    def watch(self, pool: PoolView, world: World) -> None:
+    def watch(self, pool: ModelPool, world: World) -> None:
         self._pool, self._graph = pool, world.graph
         self._backed: Counter[str] = Counter()
         """For each expert, here or not, how many of its predecessors are in the pool."""
@@ -47,7 +48,7 @@ class Dependency(Eviction):
                 self._others.pop(self._as_other(successor), None)
                 self._place(successor)
 
-    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return chain(self._orphans.values(), self._others.values())
 
     def _place(self, expert: str) -> None:

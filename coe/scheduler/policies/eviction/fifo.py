@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coe.scheduler.policies.base import Eviction, PoolView, World
+from coe.scheduler.policies.base import Eviction, World
+from coe.scheduler.pool import ModelPool
 
 
 class Fifo(Eviction):
     """Ranks by the time of residence, the longest first."""
 
-    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return pool.by_arrival()

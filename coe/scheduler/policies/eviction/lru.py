@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coe.scheduler.policies.base import Eviction, PoolView, World
+from coe.scheduler.policies.base import Eviction, World
+from coe.scheduler.pool import ModelPool
 
 
 class Lru(Eviction):
     """Ranks by recency of use; one that was loaded but not used counts as used when it was loaded."""
 
-    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return pool.by_recency()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coe import config
-from coe.scheduler.policies.base import Eviction, PoolView, World
+from coe.scheduler.policies.base import Eviction, Need, World
 from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.pool import ModelPool
 
 
 class NextUse(Eviction):
@@ -17,13 +18,15 @@ class NextUse(Eviction):
     leaves for one whose stages are due before.
     """
 
-    def watch(self, pool: PoolView, world: World) -> None:
+    needs = frozenset({Need.SHARED_BACKLOG, Need.RESIDENT_FIRST})
+
+    def watch(self, pool: ModelPool, world: World) -> None:
         self._pool, self._world = pool, world
         self._changed = world.demand.subscribe()
-        self._backlog = next(iter(world.executors.values())).backlog
+        (self._backlog,) = world.backlogs()
         self._order = Ranking()
 
-    def rank(self, pool: PoolView, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         for expert in self._changed:
             if expert in self._pool:
                 self._order.put(expert, self._loss_s(expert) / max(1, self._pool.size(expert)))

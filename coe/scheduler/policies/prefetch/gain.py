@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
-from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.policies.work import Work
 
@@ -21,19 +22,22 @@ class Gain(Prefetch):
     must load another first; it is loaded on a second device where that ends sooner what would end last of all.
     """
 
+    needs = frozenset({Need.SHARED_BACKLOG})
+    gives = frozenset({Need.LOADS})
+
     def watch(self, world: World) -> None:
         self._world = world
         self._changed = world.demand.subscribe()
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         self._executors = Counter(executor.pool.id for executor in world.executors.values())
-        self._backlog = next(iter(world.executors.values())).backlog
+        (self._backlog,) = world.backlogs()
         self._order, self._hurried = Ranking(), Ranking()
         self._work = {id: Work() for id in self._holders}
         # The predicted loads of what waits and is in no pool.
         self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0
 
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         self._catch_up()
         yield from self._hurried
         yield from self._to_share(executor)
@@ -41,7 +45,7 @@ class Gain(Prefetch):
             if not self._is_left_to_another(executor, expert):
                 yield expert
 
-    def _to_share(self, executor: ExecutorView) -> Iterator[str]:
+    def _to_share(self, executor: Executor) -> Iterator[str]:
         """Yield what another device has most work with, if that device ends last and it would end sooner here too."""
         for id, work in self._work.items():
             if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
@@ -51,7 +55,7 @@ class Gain(Prefetch):
                 if expert not in executor.pool and self._ready_s(id) > self._absent_s + here_s:
                     yield expert
 
-    def _is_left_to_another(self, executor: ExecutorView, expert: str) -> bool:
+    def _is_left_to_another(self, executor: Executor, expert: str) -> bool:
         stages = round(self._backlog.waiting(expert) + self._later(expert))
         ends_s = {}
         for id, holder in self._holders.items():

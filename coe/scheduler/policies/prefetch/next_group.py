@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
-from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.base import Need, Prefetch, World
 
 
 class NextGroup(Prefetch):
     """The backlog's order, as the paper's cost model supposes: a load hides behind the work on a preceding group."""
 
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+    gives = frozenset({Need.LOADS})
+
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from (group.expert for group in islice(executor.backlog.groups(), config.PREFETCH_GROUPS))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coe.scheduler.policies.base import ExecutorView, Prefetch, World
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.base import Prefetch, World
 
 
 class Nothing(Prefetch):
     """Loads are made on demand alone."""
 
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from ()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from coe.scheduler.policies.base import ExecutorView, GroupView, PoolView, Select, World
+from coe.scheduler.backlog import Group
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.base import Need, Select, World
 from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.pool import ModelPool
 
 
 class Ready(Select):
@@ -16,13 +19,16 @@ class Ready(Select):
     leave for them next go first, so that no load waits for room.
     """
 
+    needs = frozenset({Need.SHARED_BACKLOG, Need.LOADS})
+    gives = frozenset({Need.RESIDENT_FIRST, Need.DUE_FIRST})
+
     def watch(self, world: World) -> None:
         self._world = world
         self._changed = world.demand.subscribe()
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         self._fullest = {id: Ranking() for id in self._holders}
         self._hurried = {id: Ranking() for id in self._holders}
-        self._absent: dict[str, GroupView] = {}
+        self._absent: dict[str, Group] = {}
         self._absent_hurried = Ranking()
         self._ahead = {one.device: world.loads_ahead(one.device) for one in self._holders.values()}
         self._largest_bytes = {
@@ -30,7 +36,7 @@ class Ready(Select):
             for executor in world.executors.values()
         }
 
-    def rank(self, executor: ExecutorView, world: World, now: float) -> Iterator[GroupView]:
+    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
         self._catch_up()
         id = executor.pool.id
         blocking = self._blocking(executor, now) if self._absent else None
@@ -44,13 +50,13 @@ class Ready(Select):
             if (group := _group(executor, expert)) is not blocking and group.due_s == math.inf:
                 yield group
 
-    def _must_leave(self, pool: PoolView, blocking: GroupView) -> bool:
+    def _must_leave(self, pool: ModelPool, blocking: Group) -> bool:
         """Return whether something absent is due before what waits for an expert that is to leave, and has run."""
         if not self._absent_hurried or pool.unused(blocking.expert):
             return False
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
-    def _blocking(self, executor: ExecutorView, now: float) -> GroupView | None:
+    def _blocking(self, executor: Executor, now: float) -> Group | None:
         """Return what waits for an expert that is to make room, if such a one is in the way.
 
         Room is made for loads after the one that is under way, or begins as soon as this executor is busy: no batch is
@@ -90,13 +96,13 @@ class Ready(Select):
         self._changed.clear()
 
 
-def _group(executor: ExecutorView, expert: str) -> GroupView:
+def _group(executor: Executor, expert: str) -> Group:
     group = executor.backlog.first(expert)
     assert group is not None, f"nothing waits for '{expert}'"
     return group
 
 
-def _place(hurried: Ranking, group: GroupView) -> None:
+def _place(hurried: Ranking, group: Group) -> None:
     """Rank a group by when it is due, if it is in a hurry."""
     if group.due_s < math.inf:
         hurried.put(group.expert, group.due_s)

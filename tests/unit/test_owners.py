@@ -1,0 +1,96 @@
+"""One owner: residency, and what an executor runs, change in one place; no module writes another's fields."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coe.core import Batch, Stage
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.executor import Executor
+from coe.scheduler.host_cache import HostCache
+from coe.scheduler.plan import ExecutorSpec, PoolSpec
+from coe.scheduler.pool import ModelPool
+
+PACKAGE = Path(__file__).parents[2] / "coe"
+SCHEDULER = PACKAGE / "scheduler"
+
+POOL_WRITERS = {"tell", "plan", "reserve", "cancel", "commit", "abandon", "leave", "release", "pin", "unpin"}
+CACHE_WRITERS = {"fill", "fetch", "leave", "forget"}
+# The recorded commands of a run are repeated without a residency: they say themselves what is loaded when.
+OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py", "scheduler/prescheduled.py"}
+
+
+def written_elsewhere(tree: ast.AST) -> Iterator[str]:
+    """Yield the calls by which a module changes a pool, or the copies in host memory."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner, method = ast.unparse(node.func.value), node.func.attr
+            if ("pool" in owner and method in POOL_WRITERS) or ("cache" in owner and method in CACHE_WRITERS):
+                yield f"line {node.lineno}: {owner}.{method}(...)"
+
+
+def fields_of_others(tree: ast.AST) -> Iterator[str]:
+    """Yield the fields that a module writes though no class of its own has them."""
+    written = [
+        node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del)
+    ]
+    own = {node.attr for node in written if ast.unparse(node.value) == "self"}
+    own |= {
+        node.target.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    for node in written:
+        if node.attr not in own:
+            yield f"line {node.lineno}: {ast.unparse(node)} = ..."
+
+
+def test_the_writers_are_methods_that_there_are() -> None:
+    assert all(callable(getattr(ModelPool, name)) for name in POOL_WRITERS)
+    assert all(callable(getattr(HostCache, name)) for name in CACHE_WRITERS)
+
+
+def test_pools_and_copies_in_host_memory_change_through_the_residency_alone() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}, {call}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).as_posix() not in OWNERS
+        for call in written_elsewhere(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, "; ".join(wrong) + ": give coe.scheduler.residency a method for it"
+
+
+def test_no_module_of_the_scheduler_writes_the_fields_of_another() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)}, {field}"
+        for path in sorted(SCHEDULER.rglob("*.py"))
+        for field in fields_of_others(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    assert not wrong, "; ".join(wrong) + ": give the class a method that says what happens"
+
+
+def test_a_write_from_outside_would_be_noticed() -> None:
+    tree = ast.parse("executor.batch = None\nexecutor.pool.unpin('a', 1)\nself.cache.forget('a')\ndel group.open")
+    assert list(written_elsewhere(tree)) == [
+        "line 2: executor.pool.unpin(...)",
+        "line 3: self.cache.forget(...)",
+    ]
+    assert list(fields_of_others(tree)) == ["line 1: executor.batch = ...", "line 4: group.open = ..."]
+
+
+def test_an_executor_begins_one_batch_at_a_time_and_ends_what_it_began() -> None:
+    pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 10))
+    executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), pool, Backlog())
+    batch = Batch("a", (Stage(0, "a"), Stage(1, "a")))
+    with pytest.raises(ValueError, match=r"<Executor cpu0 idle, 0 waiting> has no batch to end"):
+        executor.end()
+    executor.begin(batch, 7, 3.0)
+    assert (executor.batch, executor.held_bytes, executor.remaining_s(1.0)) == (batch, 7, 2.0)
+    with pytest.raises(ValueError, match=r"<Executor cpu0 running a x2, 0 waiting> cannot begin another batch"):
+        executor.begin(batch, 7, 3.0)
+    assert executor.end() is batch
+    assert (executor.batch, executor.held_bytes, executor.remaining_s(1.0)) == (None, 0, 0.0)
