@@ -1,4 +1,4 @@
-"""What a measured run says beside its row: the cost of second looks and of scheduling, and whether labels are equal."""
+"""What a measured run says beside its row: the cost of second looks, and whether labels are equal."""
 
 from __future__ import annotations
 
@@ -28,17 +28,6 @@ def of_ways(runs: Mapping[tuple[str, str], Measured], suffix: str) -> list[str]:
             sentences.append(f"{ours.row.strategy}: {gain:.2f} x the images/s of {usual.row.strategy}")
             sentences.append(alike(usual, ours, f"of {usual.row.strategy}"))
     return sentences
-
-
-def of_scheduling(one: Measured, again: Measured) -> str:
-    """Say what scheduling costs, from a run and the same run prescheduled (the paper's figure 19)."""
-    gain = again.row.images_per_s / one.row.images_per_s - 1 if one.row.images_per_s else 0.0
-    inference_ms = 1e3 * one.metrics.run_s / max(1, one.metrics.images)
-    return (
-        f"{one.row.strategy}: {one.row.images_per_s:.2f} images/s with scheduling and {again.row.images_per_s:.2f} "
-        f"without ({gain:+.1%}); an image takes {one.row.scheduling_us_per_request:.0f} µs of scheduling and "
-        f"{inference_ms:.1f} ms of inference"
-    )
 
 
 def _second_looks(one: Measured) -> str:
