@@ -83,9 +83,7 @@ def _stated_throughput(panel: Panel) -> list[str]:
         notes.append(f"coserve over samba baselines: paper {theirs}, here {here}")
     at_most, ratios = reported.CASUAL_RATIO.get(panel.device), _ratios(panel, reported.CASUAL)
     if at_most and ratios:
-        notes.append(
-            f"coserve-casual over samba baselines: paper up to {at_most.value}×, here up to {max(ratios):.1f}×"
-        )
+        notes.append(f"coserve-casual over samba baselines: paper up to {at_most}×, here up to {max(ratios):.1f}×")
     pairs = reported.BEST_AND_CASUAL.get(panel.device, ()) if reported.BEST in panel.palette else ()
     if pairs:
         group = len(panel.tasks)
