@@ -6,16 +6,13 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from apps.paper.prescheduled import repeating
 from coe import config
-from coe.bench.engine import Measured
 from coe.bench.rows import Row
-from coe.bench.synthetic import quarter_budget, synthetic_pictures
 from coe.cli import bench_out
 from coe.cli.bench_sim import split, workloads_of
 from coe.cli.bench_source import synthetic_experts
@@ -26,6 +23,9 @@ from coe.errors import ConfigError
 from coe.sim import preset
 from coe.sim.machine import Machine
 from coe.sim.workload import TAILS, TASKS
+
+if TYPE_CHECKING:
+    from coe.bench.engine import Measured
 
 app = application("Draw the figures of the CoServe paper, and repeat runs without scheduling (figure 19).")
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")]
@@ -97,7 +97,9 @@ def scheduling(
 
     Example: python -m apps.paper scheduling --strategy samba,coserve --experts 40 --kind resnet18
     """
+    from apps.paper.prescheduled import repeating
     from coe.bench.engine import measured_run
+    from coe.bench.synthetic import quarter_budget, synthetic_pictures
 
     names = bench_out.strategies(strategy)
     bench_out.check_json(json_to)

@@ -6,7 +6,7 @@ What was measured is kept as soon as it is known, so an interrupted calibration 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -72,6 +72,32 @@ def calibrate(
     draft, cores = Draft(place, steps.say), os.cpu_count() or 1
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads = sorted({cores // number for number in counts}, reverse=True)
+    site = _measured(site, draft, steps, effort, threads)
+    steps.begin(_CHOOSING)
+    search = Search(
+        site,
+        draft.known,
+        cores,
+        threads,
+        synthetic(site.board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
+        _on_machine(site, draft.known, effort.confirm_images) if on_machine else None,
+        None if faithful is None else Random(faithful),
+    )
+    most = {**({"cuda": len(draft.scaling("cuda", 1))} if site.gpu else {}), "cpu": cores}
+    choices = search.choose(most)
+    if not any("cuda" in choice.chosen.executors for choice in choices):
+        site = site.without_gpu()
+    steps.begin(_CONFIRMING)
+    images = min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s)))
+    return draft.finish(confirm(site, draft.known, choices, images=images, say=steps.say, tick=steps.part))
+
+
+def _measured(site: Site, draft: Draft, steps: Steps, effort: Effort, threads: Sequence[int]) -> Site:
+    """Measure the kinds of a site on all that they can run on; return the site with its GPU, if that is of use.
+
+    `threads` falls from all cores, for a single executor, to one each.
+    """
+    cores = threads[0]
     targets = [Target("cpu", number) for number in threads]
     gpu = [Target("cuda", 1)] if _has_gpu(site, steps.say) else []
     others = [Target("cpu", cores, "torch", "bf16"), Target("cpu", cores, "onnxruntime")] if effort.other_ways else []
@@ -98,23 +124,7 @@ def calibrate(
                 measure_kind(site, draft, steps, kind, target, effort.kind_s / 2)
             except CannotMeasure as error:
                 steps.say(str(error))
-    steps.begin(_CHOOSING)
-    search = Search(
-        site,
-        draft.known,
-        cores,
-        threads,
-        synthetic(site.board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
-        _on_machine(site, draft.known, effort.confirm_images) if on_machine else None,
-        None if faithful is None else Random(faithful),
-    )
-    most = {**({"cuda": len(draft.scaling("cuda", 1))} if site.gpu else {}), "cpu": cores}
-    choices = search.choose(most)
-    if not any("cuda" in choice.chosen.executors for choice in choices):
-        site = site.without_gpu()
-    steps.begin(_CONFIRMING)
-    images = min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s)))
-    return draft.finish(confirm(site, draft.known, choices, images=images, say=steps.say, tick=steps.part))
+    return site
 
 
 def _with_gpu(site: Site, draft: Draft, steps: Steps, likeliest: str, target: Target, limit_s: float) -> Site:
