@@ -24,7 +24,9 @@ from coe.inspector.profile import Profile
 from coe.results.metrics import Metrics
 from coe.runtime.activations import give_memory_back
 from coe.runtime.aside import aside
+from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Trace
+from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import ANY_TIME, Times
@@ -71,12 +73,12 @@ def measured_run(
     images_per_s: float | None = None,
     disk_bytes_per_s: int | None = None,
     costs: CostTable | None = None,
-    again: Measured | None = None,
     profile: Profile | None = None,
     as_a_line: bool = False,
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
     make_devices: assembly.MakeDevices = assembly.devices,
+    make_decider: MakeDecider = Controller,
     allow_kinds: Sequence[str] = (),
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
@@ -84,9 +86,9 @@ def measured_run(
     All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
     as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an earlier run
     with as many executors in the same precision, so that runs are compared on one table; without them they are
-    measured. With `again`, a run of the same pictures, its commands are repeated and nothing is scheduled. `times` are
-    those of the images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line.
-    `allow_kinds` and `make_devices` as for `Inspector`: with the latter `costs` are those of such devices too.
+    measured. `times` are those of the images, as far as the strategy looks at them. `tick` is called for each reply, on
+    a thread of the line. `allow_kinds`, `make_devices` and `make_decider` as for `Inspector`: `costs` are those of
+    such devices too.
     All weights files are read once before, so that switches and plain reads find the page cache in the same state;
     where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
     """
@@ -114,13 +116,13 @@ def measured_run(
         inbox=config.INBOX_IMAGES if as_a_line else max(1, len(pictures)),
         inbox_bytes=None if as_a_line else 1 << 62,
         disk_bandwidth=disk_bytes_per_s,
-        costs=again.costs if again else costs,
+        costs=costs,
         profile=profile,
-        prescheduled=again.trace if again else None,
         max_wait_s=own.max_wait_s,
         watchers=[latencies],
         keep_trace=True,
         make_devices=make_devices,
+        make_decider=make_decider,
         allow_kinds=allow_kinds,
     ) as line:
         sampler = _PeakRss(process)
@@ -145,7 +147,7 @@ def measured_run(
     )
     devices = Counter(executor.device for executor in line.plan.executors)
     device = ",".join(f"{name}={count}" for name, count in devices.items())
-    called = " ".join([strategy, *([precision] if precision != FULL else []), *(["(prescheduled)"] if again else [])])
+    called = " ".join([strategy, *([precision] if precision != FULL else [])])
     return Measured(
         row=row(task, order, device, called, seen, latencies, within_s=times.within_s, machine=figures),
         strategy=strategy,

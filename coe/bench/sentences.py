@@ -1,12 +1,15 @@
-"""What a measured run says beside its row: the cost of second looks and of scheduling, and whether labels are equal."""
+"""What a measured run says beside its row: the cost of second looks, and whether labels are equal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coe.bench.alike import alike
 from coe.bench.engine import Measured
-from coe.core import FULL
+from coe.bench.recorded import recorded
+from coe.core import FULL, asked_id
+
+Labels = frozenset[tuple[str, str]]
+"""Expert and label, of all experts that an image needed, as they were decided."""
 
 
 def of_precisions(runs: Mapping[tuple[str, str], Measured]) -> list[str]:
@@ -15,7 +18,7 @@ def of_precisions(runs: Mapping[tuple[str, str], Measured]) -> list[str]:
     for (name, precision), done in runs.items():
         if precision != FULL:
             sentences.append(_second_looks(done))
-            sentences += [alike(runs[name, FULL], done)] if (name, FULL) in runs else []
+            sentences += [_alike(runs[name, FULL], done)] if (name, FULL) in runs else []
     return sentences
 
 
@@ -26,19 +29,8 @@ def of_ways(runs: Mapping[tuple[str, str], Measured], suffix: str) -> list[str]:
         if (usual := runs.get((name + suffix, FULL))) is not None:
             gain = ours.row.images_per_s / usual.row.images_per_s if usual.row.images_per_s else 0.0
             sentences.append(f"{ours.row.strategy}: {gain:.2f} x the images/s of {usual.row.strategy}")
-            sentences.append(alike(usual, ours, f"of {usual.row.strategy}"))
+            sentences.append(_alike(usual, ours, f"of {usual.row.strategy}"))
     return sentences
-
-
-def of_scheduling(one: Measured, again: Measured) -> str:
-    """Say what scheduling costs, from a run and the same run prescheduled (the paper's figure 19)."""
-    gain = again.row.images_per_s / one.row.images_per_s - 1 if one.row.images_per_s else 0.0
-    inference_ms = 1e3 * one.metrics.run_s / max(1, one.metrics.images)
-    return (
-        f"{one.row.strategy}: {one.row.images_per_s:.2f} images/s with scheduling and {again.row.images_per_s:.2f} "
-        f"without ({gain:+.1%}); an image takes {one.row.scheduling_us_per_request:.0f} µs of scheduling and "
-        f"{inference_ms:.1f} ms of inference"
-    )
 
 
 def _second_looks(one: Measured) -> str:
@@ -47,3 +39,26 @@ def _second_looks(one: Measured) -> str:
         f"{one.row.strategy}: {seen.escalated} of {seen.stages - seen.escalated} findings were run again in fp32, "
         f"{seen.changed} changed; that took {seen.escalated_s:.1f} of {seen.run_s:.1f} s of inference"
     )
+
+
+def _alike(full: Measured, other: Measured, those: str = "in fp32") -> str:
+    """Say on how many images of two runs of the same pictures the labels are equal to `those` of the first."""
+    right = dict(_labels_by_image(full))
+    mine = _labels_by_image(other)
+    equal = sum(labels == right.get(image) for image, labels in mine)
+    return (
+        f"{other.row.strategy}: labels equal to those {those} on {equal:,} of {len(mine):,} images "
+        f"({equal / max(1, len(mine)):.2%})"
+    )
+
+
+def _labels_by_image(one: Measured) -> list[tuple[str, Labels]]:
+    """Return the images of a run with what was decided of them; where an expert looked twice, the second look."""
+    seen = recorded(one.trace)
+    found = []
+    for arrival in seen.arrivals:
+        findings = seen.findings.get(arrival.request.id, {})
+        # A second look is sorted behind the first: its id begins with that of the first.
+        decided = {asked_id(expert): finding.label for expert, finding in sorted(findings.items())}
+        found.append((arrival.request.image, frozenset(decided.items())))
+    return found

@@ -1,6 +1,7 @@
-"""What a switch costs: from disk and from memory to weights that run, beside the least that this machine could do.
+"""What a switch costs on the CPU or on a GPU, beside the least that this machine could do.
 
-Everything of an expert is timed in turn, again and again, so that a slow moment of the machine meets all alike.
+Everything of an expert is timed in turn, again and again, so that a slow moment of the machine meets all alike; on a
+GPU until the device has done it.
 """
 
 from __future__ import annotations
@@ -12,26 +13,28 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import psutil
-
-from coe.bench.synthetic import prepare, synthetic_board
+from coe import config
+from coe.bench.synthetic import black, in_variant, prepare, synthetic_board
 from coe.bench.usual import constructed
 from coe.board import rules
 from coe.core import Expert
 from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.garbage import give_back
 from coe.runtime.page_cache import forget
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.blob_format import Variant
-from coe.store.kinds import ModuleKind, Prepared
+from coe.store.kinds import ModuleKind
 from coe.store.store import Store
+
+BATCHES = (1, 4, 8, 16)
+"""The sizes of batches on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +61,25 @@ class Switch:
 
 
 @dataclass(frozen=True, slots=True)
-class Cycles:
-    """What many loads, runs and evictions left behind: of the second half, by least squares."""
+class GpuSwitch:
+    """Medians of one kind in one variant on a GPU, in seconds. `batch_s` and `switched_s` are by batch size.
 
-    cycles: int
-    experts: int
-    rss_slope_bytes: float
-    descriptors_before: int
-    descriptors_after: int
+    `read_s` reads, proves and copies a file that the system caches; `copy_s` copies from pinned memory; `plain_copy_s`
+    is a plain pinned copy of as many bytes. `batch_s` is a batch on an expert that is active, `switched_s` one on
+    another resident expert each time.
+    """
+
+    kind: str
+    variant: str
+    bytes: int
+    read_s: float
+    copy_s: float
+    plain_copy_s: float
+    batch_s: dict[int, float]
+    switched_s: dict[int, float]
 
 
-def measure(
+def on_cpu(
     work: Path,
     kind: str,
     input_size: int,
@@ -82,96 +93,113 @@ def measure(
     Raises ConfigError for a kind without a skeleton, or if a variant cannot be prepared.
     """
     board, store = synthetic_board(work, kind=kind, experts=2, input_size=input_size, seed=0)
-    experts = list(rules.load(board).experts.values())
     prepare(board, store, variants, say)
-    return aside(lambda: _measured(store, experts, variants, repeats, threads))
+    experts = list(rules.load(board).experts.values())
+
+    def measured() -> list[Switch]:
+        import torch
+
+        torch.set_num_threads(threads)
+        # As an expert that was never prepared runs from them.
+        trained = [replace(weights(store, one), path=store.path(one.weights), prepared=None) for one in experts]
+        pairs = {"as trained": trained}
+        pairs |= {variant: [weights(store, one) for one in in_variant(experts, variant)] for variant in variants}
+        usual = _usual(store, experts[0])
+        return [_switch(name, pair, usual, trained[0].bytes, repeats) for name, pair in pairs.items()]
+
+    return aside(measured)
 
 
-def _measured(
-    store: Store, experts: Sequence[Expert], variants: Sequence[Variant], repeats: int, threads: int
-) -> list[Switch]:
+def on_gpu(
+    work: Path,
+    kind: str,
+    input_size: int,
+    variants: Sequence[Variant],
+    repeats: int,
+    driver: Driver,
+    say: Callable[[str], None],
+) -> list[GpuSwitch]:
+    """Measure a kind in each variant on the GPU of a driver; raises ConfigError as `on_cpu` does."""
+    board, store = synthetic_board(work, kind=kind, experts=4, input_size=input_size, seed=0)
+    prepare(board, store, variants, say)
+    experts = list(rules.load(board).experts.values())
+    return [
+        aside(lambda one=variant: _gpu_switch(driver, store, in_variant(experts, one), repeats))  # type: ignore[misc]
+        for variant in variants
+    ]
+
+
+class _Clock:
+    """Times by name. The first time of each only warms up."""
+
+    def __init__(self) -> None:
+        self._all_s: dict[str, list[float]] = defaultdict(list)
+
+    def __call__(self, name: str, work: Callable[[], object]) -> None:
+        began = time.perf_counter()
+        work()
+        self._all_s[name].append(time.perf_counter() - began)
+
+    def medians_s(self) -> dict[str, float]:
+        """Return the median by name, of all but the first."""
+        return {name: statistics.median(times_s[1:]) for name, times_s in self._all_s.items() if len(times_s) > 1}
+
+
+# On the CPU
+
+
+def _switch(
+    variant: str, pair: Sequence[Weights], usual: Callable[[], object], fp32_bytes: int, repeats: int
+) -> Switch:
+    """Time everything of two experts in turn."""
     import torch
 
-    torch.set_num_threads(threads)
-    ways = {"as trained": [_trained(store, expert) for expert in experts]}
-    for variant in variants:
-        ways[variant] = [weights(store, replace(expert, variant=variant)) for expert in experts]
-    usual = _Usual(store, experts[0])
-    trained_bytes = ways["as trained"][0].bytes
-    found = []
-    for name, pair in ways.items():
-        times = _times(pair, usual, trained_bytes, repeats)
-        found.append(
-            Switch(
-                kind=experts[0].kind,
-                variant=name,
-                bytes=pair[0].bytes,
-                fp32_bytes=trained_bytes,
-                read_warm_s=statistics.median(times["read"]),
-                load_warm_s=statistics.median(times["load"]),
-                read_cold_s=statistics.median(times["cold read"]) if times["cold read"] else None,
-                load_cold_s=statistics.median(times["cold load"]) if times["cold load"] else None,
-                ready_s=statistics.median(times["ready"]),
-                copy_s=statistics.median(times["copy"]),
-                usual_s=statistics.median(times["usual"]),
-            )
-        )
-    return found
-
-
-def _trained(store: Store, expert: Expert) -> Weights:
-    """Return the weights as an expert that was never prepared runs from them."""
-    return replace(weights(store, expert), path=store.path(expert.weights), prepared=None)
-
-
-def _times(pair: Sequence[Weights], usual: _Usual, fp32_bytes: int, repeats: int) -> dict[str, list[float]]:
-    """Time everything in turn; the first round only warms up."""
-    import torch
-
-    buffers = Buffers()
-    kind = kinds.resolve(pair[0].expert.kind)
-    assert isinstance(kind, ModuleKind), "a synthetic board has no other"
-    slot = Slot(kind, pair[0].expert, pair[0].needs().structure)
+    buffers, clock = Buffers(), _Clock()
+    slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].needs().structure)
     resident = [one.read(buffers) for one in pair]
     source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
     plain = memoryview(bytearray(pair[0].bytes))
     loaded: list[Blob] = []
 
+    def read() -> None:
+        _plain_read(pair[0].path, plain)
+
     def load() -> None:
         loaded.append(pair[0].read(buffers))
         slot.bind(loaded[-1])
 
-    def leave() -> None:
+    def timed(name: str, work: Callable[[], object]) -> None:
+        clock(name, work)
         slot.unbind()
         while loaded:
             loaded.pop().release()
 
-    def from_disk(work: Callable[[], None]) -> Callable[[], None] | None:
-        return work if forget(pair[0].path) else None
-
-    times: dict[str, list[float]] = defaultdict(list)
-
-    def clock(name: str, work: Callable[[], object] | None) -> None:
-        if work is not None:
-            began = time.perf_counter()
-            work()
-            times[name].append(time.perf_counter() - began)
-        leave()
-
-    for number in range(repeats + 1):
+    for _ in range(repeats + 1):
         # The second read of what has just come from disk makes the system sort its pages anew; nobody pays for that.
-        _plain_read(pair[0].path, plain)
-        clock("read", lambda: _plain_read(pair[0].path, plain))
-        clock("load", load)
-        clock("copy", lambda: target.copy_(source))
+        read()
+        timed("warm read", read)
+        timed("warm load", load)
+        timed("copy", lambda: target.copy_(source))
         slot.bind(resident[0])
-        clock("ready", lambda: slot.bind(resident[1]))
-        clock("usual", usual.load)
-        clock("cold read", from_disk(lambda: _plain_read(pair[0].path, plain)))
-        clock("cold load", from_disk(load))
-        if not number:
-            times.clear()
-    return times
+        timed("ready", lambda: slot.bind(resident[1]))
+        timed("usual", usual)
+        for name, work in (("cold read", read), ("cold load", load)):
+            if forget(pair[0].path):
+                timed(name, work)
+    middle_s = clock.medians_s()
+    return Switch(
+        kind=pair[0].expert.kind,
+        variant=variant,
+        bytes=pair[0].bytes,
+        fp32_bytes=fp32_bytes,
+        read_warm_s=middle_s["warm read"],
+        load_warm_s=middle_s["warm load"],
+        read_cold_s=middle_s.get("cold read"),
+        load_cold_s=middle_s.get("cold load"),
+        ready_s=middle_s["ready"],
+        copy_s=middle_s["copy"],
+        usual_s=middle_s["usual"],
+    )
 
 
 def _plain_read(path: Path, into: memoryview) -> None:
@@ -181,54 +209,76 @@ def _plain_read(path: Path, into: memoryview) -> None:
             done += file.readinto(into[done:])
 
 
-class _Usual:
-    """The usual way to bring a model to where it runs."""
+def _usual(store: Store, expert: Expert) -> Callable[[], object]:
+    """Return what brings a model to where it runs in the usual way."""
+    import torch
 
-    def __init__(self, store: Store, expert: Expert) -> None:
-        import torch
-
-        self._expert = expert
-        kind = kinds.resolve(expert.kind)
-        assert isinstance(kind, ModuleKind), "a synthetic board has no other"
-        self._kind = kind
-        self._path = store.root.parent / "usual.pt"
-        torch.save(store.load(expert.weights), self._path)
-
-    def load(self) -> Any:
-        import torch
-
-        state = torch.load(self._path, map_location="cpu", weights_only=True)
-        return constructed(self._kind, self._expert, state)
+    kind, path = _module_kind(expert), store.root.parent / "usual.pt"
+    torch.save(store.load(expert.weights), path)
+    return lambda: constructed(kind, expert, torch.load(path, map_location="cpu", weights_only=True))
 
 
-def turn_over(
-    work: Path, kind: str, input_size: int, variant: Variant, cycles: int, experts: int, threads: int
-) -> Cycles:
-    """Load, run and evict experts one after another, and see what that leaves behind."""
-    # A few files stand for all experts: what may leak does not depend on what is in them.
-    board, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4)
-    line = [replace(expert, variant=variant) for expert in rules.load(board).experts.values()]
-    prepare(board, store, [variant], lambda sentence: None)
-    device = CpuDevice(store, {kind: kinds.resolve(kind)}, threads)
-    device.prepare(line)
-    black = Prepared(np.zeros((3, input_size, input_size), np.uint8), input_size, input_size)
+def _module_kind(expert: Expert) -> ModuleKind:
+    kind = kinds.resolve(expert.kind)
+    assert isinstance(kind, ModuleKind), "a synthetic board has no other"
+    return kind
 
-    def work_through() -> Cycles:
-        device.enter("one")
-        process, resident = psutil.Process(), []
-        before = 0
-        for number in range(cycles):
-            expert = line[number % len(line)]
-            device.load("cpu", expert)
-            device.run("one", "cpu", expert, [black])
-            device.evict("cpu", expert)
-            resident.append(process.memory_info().rss)
-            before = before or process.num_fds()
-        half = np.array(resident[cycles // 2 :], float)
-        slope = float(np.polyfit(np.arange(len(half)), half, 1)[0]) if len(half) > 1 else 0.0
-        return Cycles(cycles, experts, slope, before, process.num_fds())
 
-    return aside(work_through)
+# On a GPU
+
+
+def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
+    device, clock = gpu_device(driver, store, experts[0].kind), _Clock()
+    size = _loads(device, experts[0], repeats, clock)
+    device.prepare(experts)
+    device.enter("one")
+    for expert in experts:
+        device.load("pool", expert)
+    for images in BATCHES:
+        batch = black(experts[0], images)
+        for number in range(len(experts) * (repeats + 1)):
+            other = experts[number % len(experts)]
+            clock(f"switched {images}", lambda one=other, some=batch: device.run("one", "pool", one, some))  # type: ignore[misc]
+        for _ in range(repeats + 1):
+            clock(f"batch {images}", lambda some=batch: device.run("one", "pool", experts[0], some))  # type: ignore[misc]
+    middle_s = clock.medians_s()
+    return GpuSwitch(
+        kind=experts[0].kind,
+        variant=experts[0].variant,
+        bytes=size,
+        read_s=middle_s["read"],
+        copy_s=middle_s["copy"],
+        plain_copy_s=middle_s["plain"],
+        batch_s={images: middle_s[f"batch {images}"] for images in BATCHES},
+        switched_s={images: middle_s[f"switched {images}"] for images in BATCHES},
+    )
+
+
+def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: _Clock) -> int:
+    """Time loads and plain copies of an expert's bytes, and return how many; what it takes is let go of at its end."""
+    with device.trial(expert) as trial:
+        for _ in range(repeats + 1):
+            clock("read", trial.load)
+            clock("copy", trial.copy)
+        size = trial.weights_bytes
+    stream = device.driver.stream("plain")
+    host, there = device.driver.pinned_memory(size), device.driver.device_memory(size)
+
+    def plain() -> None:
+        stream.do("plain copy", lambda: there.copy_(host, non_blocking=True))
+        stream.mark().wait()
+
+    for _ in range(repeats + 1):
+        clock("plain", plain)
+    return size
+
+
+def gpu_device(driver: Driver, store: Store, kind: str) -> CudaDevice:
+    """Return a device that has half of what is free on a GPU for one executor."""
+    # The last device's memory must be gone before this one's is taken.
+    give_back(driver)
+    memory_bytes = int(config.DEVICE_SHARE * driver.usage().free / 2)
+    return CudaDevice(store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes)
 
 
 def cores() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from coe.prepare.prepare import Preparer
 from coe.runtime.aside import aside
 from coe.store import kinds
 from coe.store.blob_format import Variant
-from coe.store.kinds import ModuleKind
+from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store
 
 
@@ -80,6 +81,17 @@ def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
     names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
     pixels = np.random.default_rng(seed).integers(0, 255, (240, 240, 3), dtype=np.uint8)
     return [Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)]
+
+
+def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:
+    """Return experts that run in a variant."""
+    return [replace(expert, variant=variant) for expert in experts]
+
+
+def black(expert: Expert, images: int) -> list[Prepared]:
+    """Return a batch of black images for an expert."""
+    size = expert.input_size
+    return [Prepared(np.zeros((3, size, size), np.uint8), size, size)] * images
 
 
 def quarter_budget(board: Path | str, store: Store) -> int:

@@ -33,7 +33,6 @@ from coe.cli.options import (
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector.precision import check_precision
-from coe.scheduler.strategies import ANY_TIME
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 
@@ -115,12 +114,6 @@ def run(
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
-    prescheduled: Annotated[
-        bool,
-        typer.Option(
-            "--prescheduled", help="Repeat each run's commands without scheduling: what does scheduling cost?"
-        ),
-    ] = False,
     with_prediction: Annotated[
         bool, typer.Option("--predict", help="Simulate each run with the same costs: how well does the simulator do?")
     ] = False,
@@ -146,8 +139,6 @@ def run(
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
     allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])
-    if prescheduled and allowed != ANY_TIME:
-        raise ConfigError("--prescheduled repeats commands and looks at no times; leave out --within and --max-wait")
     bench_out.check_json(json_to)
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, label_floor, names)
@@ -165,12 +156,11 @@ def run(
     tables: dict[tuple[str, int, bool], CostTable] = {}
     workers = sum(config.parse_executors(executors).values())
     rows: list[Row] = []
-    said: list[str] = []
     with Progress(console=err, transient=True) as bar:
 
-        def measure(name: str, precision: str, again: Measured | None = None) -> Measured:
+        def measure(name: str, precision: str) -> Measured:
             called = name if precision == FULL else f"{name} {precision}"
-            shown = bar.add_task(f"{called} (prescheduled)" if again else called, total=len(pictures))
+            shown = bar.add_task(called, total=len(pictures))
             found = settled.get(name)
             strategy = strategy_of(name)
             busy = 1 if named_strategy(strategy).single else workers
@@ -191,7 +181,6 @@ def run(
                 images_per_s=rate,
                 disk_bytes_per_s=speed,
                 costs=None if found else tables.get(table),
-                again=again,
                 profile=found,
                 as_a_line=bool(settled),
                 times=allowed,
@@ -208,15 +197,11 @@ def run(
         ways = [(name, one) for one in precisions for name in names if one == FULL or not name.endswith(USUAL)]
         every = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
         best = {way: max(runs, key=lambda one: one.row.images_per_s) for way, runs in zip(ways, every, strict=True)}
-        for (name, used), done in best.items():
+        for done in best.values():
             rows.append(done.row)
             if with_prediction:
                 rows.append(prediction.predict(done, allowed))
-            if prescheduled:
-                again = measure(name, used, done)
-                rows.append(again.row)
-                said.append(sentences.of_scheduling(done, again))
-    said += sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
+    said = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
     bench_out.show(rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(done))

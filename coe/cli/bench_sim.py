@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,9 +57,6 @@ def sim(
         typer.Option(min=0, max=config.MAX_SEED, help="Of the components drawn and of the labels that experts say."),
     ] = 0,
     json_to: JsonOption = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the paper's figures 13 to 18 into a folder.")
-    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write what happened when, for ui.perfetto.dev or chrome://tracing."),
@@ -75,17 +70,17 @@ def sim(
     "at least" is what no order could beat: the fewest switches, and the least time. Labels are drawn from the rules'
     shares unless a trace has recorded findings.
 
-    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
+    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --json rows.json
     """
     from coe.bench.simulated import ENTRIES, entry, simulated_run
     from coe.sim.machine import Machine
 
-    entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else _split(strategy))]
-    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else _split(device))]
-    workloads = _workloads(task, order, tail, seed)
+    entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else split(strategy))]
+    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
+    workloads = workloads_of(task, order, tail, seed)
     allowed = bench_out.times(within, max_wait, [one.strategy.name for one in entries])
     bench_out.check_json(json_to)
-    _check(plot, trace, save_task, workloads)
+    _check(trace, save_task, workloads)
     _check_boxes(machines, workloads, entries)
     rows: list[Row] = []
     several = len(machines) * len(workloads) * len(entries) > 1
@@ -97,30 +92,29 @@ def sim(
                     place = _own(trace, machine, workload, one) if trace and several else trace
                     rows.append(simulated_run(machine, workload, one, seed=seed, trace=place, times=allowed))
                     bar.advance(shown)
-    if plot is not None:
-        _draw(rows, machines, workloads, seed, plot)
     bench_out.show(rows, json_to)
 
 
-def _split(text: str) -> list[str]:
+def split(text: str) -> list[str]:
+    """Return the names of a list that is separated by commas."""
     return [name.strip() for name in text.split(",")]
 
 
 def _choices(option: str, text: str, known: Sequence[str] | Mapping[str, object]) -> list[str]:
-    names = list(known) if text.strip() == "all" else _split(text)
+    names = list(known) if text.strip() == "all" else split(text)
     for name in names:
         if name not in known:
             raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, known)}")
     return names
 
 
-def _workloads(task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
     """Make the tasks in every order and tail asked for; a trace file has its own."""
     from coe.sim import trace_file
 
     orders, tails = _choices("--order", order or ORDERS[0], ORDERS), _choices("--tail", tail or "board", TAILS)
     made: list[Workload] = []
-    for name in TASKS if task.strip() == "all" else _split(task):
+    for name in TASKS if task.strip() == "all" else split(task):
         if name in TASKS:
             made += [trace_file.workload(name, order=o, tail=t, seed=seed) for o in orders for t in tails]
             continue
@@ -132,15 +126,10 @@ def _workloads(task: str, order: str | None, tail: str | None, seed: int) -> lis
     return made
 
 
-def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
+def _check(trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
     """Find out before a long run what could not be written after it."""
     from coe.sim import trace_file
 
-    if plot is not None:
-        try:
-            plot.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"--plot: {plot} cannot be a folder for figures: {error.strerror or error}") from None
     if trace is not None and (what := why_not(trace)):
         raise ConfigError(f"--trace: {trace} {what}; name a file")
     if save_task is not None:
@@ -163,22 +152,3 @@ def _own(path: Path, machine: Machine, workload: Workload, one: Entry) -> Path:
     """Return the place of one run's trace among those of several."""
     own = re.sub(r"[^\w.-]+", "-", "-".join((workload.task, workload.order, machine.name, one.name)))
     return path.with_name(f"{path.stem}-{own}{path.suffix}")
-
-
-def _draw(
-    rows: Sequence[Row], machines: Sequence[Machine], workloads: Sequence[Workload], seed: int, folder: Path
-) -> None:
-    """Draw the figures, and run the two sweeps for the first task of each board."""
-    from coe.bench import figures, sweeps
-
-    firsts = list({workload.board.board: workload for workload in reversed(workloads)}.values())[::-1]
-    executor_points, loaded_points = [], []
-    with Progress(console=err, transient=True) as bar:
-        shown = bar.add_task("sweeping executors and memory", total=None)
-        for machine in machines:
-            for workload in firsts:
-                executor_points += sweeps.executors(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
-                loaded_points += sweeps.loaded_experts(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
-    command = " ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])
-    for path in figures.draw(rows, executor_points, loaded_points, folder, command=command):
-        err.print(f"drew {path}", soft_wrap=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, astuple
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -19,7 +19,10 @@ from coe.errors import ConfigError, did_you_mean
 from coe.store.blob_format import Variant
 
 if TYPE_CHECKING:
-    from coe.bench.switch import Cycles, Switch
+    from _typeshed import DataclassInstance
+
+    from coe.bench.cycles import Cycles
+    from coe.bench.switch import GpuSwitch, Switch
 
 
 REPEATS, EXPERTS = 7, 40
@@ -61,6 +64,8 @@ def switch(
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32,q8
     """
     from coe.bench import switch as bench
+    from coe.bench.cycles import turn_over
+    from coe.runtime.cuda import torch_driver
 
     names, wanted = [name.strip() for name in kind.split(",")], _variants(variant)
     check_json(json_to)
@@ -68,67 +73,23 @@ def switch(
         raise ConfigError("--repeats are of medians, and --cycles takes none; leave one of them out")
     if experts is not None and cycles is None:
         raise ConfigError("--experts come in turn with --cycles only; give --cycles too")
-    repeats, experts = repeats or REPEATS, experts or EXPERTS
     if device not in ("cpu", "cuda"):
         raise ConfigError(f"--device: there is no '{device}'{did_you_mean(device, ('cpu', 'cuda'))}")
-    if device == "cuda":
-        if threads is not None:
-            raise ConfigError("--threads are those of the CPU; leave it out with --device cuda")
-        _on_gpu(work, names, input_size, wanted, repeats, cycles, experts, json_to)
-        return
-    each = threads or bench.cores()
+    if device == "cuda" and threads is not None:
+        raise ConfigError("--threads are those of the CPU; leave it out with --device cuda")
+    driver = torch_driver.driver() if device == "cuda" else None
+    cores, times, count = threads or bench.cores(), repeats or REPEATS, experts or EXPERTS
     if cycles is not None:
-        left = [bench.turn_over(work, name, input_size, v, cycles, experts, each) for name in names for v in wanted]
-        rows = [{"kind": name, "variant": v} for name in names for v in wanted]
-        _show(_cycles_table(rows, left), [{**row, **asdict(one)} for row, one in zip(rows, left, strict=True)], json_to)
-        return
-    found: list[Switch] = []
-    for name in names:
-        found += bench.measure(work, name, input_size, wanted, repeats, each, err.print)
-    _show(_table(found), [asdict(one) for one in found], json_to)
-
-
-def _on_gpu(
-    work: Path,
-    names: Sequence[str],
-    input_size: int,
-    wanted: Sequence[Variant],
-    repeats: int,
-    cycles: int | None,
-    experts: int,
-    json_to: str | None,
-) -> None:
-    from coe.bench import gpu
-
-    if cycles is not None:
-        left = [(name, v, gpu.turn_over(work, name, input_size, v, cycles, experts)) for name in names for v in wanted]
-        table = _new("kind", "variant", "cycles", "reserved at first", "at the end", "at most", "budget")
-        for name, v, one in left:
-            counts = (one.reserved_before, one.reserved_after, one.peak_reserved, one.budget)
-            table.add_row(name, v, f"{one.cycles:,}", *(config.format_bytes(count) for count in counts))
-        _show(table, [{"kind": name, "variant": v, **asdict(one)} for name, v, one in left], json_to)
-        return
-    found = [one for name in names for one in gpu.measure(work, name, input_size, wanted, repeats, err.print)]
-    batches = [heading for images in gpu.BATCHES for heading in (f"another x{images}", "x")]
-    table = _new("kind", "variant", "bytes", "warm file to device", "host to device", "x", *batches)
-    for each in found:
-        table.add_row(
-            each.kind,
-            each.variant,
-            config.format_bytes(each.bytes),
-            f"{1e3 * each.read_s:.2f} ms",
-            f"{1e3 * each.copy_s:.2f} ms",
-            f"{each.copy_s / each.plain_copy_s:.2f}",
-            *(
-                cell
-                for images in gpu.BATCHES
-                for cell in (
-                    f"{1e3 * each.switched_s[images]:.2f} ms",
-                    f"{each.switched_s[images] / each.batch_s[images]:.2f}",
-                )
-            ),
-        )
-    _show(table, [asdict(each) for each in found], json_to)
+        turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
+        _show(_cycles_table(turns), turns, json_to)
+    elif driver is not None:
+        on_gpu = [bench.on_gpu(work, name, input_size, wanted, times, driver, err.print) for name in names]
+        switches = list(chain.from_iterable(on_gpu))
+        _show(_gpu_table(switches), switches, json_to)
+    else:
+        on_cpu = [bench.on_cpu(work, name, input_size, wanted, times, cores, err.print) for name in names]
+        found = list(chain.from_iterable(on_cpu))
+        _show(_table(found), found, json_to)
 
 
 def _variants(text: str) -> list[Variant]:
@@ -141,8 +102,12 @@ def _variants(text: str) -> list[Variant]:
     return found
 
 
-def _show(table: Table, rows: Sequence[dict[str, object]], json_to: str | None) -> None:
+def _show(table: Table, found: Sequence[DataclassInstance], json_to: str | None) -> None:
+    """Print the table, and write the figures that there are as JSON; what one of them has on a GPU stands behind."""
     wide(err if json_to == STANDARD_OUTPUT else out).print(table)
+    rows = [asdict(one) for one in found]
+    for row in rows:
+        row.update(row.pop("device", None) or {})
     write_json(json.dumps(rows, indent=2) + "\n", json_to)
 
 
@@ -176,9 +141,30 @@ def _against(took_s: float | None, least_s: float | None, size: int) -> tuple[st
     return f"{1e3 * took_s:.1f} ms, {size / took_s / 1e9:.1f} GB/s", f"{took_s / least_s:.2f}"
 
 
-def _cycles_table(rows: Sequence[dict[str, str]], left: Sequence[Cycles]) -> Table:
-    table = _new("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors")
-    for row, one in zip(rows, left, strict=True):
+def _gpu_table(found: Sequence[GpuSwitch]) -> Table:
+    sizes = list(found[0].batch_s)
+    batches = [heading for images in sizes for heading in (f"another x{images}", "x")]
+    table = _new("kind", "variant", "bytes", "warm file to device", "host to device", "x", *batches)
+    for one in found:
+        switched = [(one.switched_s[images], one.batch_s[images]) for images in sizes]
+        table.add_row(
+            one.kind,
+            one.variant,
+            config.format_bytes(one.bytes),
+            f"{1e3 * one.read_s:.2f} ms",
+            f"{1e3 * one.copy_s:.2f} ms",
+            f"{one.copy_s / one.plain_copy_s:.2f}",
+            *(cell for other, active in switched for cell in (f"{1e3 * other:.2f} ms", f"{other / active:.2f}")),
+        )
+    return table
+
+
+def _cycles_table(found: Sequence[Cycles]) -> Table:
+    on_gpu = ("reserved at first", "at the end", "at most", "budget") if found[0].device else ()
+    table = _new("kind", "variant", "experts", "cycles", "memory a cycle", "descriptors", *on_gpu)
+    for one in found:
         counts = (f"{one.experts:,}", f"{one.cycles:,}", f"{one.rss_slope_bytes / 1e3:+.2f} KB")
-        table.add_row(row["kind"], row["variant"], *counts, f"{one.descriptors_before} to {one.descriptors_after}")
+        reserved = map(config.format_bytes, astuple(one.device)) if one.device else ()
+        descriptors = f"{one.descriptors_before} to {one.descriptors_after}"
+        table.add_row(one.kind, one.variant, *counts, descriptors, *reserved)
     return table

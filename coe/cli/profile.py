@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -22,7 +22,7 @@ from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.board.rules import Rules
+    from coe.profiler.site import Site
 
 _SHOWN = 10
 """How many experts the tables of usage show."""
@@ -87,26 +87,25 @@ def calibrate(
     if board is None:
         raise ConfigError("which board? give one with --board, or --show to look at the profile that there is")
     known = rules.load(board)
-    done = _calibrate(
+    from coe.profiler.site import Site
+
+    site = Site(
         known,
         Store(store),
-        place,
-        quick=quick,
-        memory_bytes=config.parse_bytes(memory),
-        device_bytes=config.parse_bytes(device_memory) if device_memory else None,
-        host_bytes=config.parse_bytes(host_memory) if host_memory else None,
-        pictures=pictures_of(known, images_at) if images_at else [],
-        faithful=faithful,
-        on_machine=on_machine,
-        allow_kinds=allow_kind or (),
+        pictures_of(known, images_at) if images_at else [],
+        config.parse_bytes(memory),
+        config.parse_bytes(device_memory) if device_memory else None,
+        config.parse_bytes(host_memory) if host_memory else None,
+        tuple(allow_kind or ()),
     )
+    done = _calibrate(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
     _show(done, done.boards[known.board], place, plot)
 
 
-def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settings: Any) -> Profile:
-    """Calibrate with these settings (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
+def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
+    """Calibrate a site (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
     from coe.profiler import calibrate as work
-    from coe.profiler.steps import Progress as Told
+    from coe.profiler.steps import Steps
 
     # Found out now rather than after ten minutes.
     profile.writable(place)
@@ -131,12 +130,12 @@ def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settin
             err.print(sentence, soft_wrap=True)
 
         return work.calibrate(
-            board,
-            store,
+            site,
             place=place,
             effort=work.QUICK if quick else work.THOROUGH,
-            progress=Told(say, step),
-            **settings,
+            steps=Steps(say, step),
+            faithful=faithful,
+            on_machine=on_machine,
         )
 
 

@@ -39,15 +39,14 @@ from coe.inspector.profile import Profile
 from coe.inspector.settings import AUTO, check_inbox, check_types, settle
 from coe.results.metrics import Metrics, Watcher
 from coe.runtime.admission import CLOSED, Admission, Ticket
-from coe.runtime.decider import Decider
+from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Engine, Trace
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
-from coe.scheduler.demand import Demand, Drift
+from coe.scheduler.demand import Drift
 from coe.scheduler.plan import images_budget
-from coe.scheduler.prescheduled import Prescheduled
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import dotted, kinds
@@ -89,11 +88,11 @@ class Inspector:
     goes before all that is in no hurry, and so do boards that are due (`within_s` of `submit`).
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
-    of an earlier line of the same board, store, devices and precision; nothing is measured then. With `prescheduled`,
-    the trace of such a line, its commands are repeated, nothing is decided: submit the same images in the same order.
+    of an earlier line of the same board, store, devices and precision; nothing is measured then.
 
     `make_devices` is for benchmarks, and for devices of your own (`coe.runtime.device`): it is called as
     `coe.inspector.assembly.devices` is, and returns them by name. A profile knows nothing of such; give None with it.
+    `make_decider` is for experiments with scheduling itself (`coe.runtime.decider`): it is called as `Controller` is.
 
     `allow_kinds` are packages whose kinds the board file may name by a dotted path: code of no other package runs, but
     for kinds that are installed as entry points (docs/experts.md).
@@ -122,17 +121,24 @@ class Inspector:
         max_wait_s: float | None = None,
         costs: CostTable | None = None,
         profile: Profile | Path | str | None = AUTO,
-        prescheduled: Trace | None = None,
         watchers: Sequence[Watcher] = (),
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
         make_devices: assembly.MakeDevices = assembly.devices,
+        make_decider: MakeDecider = Controller,
         allow_kinds: Sequence[str] = (),
     ) -> None:
         if on_full not in ("block", "raise"):
             raise ConfigError(f"on_full={values.shown(on_full)} is neither 'block' nor 'raise'")
-        check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, profile=profile)
-        _check_earlier(store, costs, prescheduled)
+        check_types(
+            board=board,
+            say=say,
+            watchers=watchers,
+            make_devices=make_devices,
+            make_decider=make_decider,
+            profile=profile,
+        )
+        _check_earlier(store, costs)
         check_inbox(inbox, inbox_bytes)
         check_precision(precision, label_floor)
         chosen = named_strategy(strategy)
@@ -195,25 +201,20 @@ class Inspector:
         own_bytes = [device.memory_bytes for device in devices.values()]
         self.budget_bytes = sum(self.memory_bytes if one is None else one for one in own_bytes)
         """What all devices may take for experts and batches."""
-        controller: Decider
         self._strategy = chosen
-        self._demand: Demand | None = None
-        if prescheduled is None:
-            controller = Controller(
-                router=self.rules.router,
-                graph=self.rules.graph,
-                costs=self.costs,
-                plan=self.plan,
-                strategy=chosen,
-                max_wait_s=max_wait_s,
-            )
-            self._demand = controller.demand
-        else:
-            controller = Prescheduled(prescheduled, self.rules.router, self.plan, self.costs)
+        decider = make_decider(
+            router=self.rules.router,
+            graph=self.rules.graph,
+            costs=self.costs,
+            plan=self.plan,
+            strategy=chosen,
+            max_wait_s=max_wait_s,
+        )
+        self._demand = decider.demand if isinstance(decider, Controller) else None
         images = images_budget(self.memory_bytes, inbox_bytes)
         self._inbox, self._blocking = Admission(inbox, images.waiting_bytes), on_full == "block"
         self._engine = Engine(
-            controller,
+            decider,
             devices,
             self.rules.experts,
             self.kinds,
@@ -383,8 +384,8 @@ class Inspector:
     def drift(self) -> list[Drift]:
         """Return the experts that images need most otherwise than the rules say, the one furthest off first.
 
-        The estimate is from the images that came, the newer the heavier; `line` decides by it. A prescheduled line
-        estimates nothing.
+        The estimate is from the images that came, the newer the heavier; `line` decides by it. A decider of
+        your own has none: the list is empty.
         """
         return self._demand.drift() if self._demand is not None else []
 
@@ -444,14 +445,9 @@ class Inspector:
         self.close()
 
 
-def _check_earlier(store: object, costs: object, prescheduled: object) -> None:
-    """Raise ConfigError for what is no store, or for costs or commands that no earlier line gave."""
+def _check_earlier(store: object, costs: object) -> None:
+    """Raise ConfigError for what is no store, or for costs that no earlier line gave."""
     if store is not None and not (isinstance(store, Store | Path | str) and str(store)):
         raise ConfigError(f"store={values.shown(store)}: give a Store, or the path of one")
     if costs is not None and not isinstance(costs, CostTable):
         raise ConfigError(f"costs={values.shown(costs)}: give the `costs` of an earlier line")
-    if prescheduled is not None and not (
-        isinstance(prescheduled, list | tuple)
-        and all(isinstance(step, tuple) and len(step) == 3 for step in prescheduled)
-    ):
-        raise ConfigError(f"prescheduled={values.shown(prescheduled)}: give the `trace` of an earlier line")

@@ -54,11 +54,13 @@ def check_inbox(images: object, inbox_bytes: object | None) -> None:
         values.whole("inbox_bytes", inbox_bytes, least=1, most=config.MAX_BYTES * 4)
 
 
-def check_types(*, board: object, say: object, watchers: object, make_devices: object, profile: object) -> None:
+def check_types(
+    *, board: object, say: object, watchers: object, make_devices: object, make_decider: object, profile: object
+) -> None:
     """Raise ConfigError for an argument of a line that is of another type than it must be."""
     if not isinstance(board, str | Path) or not str(board):
         raise ConfigError(f"board={values.shown(board)}: give the name of a board, or the path of its file")
-    for name, function in (("say", say), ("make_devices", make_devices)):
+    for name, function in (("say", say), ("make_devices", make_devices), ("make_decider", make_decider)):
         if not callable(function):
             raise ConfigError(f"{name}={values.shown(function)}: give a function")
     if not isinstance(watchers, Sequence) or not all(hasattr(watcher, "observe") for watcher in watchers):

@@ -14,7 +14,7 @@ from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
 from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
 from coe.prepare.samples import Samples, samples
-from coe.store import kinds, variants, weights_file
+from coe.store import blob_file, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
 from coe.store.manifest import Manifest
@@ -55,8 +55,10 @@ class Preparer:
     def lacks(self, weights: str) -> bool:
         """Tell whether an expert lacks a variant by its manifest; raises StoreError if that cannot be read."""
         manifest = self._store.manifest(weights)
-        self._note(manifest, () if self._force else manifest.variants)
-        return self._force or any(variant not in manifest.variants for variant in self._wanted)
+        # What is in a format that is read no more is lacking, too.
+        have = [variant for variant, known in manifest.variants.items() if known.file.endswith(blob_file.SUFFIX)]
+        self._note(manifest, () if self._force else have)
+        return self._force or not set(have).issuperset(self._wanted)
 
     def prepare(self, weights: str, images: Sequence[Path] = ()) -> Outcome:
         """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.

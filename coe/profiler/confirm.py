@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from coe import config, regular
-from coe.bench.configurations import casual, entry, in_turn, pinned
-from coe.bench.engine import Measured, measured_run
+from coe.bench.configurations import in_turn
 from coe.bench.recorded import recorded
-from coe.bench.synthetic import synthetic_pictures
-from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Finding
-from coe.inspector.inspector import Picture
 from coe.inspector.profile import BoardProfile, Chosen, Profile
-from coe.profiler.tune import Choice
-from coe.store.store import MANIFEST, Store
+from coe.profiler.site import Site
+from coe.profiler.usage import usage
+from coe.scheduler.plan import memory_scores
+
+Seen = Sequence[tuple[str, Mapping[str, Finding]]]
+"""Of each image its component, and what experts said of it."""
 
 WORSE = 0.02
 """By how much casual must be faster on the machine for the choice to be given up."""
@@ -26,107 +24,28 @@ WORSE = 0.02
 _LONG_ENOUGH_S = 15.0
 _MOST_RUNS = 6
 
-Seen = Sequence[tuple[str, Mapping[str, Finding]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmed:
-    """What was chosen in the end, and what experts said of the sample images (None if nothing ran)."""
-
-    chosen: Chosen
-    seen: Seen | None
-
-
-class Ground:
-    """The machine as a place for sample runs of a board: the same images, over and over, with configurations."""
-
-    def __init__(
-        self,
-        board: Rules,
-        store: Store,
-        known: Profile,
-        pictures: Sequence[Picture],
-        *,
-        memory_bytes: int,
-        device_bytes: int | None = None,
-        host_bytes: int | None = None,
-        allow_kinds: Sequence[str] = (),
-    ) -> None:
-        self._allowed = tuple(allow_kinds)
-        self.board, self.store, self.pictures, self.memory_bytes = board, store, pictures, memory_bytes
-        self._known, self._device_bytes, self._host_bytes = known, device_bytes, host_bytes
-
-    def __repr__(self) -> str:
-        return f"<Ground {self.board.board}, {format_bytes(self.memory_bytes)}>"
-
-    def entry(self, one: Chosen) -> BoardProfile:
-        """Return a configuration as the part of a profile that a line here would run by."""
-        return entry(self.board, one, self.memory_bytes, self._device_bytes, self._host_bytes)
-
-    def run(self, one: Chosen, images: int) -> Measured:
-        """Run so many images through a new line of a configuration."""
-        given = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
-        return measured_run(
-            self.board.path,
-            self.store,
-            [given[index % len(given)] for index in range(images)],
-            memory_bytes=self.memory_bytes,
-            executors=None,
-            strategy=config.STRATEGY,
-            task=self.board.board,
-            order="sample",
-            profile=pinned(self._known, self.entry(one)),
-            as_a_line=True,
-            allow_kinds=self._allowed,
-        )
-
-    @property
-    def budget(self) -> str:
-        """What of the host's memory a line here may take, in words."""
-        copies = f" and {format_bytes(self._host_bytes)} for copies" if self._host_bytes else ""
-        return format_bytes(self.memory_bytes) + copies
-
-    def casual(self) -> Chosen:
-        """Return the casual configuration: on the GPU, where there is one."""
-        return casual(self.board, self.store, self.memory_bytes, on_gpu=self._device_bytes is not None)
-
-    def without_gpu(self) -> Ground:
-        """Return the same without a GPU, where none of it is of use."""
-        return Ground(
-            self.board,
-            self.store,
-            self._known,
-            self.pictures,
-            memory_bytes=self.memory_bytes,
-            allow_kinds=self._allowed,
-        )
-
-
-def without_weights(board: Rules, store: Store) -> list[str]:
-    """Return the experts of a board that are not in the store."""
-    experts = board.experts.values()
-    return [one.id for one in experts if not regular.may_exist(store.folder(one.weights) / MANIFEST)]
-
 
 def confirm(
-    ground: Ground,
-    choices: Sequence[Choice],
+    site: Site,
+    known: Profile,
+    choices: Sequence[BoardProfile],
     *,
     images: int,
     say: Callable[[str], None],
     tick: Callable[[float], None] = lambda done: None,
-) -> Confirmed:
+) -> BoardProfile:
     """Measure choices, the best first, and the casual split (one executor, a quarter for batches) on the same images.
 
-    The first is kept unless another is faster by more than `WORSE`. Nothing is run if an expert has no weights; the
-    simulated throughputs stand then, and a reason says so.
+    The first is kept unless another is faster by more than `WORSE`; it is returned with how often the experts were
+    used. Nothing is run if an expert has no weights; the simulated throughputs stand then, and a reason says so.
     """
     candidates = [choice.chosen for choice in choices]
-    if missing := without_weights(ground.board, ground.store):
-        why = f"not confirmed on the machine: {len(missing)} of {len(ground.board.experts)} experts have no weights"
+    if missing := site.without_weights:
+        why = f"not confirmed on the machine: {len(missing)} of {len(site.board.experts)} experts have no weights"
         say(why)
-        return Confirmed(candidates[0].model_copy(update={"reasons": (*candidates[0].reasons, why)}), None)
-    candidates.append(ground.casual())
+        first = candidates[0]
+        return _entry(site, known, choices, first.model_copy(update={"reasons": (*first.reasons, why)}), None)
+    candidates.append(site.casual())
     began = time.monotonic()
 
     def again(rounds: int) -> bool:
@@ -134,7 +53,7 @@ def confirm(
         tick(max(rounds / _MOST_RUNS, spent / _LONG_ENOUGH_S))
         return rounds < _MOST_RUNS and spent < _LONG_ENOUGH_S
 
-    rounds = in_turn([partial(ground.run, one, images) for one in candidates], again=again)
+    rounds = in_turn([partial(site.run, known, one, images) for one in candidates], again=again)
     runs = [max(own, key=lambda one: one.row.images_per_s) for own in rounds]
     speeds = [run.row.images_per_s for run in runs]
     best = max(range(len(speeds)), key=speeds.__getitem__)
@@ -146,7 +65,7 @@ def confirm(
     machine = rounds[best][-1].row.machine
     grown = machine.rss_growth_bytes if machine else 0
     held = (
-        f"the process grew by {format_bytes(grown)} under a budget of {ground.budget}, beside the "
+        f"the process grew by {format_bytes(grown)} under a budget of {_budget(site)}, beside the "
         f"{format_bytes((machine.peak_rss_bytes if machine else 0) - grown)} that it has before a line is opened"
     )
     trace = recorded(runs[best].trace)
@@ -160,7 +79,27 @@ def confirm(
             "reasons": (*candidates[best].reasons, why, held),
         }
     )
-    return Confirmed(chosen, seen if ground.pictures else None)
+    return _entry(site, known, choices, chosen, seen if site.pictures else None)
+
+
+def _entry(
+    site: Site, known: Profile, choices: Sequence[BoardProfile], chosen: Chosen, seen: Seen | None
+) -> BoardProfile:
+    """Return what goes into the profile: a configuration, how it was found, and how often images needed each expert."""
+    found = next((choice for choice in choices if choice.chosen.executors == chosen.executors), None)
+    return site.entry(chosen).model_copy(
+        update={
+            "usage": usage(site.board, seen, memory_scores(site.file_bytes(known))),
+            "windows": found.windows if found else (),
+            "executors": choices[0].executors,
+        }
+    )
+
+
+def _budget(site: Site) -> str:
+    """Say what of the host's memory a line may take."""
+    copies = f" and {format_bytes(site.gpu.host_bytes)} for copies" if site.gpu and site.gpu.host_bytes else ""
+    return format_bytes(site.memory_bytes) + copies
 
 
 def _words(one: Chosen) -> str:

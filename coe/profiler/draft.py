@@ -9,6 +9,7 @@ from pathlib import Path
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
+from coe.profiler.target import Target
 
 
 class Draft:
@@ -25,13 +26,14 @@ class Draft:
     def __repr__(self) -> str:
         return f"<Draft of {self._place}, {len(self.known.kinds)} kinds>"
 
-    def knows(self, kind: str, device: str, threads: int, backend: str = "torch", precision: str = "fp32") -> bool:
-        """Tell whether a kind was measured in a way."""
-        return (kind, device, threads, backend, precision) in map(_way, self.known.kinds)
+    def knows(self, kind: str, target: Target) -> bool:
+        """Tell whether a kind was measured on a target."""
+        return any((found.kind, Target.of(found)) == (kind, target) for found in self.known.kinds)
 
     def add_kind(self, found: KindProfile) -> None:
-        """Add a kind, in the place of what was known of it in the same way."""
-        others = tuple(kind for kind in self.known.kinds if _way(kind) != _way(found))
+        """Add a kind, in the place of what was known of it on the same target."""
+        measured = (found.kind, Target.of(found))
+        others = tuple(kind for kind in self.known.kinds if (kind.kind, Target.of(kind)) != measured)
         self._keep(self.known.model_copy(update={"kinds": (*others, found)}))
 
     def scaling(self, device: str, threads: int) -> tuple[float, ...]:
@@ -71,10 +73,6 @@ class Draft:
                 say("going on with a calibration that was interrupted")
             return found
         return Profile(made=_now(), machine=now)
-
-
-def _way(kind: KindProfile) -> tuple[str, str, int, str, str]:
-    return kind.kind, kind.device, kind.threads, kind.backend, kind.precision
 
 
 def _now() -> str:

@@ -13,17 +13,31 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from coe.bench import canvas
-from coe.bench.canvas import FAINT, HALO, INK, NORMAL, SMALL, head, note, sheet, tidy
-from coe.bench.curves import THROUGHPUT
 from coe.config import format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector.profile import BoardProfile, Profile, UsageRow, WindowPoint
-from coe.profiler.draw_kinds import COLOURS, GREY, handles, latency, memory, nothing
+from coe.profiler.draw_kinds import handles, latency, memory
 from coe.profiler.search import MARGIN
 from coe.profiler.usage import cdf
+from coe.results.plots import (
+    CHOSEN,
+    FAINT,
+    GREY,
+    HALO,
+    INK,
+    LINES,
+    NORMAL,
+    SMALL,
+    THROUGHPUT,
+    head,
+    note,
+    nothing,
+    save,
+    sheet,
+    tidy,
+)
 
-_BLUE, _CHOSEN = COLOURS[0], canvas.COLOURS["coserve"]
+_BLUE = LINES[0]
 
 
 @rc_context({"text.parse_math": False})  # names may hold dollars
@@ -41,12 +55,7 @@ def draw(profile: Profile, board: str, path: Path) -> Path:
     _loaded(grid[1][1], found)
     _executors(grid[2][0], found)
     _words(grid[2][1], profile, found)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, format="png")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
-    return path
+    return save(figure, path)
 
 
 def _usage(axes: Axes, board: BoardProfile) -> None:
@@ -64,7 +73,7 @@ def _usage(axes: Axes, board: BoardProfile) -> None:
     for index, window in enumerate(slid):
         height = 0.04 + 0.4 * (index + 0.5) / max(len(slid), 4)
         axes.plot(
-            [window.lower, window.upper], [height] * 2, color=_CHOSEN if window is final else GREY, zorder=3,
+            [window.lower, window.upper], [height] * 2, color=CHOSEN if window is final else GREY, zorder=3,
             linewidth=2 if window is final else 1.4, linestyle="--", marker="|", markersize=7,
             label="window chosen from" if window is final else None,
         )  # fmt: skip
@@ -73,7 +82,7 @@ def _usage(axes: Axes, board: BoardProfile) -> None:
             _say(axes, (window.lower + window.upper) / 2, height, f"{window.lower} to {window.upper}")
     chosen = loaded(board)
     if chosen is not None:
-        axes.axvline(chosen, color=_CHOSEN, linewidth=1.4, zorder=2)
+        axes.axvline(chosen, color=CHOSEN, linewidth=1.4, zorder=2)
         share = shares[min(chosen, len(shares)) - 1]
         _aside(axes, chosen, 0.6, f"{chosen} loaded:\n{share:.0%} of usage", len(shares))
     axes.set_xlim(0, len(shares) * 1.04)
@@ -121,10 +130,10 @@ def _loaded(axes: Axes, board: BoardProfile) -> None:
     axes.set_xlim(0, xs[-1] * 1.06)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if final:
-        axes.axvspan(final.lower, final.upper, color=_CHOSEN, alpha=0.08, linewidth=0, zorder=0)
+        axes.axvspan(final.lower, final.upper, color=CHOSEN, alpha=0.08, linewidth=0, zorder=0)
     if chosen is not None and chosen in xs:
         speed = ys[xs.index(chosen)]
-        axes.plot([chosen], [speed], "o", markersize=11, markerfacecolor="none", color=_CHOSEN, zorder=5)
+        axes.plot([chosen], [speed], "o", markersize=11, markerfacecolor="none", color=CHOSEN, zorder=5)
         _aside(axes, chosen, 0.12, f"chosen {chosen}:\n{speed:.3g} images/s", xs[-1])
 
 
@@ -140,7 +149,7 @@ def _executors(axes: Axes, board: BoardProfile) -> None:
         fill = _BLUE if point.measured else "white"
         axes.plot([at], [point.images_per_s], "o", markersize=5.5, color=_BLUE, markerfacecolor=fill, zorder=4)
         if point.executors == board.chosen.executors and point.threads in ({}, board.chosen.threads):
-            axes.plot([at], [point.images_per_s], "o", markersize=11, markerfacecolor="none", color=_CHOSEN, zorder=5)
+            axes.plot([at], [point.images_per_s], "o", markersize=11, markerfacecolor="none", color=CHOSEN, zorder=5)
     slanted = len(names) > 5 or max(len(name) for name in names) * len(names) > 60
     axes.set_xticks(range(len(names)), names, rotation=30 if slanted else 0, ha="right" if slanted else "center")
     if slanted:
@@ -223,6 +232,6 @@ def _aside(axes: Axes, x: float, height: float, text: str, most: float) -> None:
     left = x > most * 0.6
     axes.annotate(
         text, (x, height), (-7 if left else 7, 0), xycoords=axes.get_xaxis_transform(), textcoords="offset points",
-        ha="right" if left else "left", va="center", fontsize=NORMAL, color=_CHOSEN, fontweight="bold",
+        ha="right" if left else "left", va="center", fontsize=NORMAL, color=CHOSEN, fontweight="bold",
         path_effects=HALO, zorder=6,
     )  # fmt: skip

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from textwrap import wrap
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from coe.bench.canvas import NORMAL, note, tidy
 from coe.inspector.profile import KindProfile
+from coe.results.plots import LINES, MARKS, note, nothing, tidy
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#8c510a")
-GREY = "#8c8c8c"
-_MARKS = "os^Dv*"
 _MIB = 1 << 20
 
 
@@ -48,7 +44,7 @@ class _Look:
 
 
 def _look(index: int) -> _Look:
-    return _Look(COLOURS[index % len(COLOURS)], _MARKS[(index + index // len(COLOURS)) % len(_MARKS)])
+    return _Look(LINES[index % len(LINES)], MARKS[(index + index // len(LINES)) % len(MARKS)])
 
 
 def handles(kinds: Sequence[KindProfile]) -> list[Line2D]:
@@ -116,16 +112,6 @@ def _sized(axes: Axes, kinds: Sequence[KindProfile]) -> bool:
     axes.set_xlim(0, max(*sizes, *(kind.max_batch for kind in kinds)) * 1.06)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     return True
-
-
-def nothing(axes: Axes, why: str) -> None:
-    """Say in an empty panel why it is empty."""
-    axes.text(
-        0.5, 0.5, "\n".join(wrap(why, 60)), transform=axes.transAxes, ha="center", va="center", fontsize=NORMAL,
-        style="italic", color=GREY,
-    )  # fmt: skip
-    axes.set_xticks([])
-    axes.set_yticks([])
 
 
 def _short(text: str, most: int) -> str:

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -22,6 +21,7 @@ from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import Samples, samples
+from coe.profiler.target import Target
 from coe.runtime.activations import give_memory_back
 from coe.runtime.buffers import Buffers
 from coe.runtime.fit import fit, memory, plateau, spread, typical
@@ -33,9 +33,6 @@ from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-Backend = Literal["torch", "onnxruntime"]
-Precision = Literal["fp32", "bf16"]
-
 _LOADS = 3
 
 
@@ -43,26 +40,23 @@ def measure(
     expert: Expert,
     kind: Kind,
     store: Store,
-    device: str,
-    threads: int,
+    target: Target,
     *,
     sizes: Sequence[int] = SIZES,
     images: Sequence[Path] = (),
     limit_s: float = 30.0,
     say: Callable[[str], None] = lambda sentence: None,
     tick: Callable[[float], None] = lambda done: None,
-    backend: Backend = "torch",
-    precision: Precision = "fp32",
     device_bytes: int | None = None,
 ) -> KindProfile:
-    """Measure one expert for about `limit_s` seconds once it is ready to run, with `threads` threads.
+    """Measure one expert on a target for about `limit_s` seconds once it is ready to run.
 
     Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
     never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
     images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
     (0 to 1); both are called on another thread. A GPU is used within `device_bytes`, a part of what is free if None.
 
-    Raises CannotMeasure for a way that is not to be had, StoreError for weights that are damaged, ConfigError for a
+    Raises CannotMeasure for a target that is not to be had, StoreError for weights that are damaged, ConfigError for a
     device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
     """
     pace = Pace(limit_s, tick)
@@ -72,8 +66,9 @@ def measure(
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
             place = with_weights(expert, kind, store, folder, say)
             stack.callback(_tidy)
-            way = _Way(expert, kind, place, device, threads, backend, precision, device_bytes)
-            return _measured(way, stack.enter_context(_trial(way, folder)), sizes, images, pace, say)
+            subject = _Subject(expert, kind, place, target)
+            trial = stack.enter_context(_trial(subject, device_bytes, folder))
+            return _measured(subject, trial, sizes, images, pace, say)
 
     # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
@@ -86,49 +81,40 @@ def measure(
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """An expert with its weights, and a way to run it."""
+class _Subject:
+    """An expert with its weights, and where and how it is run."""
 
     expert: Expert
     kind: Kind
     store: Store
-    device: str
-    threads: int
-    backend: Backend
-    precision: Precision
-    device_bytes: int | None = None
-
-    @property
-    def is_the_engines(self) -> bool:
-        """Tell whether the engine itself runs experts so."""
-        return (self.backend, self.precision) == ("torch", "fp32")
-
-    @property
-    def file(self) -> Path:
-        """The weights."""
-        return self.store.path(self.expert.weights)
+    target: Target
 
 
 def _measured(
-    way: _Way, trial: Trial, sizes: Sequence[int], images: Sequence[Path], pace: Pace, say: Callable[[str], None]
+    subject: _Subject,
+    trial: Trial,
+    sizes: Sequence[int],
+    images: Sequence[Path],
+    pace: Pace,
+    say: Callable[[str], None],
 ) -> KindProfile:
-    kind = way.kind
+    kind, target = subject.kind, subject.target
     pace.restart()
     held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), pace)
     rounds(trial, repeats, pace)
     times = {n: typical(each) for n, each in repeats.items()}
     bound = memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
-    ready = samples(kind, way.expert, images, say)
-    agreement = None if way.is_the_engines else _agreement(way, trial, ready)
+    ready = samples(kind, subject.expert, images, say)
+    agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
     pace.tick(1.0)
     return KindProfile(
         kind=kind.name,
-        input_size=way.expert.input_size,
-        device=way.device,
-        threads=way.threads,
-        backend=way.backend,
-        precision=way.precision,
+        input_size=subject.expert.input_size,
+        device=target.device,
+        threads=target.threads,
+        backend=target.backend,
+        precision=target.precision,
         batches=tuple(
             BatchTime(images=n, median_s=times[n], spread=spread(repeats[n]), bytes=held[n]) for n in sorted(times)
         ),
@@ -175,35 +161,38 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
+def _trial(subject: _Subject, device_bytes: int | None, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
-    own = assembly.devices(
-        {way.device: 1},
-        way.store,
-        {way.expert.kind: way.kind},
-        {way.device: way.threads},
-        device_bytes=way.device_bytes,
-    )[way.device]
-    if way.is_the_engines:
-        with own.trial(way.expert) as trial:
+    expert, kind, target = subject.expert, subject.kind, subject.target
+    device = assembly.devices(
+        {target.device: 1},
+        subject.store,
+        {kind.name: kind},
+        {target.device: target.threads},
+        device_bytes=device_bytes,
+    )[target.device]
+    if target.is_the_engines:
+        with device.trial(expert) as trial:
             yield trial
         return
-    if way.device != "cpu" or (way.backend, way.precision) == ("onnxruntime", "bf16"):
-        raise CannotMeasure(f"{way.backend} in {way.precision} is not measured on '{way.device}'")
-    own.enter("trial")
-    if way.backend == "onnxruntime":
-        yield backends.onnxruntime(way.kind, way.expert, way.file, way.threads, folder)
+    if target.device != "cpu" or (target.backend, target.precision) == ("onnxruntime", "bf16"):
+        raise CannotMeasure(f"{target.backend} in {target.precision} is not measured on '{target.device}'")
+    device.enter("trial")
+    file = subject.store.path(expert.weights)
+    if target.backend == "onnxruntime":
+        yield backends.onnxruntime(kind, expert, file, target.threads, folder)
     else:
-        yield backends.bf16(way.kind, way.expert, way.file)
+        yield backends.bf16(kind, expert, file)
 
 
-def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
-    """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
-    assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
-    blob = weights(way.store, way.expert).read(Buffers())
-    slot = Slot(way.kind, way.expert, blob.structure)
-    expected = findings(way.kind, way.expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
-    found = findings(way.kind, way.expert, ready.prepared, trial.answer)
+def _agreement(subject: _Subject, trial: Trial, ready: Samples) -> Agreement:
+    """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
+    kind, expert = subject.kind, subject.expert
+    assert isinstance(kind, ModuleKind), "other kinds run in one way"
+    blob = weights(subject.store, expert).read(Buffers())
+    slot = Slot(kind, expert, blob.structure)
+    expected = findings(kind, expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
+    found = findings(kind, expert, ready.prepared, trial.answer)
     slot.unbind()
     return compare(expected, found, generated=ready.generated)
 

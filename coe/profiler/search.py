@@ -7,14 +7,16 @@ random is drawn from a generator that the caller gives.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from statistics import LinearRegression, linear_regression
 
-from coe.bench.sweeps import WINDOW, windows
 from coe.errors import ConfigError
 from coe.inspector.profile import ExecutorsPoint, WindowPoint
 
+WINDOW = 15
+"""The paper's initial window of the search for memory, in experts (section 5.3)."""
 MARGIN = 0.05
 """The paper's error margin: what a throughput may fall short of the line by (section 5.3)."""
 FIRST = 2
@@ -49,24 +51,15 @@ class ExecutorSearch:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """The line through the first throughputs over the number of loaded experts (equation 2)."""
-
-    per_expert: float
-    base: float
-
-    def __call__(self, experts: int) -> float:
-        """Return the images a second that the line foretells."""
-        return self.per_expert * experts + self.base
-
-
-def trend(points: Sequence[tuple[int, float]]) -> Trend:
-    """Fit a line by least squares to (experts, images a second); two points at least, of different numbers."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    per_expert = sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
-    return Trend(per_expert, mean_y - per_expert * mean_x)
+def windows(initial: int = WINDOW) -> Iterator[int]:
+    """Yield the upper bounds of the paper's decaying windows: 15, 28, 39, 48, ... (equation 1)."""
+    size, upper, last = float(initial), 0.0, 0
+    while round(size) >= 1:
+        upper += size
+        if round(upper) > last:
+            last = round(upper)
+            yield last
+        size *= 1 - initial / 100
 
 
 def search_memory(
@@ -141,7 +134,7 @@ class _Memory:
 
     def slide(self, initial: int, first: int, margin: float, *, onward: bool) -> str:
         """Slide the window until throughput drops; return why it stopped."""
-        line: Trend | None = None
+        line: LinearRegression | None = None
         fallen, lower = "", 0
         # Beyond the last window everything is tried, but not by those who want the paper's search alone.
         for bound in [*windows(initial), *([self._most] if onward else [])]:
@@ -150,13 +143,13 @@ class _Memory:
                 break
             expected = max(self.speeds.values(), default=0.0)
             if line is None and len(self.speeds) >= first:
-                line = trend(list(self.speeds.items())[:first])
-                self.points = [point.model_copy(update={"line": line(point.upper)}) for point in self.points]
-            if line is not None and line.per_expert > 0:
-                expected = line(upper)
+                line = linear_regression(list(self.speeds)[:first], list(self.speeds.values())[:first])
+                self.points = [point.model_copy(update={"line": _foretold(line, point.upper)}) for point in self.points]
+            if line is not None and line.slope > 0:
+                expected = _foretold(line, upper)
             if not fallen:
                 self.window = (lower, upper)
-            speed = self.sample(upper, lower, line(upper) if line else None)
+            speed = self.sample(upper, lower, _foretold(line, upper) if line else None)
             if speed is None:
                 return fallen or f"{upper} experts leave no memory for a batch"
             if speed < expected * (1 - margin) and not fallen:
@@ -217,6 +210,11 @@ class _Memory:
 _NOTHING_FITS = (
     "not even one expert fits beside the activations of one image; give a larger memory budget, or fewer executors"
 )
+
+
+def _foretold(line: LinearRegression, experts: int) -> float:
+    """Return the images a second that the line through the first throughputs foretells (equation 2)."""
+    return line.slope * experts + line.intercept
 
 
 def _ceiling(known: Sequence[tuple[int, float]], index: int, right: int) -> float:

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """Where a calibration tells what it does: sentences, and the step that it is in with how much of all is done."""
-
-    say: Callable[[str], None]
-    step: Callable[[str, float, float], None]
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Steps:
-    """Steps whose lengths are known roughly, in seconds; what is done of one adds to those before it."""
+    """Steps whose lengths are known roughly, in seconds; what is done of a step adds to those before it.
 
-    def __init__(self, step: Callable[[str, float, float], None], lengths_s: Sequence[tuple[str, float]]) -> None:
-        self._step, self._total_s, self._before_s = step, sum(length for _, length in lengths_s), 0.0
-        self._coming = iter(lengths_s)
-        self._what, self._length_s = "", 0.0
+    `say` is told sentences, `step` the step that is being done, and how many seconds of how many in all are done.
+    """
+
+    def __init__(self, say: Callable[[str], None], step: Callable[[str, float, float], None]) -> None:
+        self.say, self._step = say, step
+        self._total_s = self._before_s = self._length_s = 0.0
+        self._coming: Iterator[tuple[str, float]] = iter(())
+        self._what = ""
+
+    def expect(self, lengths_s: Sequence[tuple[str, float]]) -> None:
+        """Note the steps that come, in their order."""
+        self._coming, self._total_s = iter(lengths_s), sum(length for _, length in lengths_s)
 
     def begin(self, what: str) -> None:
         """Go on to a step; those before it that were not begun count as done."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from coe.core import Expert
 from coe.inspector import assembly
+from coe.profiler.target import Target
 from coe.runtime.device import Device
 from coe.store.kinds import Kind, Prepared
 from coe.store.store import Store
@@ -24,25 +25,24 @@ def together(
     kind: Kind,
     store: Store,
     executors: int,
-    threads: int,
+    target: Target,
     *,
-    device: str = "cpu",
     images: int = 2,
     device_bytes: int | None = None,
 ) -> float:
-    """Return the speed of `executors` executors of `threads` threads each, in units of one of them alone.
+    """Return the speed of `executors` executors of a target, in units of one of them alone.
 
     Each runs batches of `images` images on a copy of one expert of its own, all at once, on threads that end. Raises
     StoreError, ConfigError if they do not fit into `device_bytes` of a GPU.
     """
     if executors == 1:
         return 1.0
+    device = target.device
     batch = [Prepared(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)] * images
 
     def batch_s(number: int) -> float:
-        made = assembly.devices(
-            {device: number}, store, {kind.name: kind}, {device: threads}, device_bytes=device_bytes, host_bytes=0
-        )[device]
+        own = {device: number}, store, {kind.name: kind}, {device: target.threads}
+        made = assembly.devices(*own, device_bytes=device_bytes, host_bytes=0)[device]
         return _batch_s(made, expert, batch, number)
 
     return min(float(executors), executors * batch_s(1) / batch_s(executors))

@@ -2,99 +2,227 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 
+from coe import config
 from coe.bench.configurations import CASUAL
+from coe.bench.simulated import ENTRIES, run_plan
 from coe.config import format_bytes
 from coe.errors import ConfigError
-from coe.inspector.profile import Chosen, ExecutorsPoint, WindowPoint
+from coe.inspector.assembly import profiled_cost
+from coe.inspector.memory import planned
+from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
+from coe.inspector.settings import Settings
 from coe.profiler.search import search_executors, search_memory
-from coe.profiler.setup import Basis, Numbers, Setup
-from coe.scheduler.plan import workspace_bytes
+from coe.profiler.site import Site
+from coe.scheduler.costs import CostTable
+from coe.scheduler.plan import Plan, workspace_bytes
+from coe.sim.workload import Workload
+
+Numbers = Mapping[str, int]
+"""Something by device: executors, threads of each, or bytes of a pool for batches."""
 
 SMALL = 0.25
 """A largest useful batch that takes no more than this share of a pool is set aside, and nothing is searched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A configuration and the samples by which it was found: of memory, and of executors."""
+@dataclass(frozen=True)
+class Search:
+    """A search for the best configuration of a site, of which `known` is known.
 
-    chosen: Chosen
-    windows: tuple[WindowPoint, ...] = ()
-    points: tuple[ExecutorsPoint, ...] = ()
+    It has `cores`, and its CPU was measured with each of `threads`. `sample` is what is simulated, all at once, unless
+    `on_machine` runs a configuration on the machine and returns images a second. `faithful` draws the number of experts
+    in the last window, as the paper.
+    """
 
+    site: Site
+    known: Profile
+    cores: int
+    threads: Sequence[int]
+    sample: Workload
+    on_machine: Callable[[Chosen], float] | None = None
+    faithful: Random | None = None
 
-class Tuner:
-    """Searches for the best configuration; `faithful` draws the number of experts in the last window, as the paper."""
+    @cached_property
+    def file_bytes(self) -> dict[str, int]:
+        """The bytes of each expert's weights."""
+        return self.site.file_bytes(self.known)
 
-    def __init__(self, basis: Basis, most: Numbers, faithful: Random | None = None) -> None:
-        """Try at most so many executors of each device, in this order."""
-        self._basis, self._most, self._faithful = basis, most, faithful
-        self._best: dict[tuple[tuple[str, int], ...], Choice] = {}
+    def choose(self, most: Numbers) -> list[BoardProfile]:
+        """Try at most so many executors of each device, in this order, each number with its best split of memory.
 
-    def choose(self) -> list[Choice]:
-        """Return the best configuration, then the best of each other number of executors that was tried.
-
-        Raises ConfigError if not even one executor fits.
+        Return the best configuration, then the best of each other number of executors that was tried, with the samples
+        by which they were found. Raises ConfigError if not even one executor fits.
         """
-        found = search_executors(self._speed_of, list(self._most), self._most)
-        points = tuple(
-            point.model_copy(
+        best: dict[tuple[tuple[str, int], ...], BoardProfile] = {}
+
+        def speed_of(executors: dict[str, int]) -> float | None:
+            """Return the throughput of so many executors; None if an expert does not fit."""
+            setup = Setup(self, executors)
+            try:
+                found = self._split(setup) if setup.fits else None
+            except ConfigError:
+                if executors == {"cpu": 1}:
+                    raise
+                return None
+            if found is None:
+                return None
+            best[tuple(executors.items())] = found
+            return found.chosen.images_per_s
+
+        found = search_executors(speed_of, list(most), most)
+        measured = self.on_machine is not None
+        points = tuple(self._shown(point, measured) for point in found.points)
+        return [
+            choice.model_copy(
                 update={
-                    "threads": Setup(self._basis, point.executors).threads,
-                    "measured": self._basis.on_machine is not None,
+                    "executors": points,
+                    "chosen": choice.chosen.model_copy(update={"reasons": (found.reason, *choice.chosen.reasons)}),
                 }
             )
-            for point in found.points
-        )
-        ranked = sorted(self._best.values(), key=lambda choice: choice.chosen.executors != found.chosen)
-        return [
-            replace(
-                choice,
-                points=points,
-                chosen=choice.chosen.model_copy(update={"reasons": (found.reason, *choice.chosen.reasons)}),
-            )
-            for choice in ranked
+            for choice in sorted(best.values(), key=lambda choice: choice.chosen.executors != found.chosen)
         ]
 
-    def _speed_of(self, executors: dict[str, int]) -> float | None:
-        """Return the throughput of so many executors with the best split of memory; None if an expert does not fit."""
-        setup = Setup(self._basis, executors)
-        try:
-            found = self._split(setup) if setup.fits else None
-        except ConfigError:
-            if executors == {"cpu": 1}:
-                raise
-            return None
-        if found is None:
-            return None
-        self._best[tuple(executors.items())] = found
-        return found.chosen.images_per_s
+    def _shown(self, point: ExecutorsPoint, measured: bool) -> ExecutorsPoint:
+        return point.model_copy(update={"threads": Setup(self, point.executors).threads, "measured": measured})
 
-    def _split(self, setup: Setup) -> Choice:
+    def _split(self, setup: Setup) -> BoardProfile:
+        """Return the best split of memory for so many executors."""
         if "cpu" not in setup.executors:
             speed = setup.run({})
-            return Choice(setup.chosen({}, speed, speed, "a GPU sets aside what batches take; experts have the rest"))
-        pool_bytes, experts = setup.pool_bytes, list(self._basis.board.experts)
+            reason = "a GPU sets aside what batches take; experts have the rest"
+            return self.site.entry(setup.chosen({}, speed, speed, reason))
+        pool_bytes, experts = setup.pool_bytes, list(self.site.board.experts)
         useful = workspace_bytes("cpu", pool_bytes, experts, setup.costs, max(setup.useful_bytes, 1))
         casual = setup.run({"cpu": int(pool_bytes * CASUAL)})
-        if setup.useful_bytes <= SMALL * pool_bytes and self._faithful is None:
+        if setup.useful_bytes <= SMALL * pool_bytes and self.faithful is None:
             reason = (
                 f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
                 "set aside, and experts have the rest (paper section 4.4, limited computing power)"
             )
-            return Choice(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
+            return self.site.entry(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
         number = setup.executors["cpu"]
         mean_bytes = sum(setup.costs("cpu", expert).weights_bytes for expert in experts) / len(experts)
         found = search_memory(
             lambda loaded: setup.loaded(loaded * mean_bytes),
             max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),
-            faithful=self._faithful,
+            faithful=self.faithful,
         )
         workspace = pool_bytes - int(found.chosen * mean_bytes / number)
         speed = max(point.images_per_s for point in found.points if found.chosen == point.upper)
-        measured = self._basis.on_machine is not None
+        measured = self.on_machine is not None
         windows = tuple(point.model_copy(update={"measured": measured}) for point in found.points)
-        return Choice(setup.chosen({"cpu": workspace}, speed, casual, found.reason), windows)
+        chosen = setup.chosen({"cpu": workspace}, speed, casual, found.reason)
+        return self.site.entry(chosen).model_copy(update={"windows": windows})
+
+
+@dataclass(frozen=True)
+class Setup:
+    """So many executors of each device, and what can be found out about them.
+
+    Throughputs come from runs in virtual time with the costs that were measured, or from runs on the machine.
+
+    A GPU's executors keep a core busy each; those of the CPU share the others. A GPU sets aside what batches take
+    before its pools are filled, so that only the memory of the CPU's is split.
+    """
+
+    search: Search
+    executors: Numbers
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether there are cores for all executors."""
+        return sum(self.executors.values()) <= self.search.cores
+
+    @cached_property
+    def threads(self) -> dict[str, int]:
+        """Threads of each executor of the CPU: as many as the cores allow, of those that were measured."""
+        if "cpu" not in self.executors:
+            return {}
+        cores = self.search.cores - self.executors.get("cuda", 0)
+        most = max(1, cores // self.executors["cpu"])
+        return {"cpu": max(threads for threads in self.search.threads if threads <= most)}
+
+    @cached_property
+    def costs(self) -> CostTable:
+        """What the board's experts cost.
+
+        Images are decoded and prepared on the cores. An executor of the CPU has them from its own, so that an image
+        takes so much longer; a GPU waits for images only if they come slower than it runs them.
+        """
+        found = {}
+        for device, number in self.executors.items():
+            threads = self.threads.get(device, 1)
+            scaling = self._scaling(device)
+            together = scaling[min(number, len(scaling)) - 1] if scaling else number
+            for expert in self.search.site.board.experts.values():
+                kind = self.search.known.kind(expert.kind, device, threads)
+                assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
+                cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
+                before_s = kind.decode_s + kind.preprocess_s
+                if device == "cpu":
+                    per_image_s = cost.per_image_s + before_s / threads
+                else:
+                    per_image_s = max(cost.per_image_s, together * before_s / self.search.cores)
+                found[device, expert.id] = replace(cost, per_image_s=per_image_s)
+        return CostTable(found)
+
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of a pool of the CPU; raises ConfigError if an expert does not fit."""
+        return next(pool.capacity_bytes for pool in self.plan({}).pools if pool.device == "cpu")
+
+    @property
+    def useful_bytes(self) -> int:
+        """What the largest useful batch takes on the CPU."""
+        own = [self.costs("cpu", expert) for expert in self.search.site.board.experts]
+        return max(cost.batch_bytes(cost.max_batch) for cost in own)
+
+    def plan(self, workspaces: Numbers) -> Plan:
+        """Divide memory as a line would; raises ConfigError, naming the least budget, if an expert does not fit."""
+        return planned(
+            Settings(self.search.site.memory_bytes, self.executors, self.threads, workspaces),
+            self.search.site.memories(self.executors),
+            self.search.site.board.experts,
+            self.costs,
+            with_images=True,
+            demotes=not ENTRIES[config.STRATEGY].strategy.cached,
+        )
+
+    def run(self, workspaces: dict[str, int]) -> float:
+        """Run the sample with so many bytes of each pool for batches; return images a second."""
+        if self.search.on_machine is not None:
+            return self.search.on_machine(self.chosen(workspaces))
+        entry, made = ENTRIES[config.STRATEGY], self.plan(workspaces)
+        scaling = {device: self._scaling(device) for device in self.executors}
+        return run_plan(
+            self.search.sample, self.costs, made, entry, scaling, device="this machine", bounded=False
+        ).images_per_s
+
+    def loaded(self, weights_bytes: float) -> float | None:
+        """Run it with so many bytes of the CPU's pools for experts; None if that leaves too little for one image."""
+        pool_bytes, number = self.pool_bytes, self.executors["cpu"]
+        wanted, experts = pool_bytes - int(weights_bytes / number), list(self.search.site.board.experts)
+        if wanted < 1 or workspace_bytes("cpu", pool_bytes, experts, self.costs, wanted) != wanted:
+            return None
+        return self.run({"cpu": wanted})
+
+    def chosen(self, workspaces: dict[str, int], speed: float = 0.0, casual: float = 0.0, *reasons: str) -> Chosen:
+        """Return this as a configuration, with what was found out about it."""
+        sizes = list(self.search.file_bytes.values())
+        room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in self.plan(workspaces).pools)
+        return Chosen(
+            executors=dict(self.executors),
+            threads=self.threads,
+            workspace_bytes=workspaces,
+            loaded_experts=int(room * len(sizes) / sum(sizes)),
+            images_per_s=speed,
+            casual_images_per_s=casual,
+            reasons=reasons,
+        )
+
+    def _scaling(self, device: str) -> tuple[float, ...]:
+        return self.search.known.scaling.get(device, {}).get(self.threads.get(device, 1), ())

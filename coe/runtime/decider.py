@@ -1,8 +1,8 @@
-"""What the engine needs of whoever decides: the controller, or one that repeats recorded commands."""
+"""What the engine needs of whoever decides: the controller, or a decider that an experiment puts in its place."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from coe.board.router import Router
@@ -45,3 +45,9 @@ class Decider(Protocol):
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; raises AssertionError."""
         ...
+
+
+MakeDecider = Callable[..., Decider]
+"""Called as `coe.scheduler.controller.Controller` is: with `router`, `graph`, `costs`, `plan`, `strategy` and
+`max_wait_s`.
+"""

@@ -14,7 +14,9 @@ from coe.errors import StoreError
 from coe.files import replacing
 from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest, encode
 
-SUFFIX = ".blob"
+SUFFIX = ".blob.safetensors"
+VERSION_1_SUFFIX = ".blob"
+"""Of a format that is read no more."""
 
 
 @dataclass(frozen=True, slots=True)

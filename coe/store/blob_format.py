@@ -1,8 +1,10 @@
 """The format of a blob: one expert's weights in one variant as one run of bytes, read in one go and checked on the way.
 
-    prefix        magic, version, length and xxh3-64 of the header
-    header        JSON: `Header`
-    zeros         up to a multiple of 4096 bytes
+It is a safetensors file, so that other tools open it too:
+
+    length        8 bytes, little-endian: of all that follows before the data
+    header        JSON: tensors as `shown` says, and under "__metadata__" a version and the `Header`
+    spaces        up to a multiple of 4096 bytes
     data          tensors, each aligned to 64 bytes; chunks of 1 MiB have a checksum each in the header
     zeros         up to a multiple of 4096 bytes, part of the last chunk
 
@@ -11,6 +13,7 @@ All numbers are little-endian. Nothing in a blob is executed.
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from itertools import pairwise
@@ -21,8 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe.errors import StoreError
 
-MAGIC = b"CoE-blob"
-VERSION = 1
+VERSION = "2"
 PAGE = 4096
 """What direct reads ask of offsets and lengths."""
 ALIGNMENT = 64
@@ -32,8 +34,12 @@ CHUNK = 1 << 20
 BLOCK = 128
 """Weights that share a scale in `q8`."""
 
-_PREFIX = struct.Struct("<8sIIQ")
+_BEFORE_METADATA = b'{"__metadata__":'
+_VERSION, _HEADER = "coe.blob", "coe.header"
+_LENGTH = struct.Struct("<Q")
 _MAX_HEADER_BYTES = 16 << 20
+_VERSION_1 = b"CoE-blob"
+_AGAIN = "prepare the expert again (coe-experts prepare)"
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 Variant = Literal["fp32", "bf16", "fp16", "q8"]
@@ -123,38 +129,78 @@ def digest(chunk: bytes | bytearray | memoryview) -> str:
 
 
 def encode(header: Header) -> bytes:
-    """Return prefix, header and zeros: what comes before the data."""
-    text = header.model_dump_json().encode()
-    start = _PREFIX.pack(MAGIC, VERSION, len(text), xxhash.xxh3_64_intdigest(text)) + text
-    return start.ljust(padded(len(start), PAGE), b"\0")
+    """Return length, header and spaces: what comes before the data."""
+    said = {
+        "__metadata__": {_VERSION: VERSION, _HEADER: header.model_dump_json(exclude_defaults=True)},
+        **shown(header),
+    }
+    text = json.dumps(said, separators=(",", ":")).encode()
+    length = padded(_LENGTH.size + len(text), PAGE) - _LENGTH.size
+    return _LENGTH.pack(length) + text.ljust(length)
+
+
+def shown(header: Header) -> dict[str, dict[str, object]]:
+    """Return the tensors of a blob as safetensors has them, where each byte of the data is one tensor's.
+
+    What lies channels-last has its axes in the order of its bytes, and what is quantised is blocks of int8; their
+    scales, and the zeros between tensors, are tensors of ours.
+    """
+    places = [(one.offset, one.offset + one.bytes, one.name, _dtype(one), _shape(one)) for one in header.tensors]
+    if parts := header.quantised:
+        end = parts.scales + 2 * parts.blocks
+        places.append((parts.scales, end, "coe.scales", "F16", [parts.blocks]))
+    found: dict[str, dict[str, object]] = {}
+
+    def show(name: str, dtype: str, shape: list[int], start: int, end: int) -> None:
+        found[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+
+    filled = 0
+    for start, end, name, dtype, shape in sorted(places):
+        if start > filled:
+            show(f"coe.zeros.{filled}", "U8", [start - filled], filled, start)
+        show(name, dtype, shape, start, end)
+        filled = end
+    if header.data_bytes > filled:
+        show(f"coe.zeros.{filled}", "U8", [header.data_bytes - filled], filled, header.data_bytes)
+    return found
+
+
+def _dtype(tensor: TensorEntry) -> str:
+    return "I8" if tensor.dtype == "Q8" else tensor.dtype
+
+
+def _shape(tensor: TensorEntry) -> list[int]:
+    if tensor.dtype == "Q8":
+        return [tensor.bytes // BLOCK, BLOCK]
+    return [tensor.shape[axis] for axis in ((0, 2, 3, 1) if tensor.channels_last else range(len(tensor.shape)))]
 
 
 def data_start(prefix: bytes, name: str) -> int:
     """Return how many bytes come before the data, from the first `PAGE` bytes of a blob; raises StoreError."""
-    again = "prepare the expert again (coe-experts prepare)"
-    if len(prefix) < PAGE or prefix[:8] != MAGIC:
-        raise StoreError(f"{name} is not a blob, or is truncated; {again}")
-    _, version, size, _ = _PREFIX.unpack_from(prefix)
-    if version != VERSION:
-        raise StoreError(f"{name} is a blob of version {version}, not {VERSION}; {again}")
-    if size > _MAX_HEADER_BYTES:
-        raise StoreError(f"{name} has a damaged header; {again}")
-    return padded(_PREFIX.size + size, PAGE)
+    if prefix.startswith(_VERSION_1):
+        raise StoreError(f"{name} is a blob of version 1, not {VERSION}; {_AGAIN}")
+    start = _LENGTH.size + _LENGTH.unpack_from(prefix)[0] if len(prefix) >= PAGE else 0
+    if start % PAGE or not PAGE <= start <= _MAX_HEADER_BYTES:
+        raise StoreError(f"{name} is not a blob, or is truncated; {_AGAIN}")
+    return int(start)
 
 
 def decode(start: bytes, name: str) -> Header:
     """Read all that comes before the data, and prove it sound; raises StoreError."""
-    again = "prepare the expert again (coe-experts prepare)"
     if len(start) < data_start(start[:PAGE], name):
-        raise StoreError(f"{name} is truncated; {again}")
-    _, _, size, checksum = _PREFIX.unpack_from(start)
-    text = start[_PREFIX.size : _PREFIX.size + size]
-    if xxhash.xxh3_64_intdigest(text) != checksum:
-        raise StoreError(f"{name} has a damaged header (its checksum differs); {again}")
+        raise StoreError(f"{name} is truncated; {_AGAIN}")
+    try:
+        # The metadata come first, and are all that is read: to parse the tensors twice would take as long again.
+        metadata, _ = json.JSONDecoder().raw_decode(start[_LENGTH.size + len(_BEFORE_METADATA) :].decode())
+        version, text = metadata[_VERSION], metadata[_HEADER]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        raise StoreError(f"{name} has a damaged header; {_AGAIN}") from None
+    if version != VERSION:
+        raise StoreError(f"{name} is a blob of version {str(version)[:20]}, not {VERSION}; {_AGAIN}")
     try:
         header = Header.model_validate_json(text)
     except ValidationError as error:
-        raise StoreError(f"{name} has a header that makes no sense ({error.errors()[0]['msg']}); {again}") from None
+        raise StoreError(f"{name} has a header that makes no sense ({error.errors()[0]['msg']}); {_AGAIN}") from None
     _check(header, name)
     return header
 

@@ -215,7 +215,7 @@ class Store:
     def sweep(self, manifest: Manifest) -> None:
         """Remove what an expert's manifest does not name, and what a kill left half-written; only within `changing`."""
         named = {manifest.file, *(prepared.file for prepared in manifest.variants.values())}
-        for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}"):
+        for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}", f"*{blob_file.VERSION_1_SUFFIX}"):
             leftovers.sweep_expert(self.folder(manifest.id), pattern, named)
 
     @contextmanager

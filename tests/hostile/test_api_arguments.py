@@ -65,6 +65,7 @@ HOSTILE = [
     *(("watchers", value) for value in (3, [3], "watch", None)),
     *(("say", value) for value in (None, "aloud")),
     *(("make_devices", value) for value in (None, {"cpu": None})),
+    *(("make_decider", value) for value in (None, "controller", [])),
 ]
 
 

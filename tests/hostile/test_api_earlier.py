@@ -13,7 +13,6 @@ from coe.errors import ConfigError
 WRONG = [
     *(("store", value) for value in (5, b"experts", "", True, ["experts"])),
     *(("costs", value) for value in (5, "costs.json", {}, [], lambda *_: None)),
-    *(("prescheduled", value) for value in (5, "trace", {}, [5], [(1, 2)], ["abc"])),
 ]
 
 

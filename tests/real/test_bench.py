@@ -14,7 +14,6 @@ from coe.bench.engine import measured_run
 from coe.bench.recorded import recorded
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.assembly import stored_bytes
-from coe.scheduler.events import Run
 from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
@@ -91,52 +90,6 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
 
 
-def test_the_same_commands_again_without_scheduling(work, call):
-    where = work / "rows.json"
-    status, out, _ = call(
-        *("run", *SMALL, "--strategy", "coserve,samba-parallel", "--executors", "cpu=2", "--memory", "200MB"),
-        *("--prescheduled", "--work", work, "--json", where),
-    )
-    assert status == 0
-    rows = json.loads(where.read_text(encoding="utf-8"))
-    assert [row["strategy"] for row in rows] == [
-        *("coserve", "coserve (prescheduled)"),
-        *("samba-parallel", "samba-parallel (prescheduled)"),
-    ]
-    for one, again in ((rows[0], rows[1]), (rows[2], rows[3])):
-        for same in ("images", "errors", "switches", "disk_loads", "hit_ratio", "device"):
-            assert one[same] == again[same]
-        assert again["peak_reserved_bytes"] <= again["budget_bytes"]
-    sentences = [line for line in out.splitlines() if "µs of scheduling" in line]
-    assert [sentence.partition(":")[0] for sentence in sentences] == ["coserve", "samba-parallel"]
-
-
-def test_prescheduled_runs_the_same_batches_and_finds_the_same(work):
-    board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
-    pictures = synthetic_pictures(board, 24, 1)
-    options = {
-        "memory_bytes": 2 * quarter_budget(board, store),
-        **{"executors": "cpu=2", "strategy": "coserve", "task": "t", "order": "o"},
-    }
-    one = measured_run(board, store, pictures, **options)
-    again = measured_run(board, store, pictures, again=one, **options)
-    batches = [
-        {id: [run.batch for run in _runs(each.trace) if run.executor == id] for id in ("cpu0", "cpu1")}
-        for each in (one, again)
-    ]
-    assert batches[0] == batches[1]
-    labels = [
-        {f"{a.request.image} {e}": f.label for a in seen.arrivals for e, f in seen.findings[a.request.id].items()}
-        for seen in (recorded(one.trace), recorded(again.trace))
-    ]
-    assert labels[0] == labels[1]
-    assert len(labels[0]) == 24
-
-
-def _runs(trace):
-    return [command for _, _, commands in trace for command in commands if isinstance(command, Run)]
-
-
 def test_images_come_at_their_rate_whatever_the_line_does(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
     one = measured_run(
@@ -211,7 +164,6 @@ def test_wrong_usage_is_said(tmp_path, call, arguments, sentence):
         (("--strategy", "coserve", "--within", "5s"), "strategy 'coserve' looks at neither ages nor due times"),
         (("--strategy", "samba", "--max-wait", "5s"), "strategy 'samba' looks at neither ages nor due times"),
         (("--strategy", "line", "--within", "0s"), "a result can be there within a number of seconds above 0, not 0"),
-        (("--strategy", "line", "--within", "5s", "--prescheduled"), "leave out --within and --max-wait"),
     ],
 )
 def test_times_that_nobody_would_look_at_are_refused(call, options, sentence):

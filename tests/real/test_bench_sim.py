@@ -169,18 +169,6 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small
         json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_the_papers_figures_are_drawn(call, tmp_path: Path) -> None:
-    small = tmp_path / "tiny.jsonl"
-    trace_file.write(small, task("A1", requests=60))
-    folder = tmp_path / "new" / "plots"
-    said = call("sim", "--task", small, "--strategy", "all", "--device", "uma-m2", "--plot", folder)
-    assert said.status == 0, said.err
-    drawn = {path.name.partition(".")[0] for path in folder.iterdir()}
-    assert {name[: len("figure-13")] for name in drawn} == {f"figure-{number}" for number in range(13, 19)}
-    assert all(path.stat().st_size > 5000 for path in folder.glob("*.png"))
-    assert said.err.count("drew ") >= 6
-
-
 # What is wrong
 
 
@@ -200,8 +188,6 @@ def test_the_papers_figures_are_drawn(call, tmp_path: Path) -> None:
         (("--json", "."), "--json: . is a folder"),
         (("--trace", "nowhere/run.json"), "--trace: nowhere/run.json cannot be written: there is no folder nowhere"),
         (("--trace", "."), "--trace: . is a folder; name a file"),
-        (("--plot", "small.jsonl"), "--plot: small.jsonl cannot be a folder for figures: File exists"),
-        (("--plot", "small.jsonl/plots"), "cannot be a folder for figures: Not a directory"),
         (("--save-task", "x.jsonl", "--task", "A1,B1"), "--save-task writes one task, and 2 are asked for"),
         (("--save-task", "nowhere/x.jsonl"), "nowhere/x.jsonl cannot be written"),
         (("--task", "small.jsonl", "--order", "boards"), "--order is for tasks, and the trace small.jsonl has its own"),

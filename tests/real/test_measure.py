@@ -23,6 +23,7 @@ from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import measure
+from coe.profiler.target import Target
 from coe.runtime.aside import aside
 from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
@@ -49,9 +50,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return made
 
 
-def measured(expert: Expert, store: Store, **options: object) -> KindProfile:
+CPU, BF16, EXPORTED = Target("cpu", 1), Target("cpu", 1, "torch", "bf16"), Target("cpu", 1, "onnxruntime")
+
+
+def measured(expert: Expert, store: Store, target: Target = CPU, **options: object) -> KindProfile:
     options = {"sizes": FITTED, "limit_s": 2.0, **options}
-    return measure(expert, kinds.resolve(expert.kind), store, "cpu", 1, **options)
+    return measure(expert, kinds.resolve(expert.kind), store, target, **options)
 
 
 @BOTH
@@ -88,11 +92,12 @@ from coe.inspector import assembly
 from coe.store import kinds
 from coe.core import Expert
 from coe.profiler.measure import measure
+from coe.profiler.target import Target
 from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind.startswith("res") else 1], size, weights)
-found = measure(expert, kinds.resolve(kind), Store(root), "cpu", 1, sizes=(1, 2, 4, 8), limit_s=1.0)
+found = measure(expert, kinds.resolve(kind), Store(root), Target("cpu", 1), sizes=(1, 2, 4, 8), limit_s=1.0)
 with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
     print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
@@ -116,9 +121,9 @@ def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, stor
 def test_bf16_agrees(expert: Expert, store: Store):
     if not has_bf16():
         with pytest.raises(CannotMeasure, match="has no bf16"):
-            measured(expert, store, precision="bf16")
+            measured(expert, store, target=BF16)
         return
-    found = measured(expert, store, precision="bf16", limit_s=1.0)
+    found = measured(expert, store, target=BF16, limit_s=1.0)
     assert found.precision == "bf16"
     assert found.agreement is not None
     assert found.agreement.images == 2
@@ -130,13 +135,13 @@ def test_bf16_agrees(expert: Expert, store: Store):
 def test_an_expert_that_is_prepared_is_compared_with_its_blob(store: Store, tmp_path: Path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
     aside(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
-    found = measured(DETECTOR, own, backend="onnxruntime", limit_s=0.5)
+    found = measured(DETECTOR, own, EXPORTED, limit_s=0.5)
     assert found.agreement is not None
     assert found.agreement.labels_equal == 1.0
 
 
 def test_onnxruntime_agrees(store: Store):
-    found = measured(DETECTOR, store, backend="onnxruntime", limit_s=1.0)
+    found = measured(DETECTOR, store, EXPORTED, limit_s=1.0)
     assert found.backend == "onnxruntime"
     assert found.agreement is not None
     assert found.agreement.labels_equal == 1.0
@@ -170,7 +175,7 @@ class Slipping(ModuleKind):
 def test_an_export_that_computes_something_else_is_not_measured(tmp_path: Path):
     expert = Expert("slip", "slipping", ("ok", "bad"), 8, "line/slip")
     with pytest.raises(CannotMeasure, match="computes something else"):
-        measure(expert, Slipping(), Store(tmp_path), "cpu", 1, limit_s=0.5, backend="onnxruntime")
+        measure(expert, Slipping(), Store(tmp_path), EXPORTED, limit_s=0.5)
 
 
 def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
@@ -183,12 +188,12 @@ def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_i
 
 def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
     with pytest.raises(CannotMeasure, match="not measured on 'cpu'"):
-        measured(CLASSIFIER, store, backend="onnxruntime", precision="bf16")
+        measured(CLASSIFIER, store, Target("cpu", 1, "onnxruntime", "bf16"))
     with pytest.raises(ConfigError, match="no device 'gpu'"):
-        measure(CLASSIFIER, kinds.resolve("resnet18"), store, "gpu", 1)
+        measure(CLASSIFIER, kinds.resolve("resnet18"), store, Target("gpu", 1))
     onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
     with pytest.raises(CannotMeasure, match="none can be made up"):
-        measure(onnx, kinds.resolve("onnx"), Store(tmp_path), "cpu", 1)
+        measure(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU)
 
 
 def test_damaged_weights_are_said(tmp_path: Path):
@@ -214,7 +219,7 @@ def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path:
     Image.fromarray(pixels).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
     paths = [tmp_path / "good.png", tmp_path / "bad.png"]
-    found = measured(DETECTOR, store, images=paths, backend="onnxruntime", limit_s=0.5)
+    found = measured(DETECTOR, store, EXPORTED, images=paths, limit_s=0.5)
     assert found.agreement is not None
     assert found.agreement.images == 1
     said = []
@@ -251,7 +256,7 @@ def test_nothing_stays_in_memory(store: Store):
 
     before = weights()
     measured(CLASSIFIER, store, limit_s=0.5)
-    measured(DETECTOR, store, limit_s=0.5, backend="onnxruntime")
+    measured(DETECTOR, store, EXPORTED, limit_s=0.5)
     assert weights() <= before
 
 

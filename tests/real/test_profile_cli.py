@@ -15,8 +15,7 @@ from coe import Inspector, config
 from coe.bench.synthetic import synthetic_board, synthetic_pictures
 from coe.cli import profile as command
 from coe.inspector import profile
-from coe.profiler import bench as measuring
-from coe.profiler import calibrate, confirm
+from coe.profiler import calibrate, confirm, survey
 from coe.runtime.cuda import torch_driver
 
 
@@ -196,8 +195,8 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
         assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
-    monkeypatch.setattr(measuring, "measure", lambda expert, *a, **o: measured.append(expert.kind))
-    monkeypatch.setattr(measuring, "together", lambda expert, *a, **o: measured.append("together"))
+    monkeypatch.setattr(survey, "measure", lambda expert, *a, **o: measured.append(expert.kind))
+    monkeypatch.setattr(survey, "together", lambda expert, *a, **o: measured.append("together"))
     said = run(*arguments)
     assert said.status == 0
     assert measured == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from apps.paper.prescheduled import repeating
 from coe import Inspector
 from coe.scheduler.controller import Controller
 from coe.scheduler.strategies import strategy
@@ -38,7 +39,7 @@ def test_a_recorded_run_is_repeated_without_scheduling(tiny, pictures):
     options = {"store": store, "memory": "150MB", "executors": "cpu=2", "keep_trace": True}
     with Inspector(board, **options) as line:
         results = {result.request.id: result for result in line.stream(pictures)}
-    with Inspector(board, costs=line.costs, prescheduled=line.trace, **options) as again:
+    with Inspector(board, costs=line.costs, make_decider=repeating(line.trace), **options) as again:
         repeated = {result.request.id: result for result in again.stream(pictures)}
         seen = again.metrics()
     assert (seen.switches, seen.batches) == (line.metrics().switches, line.metrics().batches)

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from apps.paper.prescheduled import repeating
 from coe import Inspector
 from coe.bench.engine import measured_run
 from coe.bench.prediction import predict, workload_of
@@ -84,7 +85,7 @@ def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepare
         assert 0 <= first.margin <= 1
     assert seen.escalated == sum(result.request.component == "A" for result in found.values()) > 0
     assert (seen.changed, seen.escalated_s > 0) == (0, True)
-    with Inspector(board, costs=line.costs, prescheduled=line.trace, **options) as repeated:
+    with Inspector(board, costs=line.costs, make_decider=repeating(line.trace), **options) as repeated:
         again = by_name(repeated.stream(pictures))
     for name, result in found.items():
         assert (again[name].verdict, again[name].error) == (result.verdict, None)

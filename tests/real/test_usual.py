@@ -186,15 +186,13 @@ def work(prepared_work, tmp_path_factory):
 
 def test_the_usual_way_stands_beside_ours(work, call):
     where = work / "rows.json"
-    said = call(
-        *SMALL, "--strategy", "samba-usual,samba", "--predict", "--prescheduled", "--work", work, "--json", where
-    )
+    said = call(*SMALL, "--strategy", "samba-usual,samba", "--predict", "--work", work, "--json", where)
     assert said.status == 0
     rows = json.loads(where.read_text(encoding="utf-8"))
     ways = [row for row in rows if "(" not in row["strategy"]]
     assert [row["strategy"] for row in rows] == [
-        *("samba-usual", "samba-usual (predicted)", "samba-usual (prescheduled)"),
-        *("samba", "samba (predicted)", "samba (prescheduled)"),
+        *("samba-usual", "samba-usual (predicted)"),
+        *("samba", "samba (predicted)"),
     ]
     assert [(row["images"], row["errors"]) for row in ways] == [(24, 0), (24, 0)]
     assert all(row["switches"] == row["disk_loads"] > 0 for row in ways)

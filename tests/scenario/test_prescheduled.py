@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 
+from apps.paper.prescheduled import Prescheduled
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan
-from coe.scheduler.prescheduled import Prescheduled
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of
 

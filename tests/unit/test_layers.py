@@ -96,6 +96,12 @@ def test_a_package_imports_only_from_rows_below_its_own() -> None:
     assert not wrong, "; ".join(wrong) + ": move what is shared down, or pass it in as an argument"
 
 
+def test_the_product_does_not_lean_on_the_laboratory() -> None:
+    row_of = {package: number for number, row in enumerate(rows()) for package in row}
+    product = {"inspector", "store", "scheduler", "runtime", "prepare", "results", "sim", "testing"}
+    assert max(row_of["bench"], row_of["profiler"]) < min(row_of[package] for package in product)
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
     graph = {
         module: {name.removeprefix("coe.") for _, name in imports(path, lazy=False) if name.startswith("coe.")}
@@ -153,7 +159,7 @@ def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("modules", ["coe", "coe.cli.bench, coe.cli.inspect, coe.cli.profile"])
+@pytest.mark.parametrize("modules", ["coe", "coe.cli.bench, coe.cli.inspect, coe.cli.profile, apps.paper.__main__"])
 def test_neither_the_front_door_nor_help_waits_for_torch(modules: str) -> None:
     imports_all = f"import sys, {modules}; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", imports_all], capture_output=True, text=True, check=True)

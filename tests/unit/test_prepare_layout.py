@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import safetensors.torch
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +58,25 @@ def test_what_is_laid_out_is_a_blob(shapes, seed, variant):
     assert all(entry.offset % ALIGNMENT == 0 for entry in blob.header.tensors)
     again = made({name: tensor.clone() for name, tensor in state.items()}, variant)
     assert (again.header, again.data.tolist()) == (blob.header, blob.data.tolist())
+
+
+@given(STATES, SEEDS, st.sampled_from(["fp32", "bf16", "fp16", "q8"]))
+def test_other_tools_see_the_same_numbers(shapes, seed, variant):
+    blob = made(weights(shapes, seed), variant)
+    seen = safetensors.torch.load(encode(blob.header) + blob.data.numpy().tobytes())
+    assert sum(tensor.nbytes for tensor in seen.values()) == len(blob.data)
+    assert not any(tensor.any() for name, tensor in seen.items() if name.startswith("coe.zeros."))
+    parts = blob.header.quantised
+    for entry in blob.header.tensors:
+        ours, theirs = tensors(blob)[entry.name], seen[entry.name]
+        if entry.dtype == "Q8":
+            first = (entry.offset - parts.values) // BLOCK
+            scales = seen["coe.scales"][first : first + len(theirs)].float()
+            flat = (theirs * scales[:, None]).view(-1)[: entry.elements]
+            ours = ours.permute(0, 2, 3, 1) if entry.channels_last else ours
+            assert torch.equal(flat, ours.reshape(-1))
+        else:
+            assert bits(theirs) == bits(ours.permute(0, 2, 3, 1) if entry.channels_last else ours)
 
 
 def test_weights_of_convolutions_lie_channels_last():

@@ -157,9 +157,16 @@ def test_a_missing_file_is_an_error(tmp_path):
         read(store)
 
 
-def test_a_blob_of_another_version_is_refused(tmp_path):
-    with pytest.raises(StoreError, match="a blob of version 7, not 1"):
-        read(_overwritten(stored(tmp_path, "fp32"), "fp32", lambda data: data[:8] + b"\7" + data[9:]))
+@pytest.mark.parametrize(
+    ("version", "change"),
+    [
+        ("7", lambda data: data.replace(b'"coe.blob":"2"', b'"coe.blob":"7"')),
+        ("1", lambda data: b"CoE-blob" + data[8:]),
+    ],
+)
+def test_a_blob_of_another_version_is_refused(tmp_path, version, change):
+    with pytest.raises(StoreError, match=f"a blob of version {version}, not 2; prepare the expert again"):
+        read(_overwritten(stored(tmp_path, "fp32"), "fp32", change))
 
 
 def test_a_sound_blob_of_other_weights_is_refused(tmp_path):

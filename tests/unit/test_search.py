@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.profiler.search import FIRST, GAIN, MemorySearch, search_executors, search_memory, trend, windows
+from coe.profiler.search import FIRST, GAIN, MemorySearch, search_executors, search_memory, windows
 
 Curve = Callable[[int], float | None]
 
@@ -32,14 +32,15 @@ def bounds(most: int, initial: int) -> int:
 
 
 def test_the_windows_are_the_papers() -> None:
-    assert list(windows())[:4] == [15, 28, 39, 48]
-    assert max(windows()) < 100
+    assert list(windows())[:6] == [15, 28, 39, 48, 56, 62]
 
 
-def test_the_line_goes_through_the_first_throughputs() -> None:
-    line = trend([(15, 10.0), (28, 23.0)])
-    assert (line(15), line(28), line(39)) == pytest.approx((10.0, 23.0, 34.0))
-    assert trend([(1, 1.0), (2, 3.0), (3, 2.0)])(2) == pytest.approx(2.0)
+@pytest.mark.parametrize("initial", [1, 2, 15, 40, 99])
+def test_each_window_adds_and_their_end_is_the_sum_of_the_series(initial: int) -> None:
+    bounds = list(windows(initial))
+    assert bounds[0] == initial
+    assert bounds == sorted(set(bounds))
+    assert bounds[-1] <= 100
 
 
 def test_each_window_says_what_the_line_foretold() -> None:

@@ -8,14 +8,22 @@ import pytest
 
 from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
-from coe.profiler import bench as measuring
-from coe.profiler.bench import Bench
+from coe.profiler import survey
 from coe.profiler.draft import Draft
+from coe.profiler.site import Site
 from coe.profiler.steps import Steps
+from coe.profiler.survey import measure_together
+from coe.profiler.target import Target
 from coe.profiler.together import _batch_s
 from coe.store.store import Store
+from coe.testing import rules_from
 
 EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "t/e")
+BOARD = """
+board: t
+experts: {e: {kind: resnet18, labels: [ok, bad], input: 32, reject: [bad], then: {none: OK}}}
+components: {C: {count: 1, inspect: e}}
+"""
 
 
 class Failing:
@@ -42,29 +50,29 @@ def test_the_error_of_who_failed_is_told_not_that_of_who_waited() -> None:
 
 @pytest.mark.parametrize("error", [ConfigError("too small"), DeviceFull("too small")])
 def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypatch, error) -> None:
-    def together(expert, kind, store, number, threads, **options):
+    def together(expert, kind, store, number, target, **options):
         if number > 2:
             raise error
         return 1.5
 
-    monkeypatch.setattr(measuring, "together", together)
+    monkeypatch.setattr(survey, "together", together)
     draft = Draft(tmp_path / "profile.json", print)
-    steps = Steps(lambda what, done, total: None, [])
-    bench = Bench(Store(tmp_path / "store"), {"resnet18": EXPERT}, draft, [], print, steps, None)
-    bench.measure_together("resnet18", "cuda", 1, 4)
+    site = Site(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
+    measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
     assert draft.scaling("cuda", 1) == (1.0, 1.5)
     # Those are known now; under another budget more may fit.
     tried: list[int] = []
-    monkeypatch.setattr(measuring, "together", lambda *arguments, **options: tried.append(arguments[3]) or 1.6)
+    monkeypatch.setattr(survey, "together", lambda *arguments, **options: tried.append(arguments[3]) or 1.6)
     for _ in range(2):
-        bench.measure_together("resnet18", "cuda", 1, 4)
+        measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
     assert tried == [3, 4]
     assert Draft(tmp_path / "profile.json", print).scaling("cuda", 1) == (1.0, 1.5, 1.6, 1.6)
 
 
 def test_steps_that_were_left_out_count_as_done() -> None:
     told: list[tuple[str, float]] = []
-    steps = Steps(lambda what, done, total: told.append((what, done)), [("a", 1.0), ("b", 2.0), ("c", 4.0)])
+    steps = Steps(print, lambda what, done, total: told.append((what, done)))
+    steps.expect([("a", 1.0), ("b", 2.0), ("c", 4.0)])
     steps.begin("a")
     steps.begin("c")
     steps.part(0.5)

@@ -113,9 +113,9 @@ def test_blobs_of_the_same_weights_are_shared(store):
         (lambda raw: raw[:PAGE], "truncated"),
         (lambda raw: b"", "truncated"),
         (lambda raw: b"x" + raw[1:], "is not a blob"),
-        (lambda raw: raw[:8] + b"\2" + raw[9:], "is a blob of version 2, not 1"),
+        (lambda raw: raw.replace(b'"coe.blob":"2"', b'"coe.blob":"3"'), "is a blob of version 3, not 2"),
         (lambda raw: raw[:30] + bytes([raw[30] ^ 1]) + raw[31:], "damaged header"),
-        (lambda raw: raw[: PAGE - 1] + b"x" + raw[PAGE:], "is not the blob that the manifest names"),
+        (lambda raw: raw[: PAGE - 1] + b"\n" + raw[PAGE:], "is not the blob that the manifest names"),
         (lambda raw: raw[:-1] + b"\1", r"is damaged \(the checksum of chunk 0 differs\)"),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_blob_of_another_kind_or_variant_is_told(store):
 def test_a_missing_blob_is_told(store):
     prepare(store)
     blob(store).unlink()
-    with pytest.raises(StoreError, match=r"demo/a: fp32-.*\.blob cannot be read: No such file"):
+    with pytest.raises(StoreError, match=r"demo/a: fp32-.*\.blob\.safetensors cannot be read: No such file"):
         store.check("demo/a")
 
 
@@ -208,8 +208,9 @@ def test_a_stop_in_the_middle_of_writing_leaves_nothing(store):
 
 
 def test_what_a_kill_left_half_written_is_swept_away(store):
-    (store.folder("demo/a") / ".q8-0.blob.tmp").write_bytes(b"half")
-    (store.folder("demo/a") / "q8-0.blob").write_bytes(b"half")
+    (store.folder("demo/a") / ".q8-0.blob.safetensors.tmp").write_bytes(b"half")
+    for name in ("q8-0.blob", "q8-0.blob.safetensors"):
+        (store.folder("demo/a") / name).write_bytes(b"half")
     prepare(store)
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 

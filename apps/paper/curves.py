@@ -10,13 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from coe.bench import paper
-from coe.bench.canvas import HALO, INK, NORMAL, SMALL, head, sheet, tidy
-
-THROUGHPUT = "images per second"
-_LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d")
-_MARKS = "os^Dv"
-_PAPER = "#8c8c8c"
+from apps.paper import reported
+from coe.results.plots import GREY, HALO, INK, LINES, MARKS, NORMAL, SMALL, THROUGHPUT, head, sheet, tidy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +45,10 @@ def executors(points: Sequence[ExecutorPoint], command: str | None) -> Figure:
         axes.set_xticks(range(len(names)), names)
         axes.set_xlim(-0.4, len(names) - 0.1)
         _lines(axes, mine, lambda point: names.index(point.executors))  # type: ignore[union-attr]
-        best = paper.BEST_EXECUTORS.get(board) if device in (paper.NUMA, paper.UMA) else None
+        best = reported.BEST_EXECUTORS.get(board) if device in (reported.NUMA, reported.UMA) else None
         if best in names:
             at = names.index(best)
-            axes.axvspan(at - 0.3, at + 0.3, fill=False, hatch="////", edgecolor=_PAPER, linewidth=0, zorder=0)
+            axes.axvspan(at - 0.3, at + 0.3, fill=False, hatch="////", edgecolor=GREY, linewidth=0, zorder=0)
             _say(axes, at, 0.03, f"paper's best:\n{best}", "center")
 
     widest = max(len({point.executors for point in points if point.device == one.device}) for one in points)
@@ -67,7 +62,7 @@ def loaded_experts(points: Sequence[LoadedPoint], command: str | None) -> Figure
     def fill(axes: Axes, device: str, board: str, mine: Sequence[Point]) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         _lines(axes, mine, lambda point: point.experts)  # type: ignore[union-attr]
-        window = paper.WINDOWS.get(board) if device == paper.NUMA else None
+        window = reported.WINDOWS.get(board) if device == reported.NUMA else None
         if window:
             axes.axvspan(window.low, window.high, fill=False, hatch="////", edgecolor="#d5d5d5", linewidth=0, zorder=0)
             axes.plot(
@@ -92,7 +87,7 @@ def _panels(
     fill: Callable[[Axes, str, str, Sequence[Point]], None],
 ) -> Figure:
     devices = list(dict.fromkeys(point.device for point in points))
-    boards = sorted({paper.board_of(point.task) or point.task for point in points})
+    boards = sorted({reported.board_of(point.task) or point.task for point in points})
     figure = sheet((max(5.5, width_in * len(boards)), 0.8 + 2.7 * len(devices)), command)
     ring = Line2D([], [], linestyle="", marker="o", markersize=8, markerfacecolor="none", color=INK)
     ring.set_label("best of a task")
@@ -100,12 +95,12 @@ def _panels(
     grid = figure.subplots(len(devices), len(boards), squeeze=False)
     for axes, (device, board) in zip(grid.flat, ((d, b) for d in devices for b in boards), strict=True):
         mine = [
-            point for point in points if (point.device, paper.board_of(point.task) or point.task) == (device, board)
+            point for point in points if (point.device, reported.board_of(point.task) or point.task) == (device, board)
         ]
         if not mine:
             axes.set_axis_off()
             continue
-        said = f"board {board}" if paper.board_of(board) else board
+        said = f"board {board}" if reported.board_of(board) else board
         tidy(axes, title=f"{device}, {said}", x=x, y=THROUGHPUT)
         axes.set_ylim(0, max(point.images_per_s for point in mine) * 1.12 or 1)
         fill(axes, device, board, mine)
@@ -117,7 +112,7 @@ def _lines(axes: Axes, points: Sequence[Point], at: Callable[[Point], float]) ->
     ends = []
     for index, task in enumerate(tasks):
         line = sorted((at(point), point.images_per_s) for point in points if point.task == task)
-        colour, mark = _LINES[index % len(_LINES)], _MARKS[index % len(_MARKS)]
+        colour, mark = LINES[index % len(LINES)], MARKS[index % len(MARKS)]
         xs, ys = [x for x, _ in line], [y for _, y in line]
         axes.plot(xs, ys, marker=mark, markersize=4, linewidth=1.5, color=colour, label=task, zorder=3)
         best = max(range(len(ys)), key=ys.__getitem__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from matplotlib.artist import Artist
@@ -11,8 +11,24 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from coe.bench.canvas import HALO, INK, SMALL, colours, head, note, sheet, tidy
 from coe.bench.rows import Row
+from coe.results.plots import HALO, INK, SMALL, head, note, sheet, tidy
+
+COLOURS = {
+    "samba": "#4d4d4d",
+    "samba-fifo": "#8c8c8c",
+    "samba-parallel": "#c4c4c4",
+    "coserve-none": "#c6dbef",
+    "coserve-em": "#6baed6",
+    "coserve-em-ra": "#2166ac",
+    "coserve-casual": "#fdae61",
+    "coserve": "#d55e00",
+    "line": "#009e73",
+}
+"""Greys, blues, oranges and a green, told apart by lightness too, in the order in which strategies are drawn."""
+
+SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
+"""For strategies that have no colour of their own, again from the start when they run out."""
 
 TASKS = ("A1", "A2", "B1", "B2")
 _GROUP, _WIDEST = 0.76, 0.16
@@ -81,6 +97,14 @@ class Panel:
             zorder=5,
             **style,  # type: ignore[arg-type]
         )
+
+
+def colours(strategies: Iterable[str]) -> dict[str, str]:
+    """Return the strategies in the order of drawing, each with its colour; those that are not known come last."""
+    given = dict.fromkeys(strategies)
+    known = {name: colour for name, colour in COLOURS.items() if name in given}
+    others = [name for name in given if name not in COLOURS]
+    return known | {name: SPARE[index % len(SPARE)] for index, name in enumerate(others)}
 
 
 def by_task(rows: Sequence[Row]) -> tuple[str, ...]:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
-from coe.bench.curves import ExecutorPoint, LoadedPoint
+from apps.paper.curves import ExecutorPoint, LoadedPoint
 from coe.bench.simulated import ENTRIES, simulated_run
+from coe.profiler.search import windows
 from coe.scheduler.plan import TooSmall
 from coe.sim.machine import Configuration, Machine, workspace_wanted
 from coe.sim.workload import Workload
 
 MOST_FIRST, MOST_SECOND = 5, 3
 """Up to how many executors of a box's first and second device are tried."""
-WINDOW = 15
-"""The paper's initial window of the search for memory, in experts (section 5.3)."""
-
-
-def windows(initial: int = WINDOW) -> Iterator[int]:
-    """Yield the upper bounds of the paper's decaying windows: 15, 28, 39, 48, ... (equation 1)."""
-    size, upper, last = float(initial), 0.0, 0
-    while round(size) >= 1:
-        upper += size
-        if round(upper) > last:
-            last = round(upper)
-            yield last
-        size *= 1 - initial / 100
 
 
 def executors(machine: Machine, workload: Workload, *, seed: int, tick: Callable[[], None]) -> list[ExecutorPoint]:

@@ -11,19 +11,20 @@ from pathlib import Path
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from coe.bench import curves, paper
-from coe.bench.bars import Measure, Panel, grouped
-from coe.bench.canvas import COLOURS, INK, save
-from coe.bench.curves import ExecutorPoint, LoadedPoint
+from apps.paper import curves, reported
+from apps.paper.bars import COLOURS, Measure, Panel, grouped
+from apps.paper.curves import ExecutorPoint, LoadedPoint
 from coe.bench.rows import Row
+from coe.results import plots
+from coe.results.plots import INK, save
 
-_BEST, _CASUAL = COLOURS[paper.BEST], "#d08010"
+_BEST, _CASUAL = COLOURS[reported.BEST], "#d08010"
 """The outlines of what the paper states; its casual one darker than our bars, or it would not be seen."""
 
 ABLATION = ("coserve-none", "coserve-em", "coserve-em-ra", "coserve")
 
 THROUGHPUT = Measure(
-    curves.THROUGHPUT,
+    plots.THROUGHPUT,
     lambda row: row.images_per_s,
     lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
     "clairvoyant limit",
@@ -48,69 +49,42 @@ def draw(
     command: str | None = None,
 ) -> list[Path]:
     """Draw every figure for which there is data; `command` is written at the foot. Returns the files in order."""
-    return [
-        *throughput(rows, folder, command=command),
-        *switches(rows, folder, command=command),
-        *breakdown(rows, folder, command=command),
-        *executors(executor_points, folder, command=command),
-        *loaded_experts(loaded_points, folder, command=command),
-    ]
-
-
-def throughput(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
-    """Draw figure 13: throughput by task and strategy."""
-    return [save(throughput_figure(rows, command), folder, 13)] if rows else []
-
-
-def switches(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
-    """Draw figure 14: expert switches by task and strategy."""
-    return [save(switches_figure(rows, command), folder, 14)] if rows else []
-
-
-def breakdown(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
-    """Draw figures 15 and 16, throughput and switches as optimizations are added, if two of the steps were run."""
+    figures = {}
+    if rows:
+        figures[13] = throughput(rows, command)
+        figures[14] = switches(rows, command)
     steps = [row for row in rows if row.strategy in ABLATION]
-    if len({row.strategy for row in steps}) < 2:
-        return []
-    return [
-        save(grouped(steps, THROUGHPUT, "Throughput as each optimization is added", command), folder, 15),
-        save(grouped(steps, SWITCHES, "Expert switches as each optimization is added", command), folder, 16),
-    ]
+    if len({row.strategy for row in steps}) > 1:
+        figures[15] = grouped(steps, THROUGHPUT, "Throughput as each optimization is added", command)
+        figures[16] = grouped(steps, SWITCHES, "Expert switches as each optimization is added", command)
+    if executor_points:
+        figures[17] = curves.executors(executor_points, command)
+    if loaded_points:
+        figures[18] = curves.loaded_experts(loaded_points, command)
+    return [save(figure, folder / f"figure-{number}.png") for number, figure in figures.items()]
 
 
-def executors(points: Sequence[ExecutorPoint], folder: Path, *, command: str | None = None) -> list[Path]:
-    """Draw figure 17: throughput by number of executors."""
-    return [save(curves.executors(points, command), folder, 17)] if points else []
-
-
-def loaded_experts(points: Sequence[LoadedPoint], folder: Path, *, command: str | None = None) -> list[Path]:
-    """Draw figure 18: throughput by the number of experts that memory holds."""
-    return [save(curves.loaded_experts(points, command), folder, 18)] if points else []
-
-
-def throughput_figure(rows: Sequence[Row], command: str | None = None) -> Figure:
-    """Return figure 13 without writing it."""
+def throughput(rows: Sequence[Row], command: str | None = None) -> Figure:
+    """Return figure 13: throughput by task and strategy."""
     return grouped(rows, THROUGHPUT, "Throughput by task and strategy", command, _stated_throughput)
 
 
-def switches_figure(rows: Sequence[Row], command: str | None = None) -> Figure:
-    """Return figure 14 without writing it."""
+def switches(rows: Sequence[Row], command: str | None = None) -> Figure:
+    """Return figure 14: expert switches by task and strategy."""
     return grouped(rows, SWITCHES, "Expert switches by task and strategy", command, _stated_switches)
 
 
 def _stated_throughput(panel: Panel) -> list[str]:
     """Add what section 5.2 says of throughput: ratios as notes, and pairs of tasks that it does not name as a group."""
     notes = []
-    stated, ratios = paper.THROUGHPUT_RATIO.get(panel.device), _ratios(panel, paper.BEST)
+    stated, ratios = reported.THROUGHPUT_RATIO.get(panel.device), _ratios(panel, reported.BEST)
     if stated and ratios:
         theirs, here = _span(stated.low, stated.high, "×"), _span(min(ratios), max(ratios), "×")
         notes.append(f"coserve over samba baselines: paper {theirs}, here {here}")
-    at_most, ratios = paper.CASUAL_RATIO.get(panel.device), _ratios(panel, paper.CASUAL)
+    at_most, ratios = reported.CASUAL_RATIO.get(panel.device), _ratios(panel, reported.CASUAL)
     if at_most and ratios:
-        notes.append(
-            f"coserve-casual over samba baselines: paper up to {at_most.value}×, here up to {max(ratios):.1f}×"
-        )
-    pairs = paper.BEST_AND_CASUAL.get(panel.device, ()) if paper.BEST in panel.palette else ()
+        notes.append(f"coserve-casual over samba baselines: paper up to {at_most}×, here up to {max(ratios):.1f}×")
+    pairs = reported.BEST_AND_CASUAL.get(panel.device, ()) if reported.BEST in panel.palette else ()
     if pairs:
         group = len(panel.tasks)
         for index, pair in enumerate(pairs):
@@ -128,8 +102,8 @@ def _ratios(panel: Panel, strategy: str) -> list[float]:
     return [
         ours.images_per_s / base.images_per_s
         for task in panel.tasks
-        if paper.board_of(task) and (ours := panel.rows.get((task, strategy)))
-        for name in paper.BASELINES
+        if reported.board_of(task) and (ours := panel.rows.get((task, strategy)))
+        for name in reported.BASELINES
         if (base := panel.rows.get((task, name))) and base.images_per_s > 0
     ]
 
@@ -137,13 +111,13 @@ def _ratios(panel: Panel, strategy: str) -> list[float]:
 def _stated_switches(panel: Panel) -> list[str]:
     """Add what section 5.2 says of switches: those of a baseline, which it does not name, and of coserve."""
     notes = []
-    for said in paper.SWITCHES:
+    for said in reported.SWITCHES:
         groups = [group for group, task in enumerate(panel.tasks) if task.partition(" ")[0] == said.task]
-        if said.device != panel.device or not groups or paper.BEST not in panel.palette:
+        if said.device != panel.device or not groups or reported.BEST not in panel.palette:
             continue
         group, beyond = groups[0], len(panel.palette)
         heights = [said.coserve]
-        if set(paper.BASELINES) & set(panel.palette):
+        if set(reported.BASELINES) & set(panel.palette):
             panel.outline(panel.slot(group, -1), said.baseline, f"{said.baseline:,}", INK)
             heights.append(said.baseline)
         panel.outline(panel.slot(group, beyond), said.coserve, f"{said.coserve:,}", _BEST)
@@ -154,10 +128,10 @@ def _stated_switches(panel: Panel) -> list[str]:
     cuts = [
         1 - ours.switches / casual.switches
         for task in panel.tasks
-        if paper.board_of(task) and (ours := panel.rows.get((task, paper.BEST)))
-        if (casual := panel.rows.get((task, paper.CASUAL))) and casual.switches
+        if reported.board_of(task) and (ours := panel.rows.get((task, reported.BEST)))
+        if (casual := panel.rows.get((task, reported.CASUAL))) and casual.switches
     ]
-    stated = paper.CASUAL_SWITCH_CUT.get(panel.device)
+    stated = reported.CASUAL_SWITCH_CUT.get(panel.device)
     if stated and cuts:
         theirs, here = _span(100 * stated.low, 100 * stated.high, " %"), _span(100 * min(cuts), 100 * max(cuts), " %")
         notes.append(f"switches that coserve saves over coserve-casual: paper {theirs}, here {here}")

@@ -14,20 +14,11 @@ CASUAL, BEST = "coserve-casual", "coserve"
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """A number that is not exceeded."""
-
-    value: float
-    place: str
-
-
-@dataclass(frozen=True, slots=True)
 class Span:
     """The least and the most of a number."""
 
     low: float
     high: float
-    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +27,6 @@ class BestAndCasual:
 
     best_images_per_s: float
     casual_images_per_s: float
-    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +37,6 @@ class Switches:
     task: str
     baseline: int
     coserve: int
-    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,40 +45,35 @@ class Window:
 
     low: int
     high: int
-    linear_error: float
     chosen: int
     images_per_s: float
-    place: str
 
 
 THROUGHPUT_RATIO: Mapping[str, Span] = {
-    NUMA: Span(4.5, 10.5, "section 5.2, figure 13"),
-    UMA: Span(4.6, 12.0, "section 5.2, figure 13"),
+    NUMA: Span(4.5, 10.5),  # section 5.2, figure 13
+    UMA: Span(4.6, 12.0),  # section 5.2, figure 13
 }
 """Throughput of CoServe over that of the baselines."""
 
-CASUAL_RATIO: Mapping[str, Limit] = {
-    NUMA: Limit(8.5, "section 5.2, figure 13"),
-    UMA: Limit(10.6, "section 5.2, figure 13"),
+CASUAL_RATIO: Mapping[str, float] = {
+    NUMA: 8.5,  # section 5.2, figure 13
+    UMA: 10.6,  # section 5.2, figure 13
 }
 """Throughput of casual CoServe over that of the baselines, at most."""
 
 BEST_AND_CASUAL: Mapping[str, tuple[BestAndCasual, ...]] = {
     NUMA: (
-        BestAndCasual(24.5, 23.1, "section 5.2, figure 13: the least loss, 5.71 %"),
-        BestAndCasual(27.2, 22.1, "section 5.2, figure 13: the greatest loss, 18.75 %"),
+        BestAndCasual(24.5, 23.1),  # section 5.2, figure 13: the least loss, 5.71 %
+        BestAndCasual(27.2, 22.1),  # section 5.2, figure 13: the greatest loss, 18.75 %
     )
 }
-CASUAL_LOSS = Span(0.0571, 0.1875, "section 5.2, figure 13")
-"""Share of its throughput that CoServe loses with the casual configuration; both ends are of the NUMA device."""
-
 SWITCHES = (
-    Switches(NUMA, "B2", 1060, 65, "section 5.2, figure 14: the greatest reduction, 93.87 %"),
-    Switches(UMA, "B1", 293, 63, "section 5.2, figure 14: the least reduction, 78.5 %"),
+    Switches(NUMA, "B2", 1060, 65),  # section 5.2, figure 14: the greatest reduction, 93.87 %
+    Switches(UMA, "B1", 293, 63),  # section 5.2, figure 14: the least reduction, 78.5 %
 )
 CASUAL_SWITCH_CUT: Mapping[str, Span] = {
-    NUMA: Span(0.0128, 0.1818, "section 5.2, figure 14"),
-    UMA: Span(0.1648, 0.3113, "section 5.2, figure 14"),
+    NUMA: Span(0.0128, 0.1818),  # section 5.2, figure 14
+    UMA: Span(0.1648, 0.3113),  # section 5.2, figure 14
 }
 """Share of the switches of casual CoServe that the best configuration saves."""
 
@@ -97,16 +81,10 @@ BEST_EXECUTORS: Mapping[str, str] = {"A": "3G+1C", "B": "4G+1C"}
 """The executors with the highest throughput by board, on both devices (section 5.3, figure 17)."""
 
 WINDOWS: Mapping[str, Window] = {
-    "A": Window(28, 39, 0.077, 35, 25.4, "section 5.3, figure 18"),
-    "B": Window(31, 42, 0.075, 34, 26.7, "section 5.3, figure 18"),
+    "A": Window(28, 39, 35, 25.4),  # section 5.3, figure 18
+    "B": Window(31, 42, 34, 26.7),  # section 5.3, figure 18
 }
 """The windows by board, on the GPU of the NUMA device."""
-
-SCHEDULING_GAP = Limit(0.03, "section 5.3, figure 19")
-"""Share of throughput that scheduling costs, against inference scheduled in advance: less than this."""
-
-EXPERT_MANAGEMENT = Limit(0.002, "section 5.3")
-"""Share of an executor's task time that goes into expert management, on the average of the executors: at most this."""
 
 
 def board_of(task: str) -> str | None:

@@ -1,10 +1,13 @@
-"""The sheet that all figures are drawn on: sizes, colours, title, footer. Without pyplot, so nothing is global."""
+"""The sheet that all figures are drawn on: sizes, colours, title, footer. Without pyplot, so nothing is global.
+
+A package that imports this calls `coe.surroundings.quiet_matplotlib` before it imports anything else.
+"""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.artist import Artist
@@ -14,23 +17,14 @@ from matplotlib.patheffects import Normal, withStroke
 
 from coe.errors import ConfigError
 
-COLOURS = {
-    "samba": "#4d4d4d",
-    "samba-fifo": "#8c8c8c",
-    "samba-parallel": "#c4c4c4",
-    "coserve-none": "#c6dbef",
-    "coserve-em": "#6baed6",
-    "coserve-em-ra": "#2166ac",
-    "coserve-casual": "#fdae61",
-    "coserve": "#d55e00",
-    "line": "#009e73",
-}
-"""Greys, blues, oranges and a green, told apart by lightness too, in the order in which strategies are drawn."""
+LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#8c510a")
+"""The colours of curves, in turn; each has a mark of MARKS too."""
+MARKS = "os^Dv*"
+THROUGHPUT = "images per second"
+CHOSEN = LINES[1]
+"""What a curve or a run was about."""
 
-SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
-"""For strategies that have no colour of their own, again from the start when they run out."""
-
-INK, FAINT = "#222222", "#dddddd"
+INK, GREY, FAINT = "#222222", "#8c8c8c", "#dddddd"
 SMALL, NORMAL, LARGE = 7.0, 8.5, 11.0
 """Font sizes in points."""
 
@@ -39,14 +33,6 @@ _KEY_IN, _LETTER_IN = 0.4, 0.068
 
 HALO = [withStroke(linewidth=1.8, foreground="white"), Normal()]
 """Keeps a text or a line readable over whatever it crosses."""
-
-
-def colours(strategies: Iterable[str]) -> dict[str, str]:
-    """Return the strategies in the order of drawing, each with its colour; those that are not known come last."""
-    given = dict.fromkeys(strategies)
-    known = {name: colour for name, colour in COLOURS.items() if name in given}
-    others = [name for name in given if name not in COLOURS]
-    return known | {name: SPARE[index % len(SPARE)] for index, name in enumerate(others)}
 
 
 def sheet(size: tuple[float, float], command: str | None) -> Figure:
@@ -101,12 +87,21 @@ def note(axes: Axes, lines: Sequence[str]) -> None:
     axes.set_title(title, loc="left", pad=5 + 9.5 * len(lines), fontsize=NORMAL, fontweight="bold", color=INK)
 
 
-def save(figure: Figure, folder: Path, number: int) -> Path:
-    """Write a figure of the paper's numbering as PNG; raises ConfigError if it cannot be written."""
-    path = folder / f"figure-{number}.png"
+def nothing(axes: Axes, why: str) -> None:
+    """Say in an empty panel why it is empty."""
+    axes.text(
+        0.5, 0.5, textwrap.fill(why, 60), transform=axes.transAxes, ha="center", va="center", fontsize=NORMAL,
+        style="italic", color=GREY,
+    )  # fmt: skip
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def save(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, and the folder for it; raises ConfigError if it cannot be written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="png")
     except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}; name another folder") from None
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}; name another place") from None
     return path

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from coe.bench import sweeps
+from apps.paper import sweeps
+from apps.paper.sweeps import MOST_FIRST, MOST_SECOND
 from coe.bench.simulated import ENTRIES, simulated_run
-from coe.bench.sweeps import MOST_FIRST, MOST_SECOND
 from coe.errors import ConfigError
+from coe.profiler.search import windows
 from coe.sim.machine import Configuration, Machine
 from coe.sim.preset import Figure
 from coe.sim.workload import task
@@ -34,18 +35,6 @@ def with_memory(machine: Machine, memory: str, size: int) -> Machine:
     memories = machine.preset.memories | {memory: spec.model_copy(update={"size": figure})}
     machine.preset = machine.preset.model_copy(update={"memories": memories})
     return machine
-
-
-def test_the_windows_are_the_papers() -> None:
-    assert list(sweeps.windows())[:6] == [15, 28, 39, 48, 56, 62]
-
-
-@pytest.mark.parametrize("initial", [1, 2, 15, 40, 99])
-def test_each_window_adds_and_their_end_is_the_sum_of_the_series(initial: int) -> None:
-    bounds = list(sweeps.windows(initial))
-    assert bounds[0] == initial
-    assert bounds == sorted(set(bounds))
-    assert bounds[-1] <= 100
 
 
 def test_executors_are_added_to_the_first_device_and_then_to_the_second() -> None:
@@ -93,7 +82,7 @@ def test_as_many_experts_are_loaded_as_is_said(name: str) -> None:
     machine = Machine(name)
     points = sweeps.loaded_experts(machine, WORK, seed=0, tick=Ticks())
     numbers = [point.experts for point in points]
-    assert numbers == [bound for bound in sweeps.windows() if bound <= numbers[-1]]
+    assert numbers == [bound for bound in windows() if bound <= numbers[-1]]
     assert numbers[0] == 15
     found = machine.configuration("best", "board_a")
     costs, first = machine.costs(WORK.board), next(iter(machine.preset.devices))

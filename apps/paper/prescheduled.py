@@ -1,5 +1,7 @@
 """The commands of a recorded run once more, in the recorded order, with no scheduling at all (paper, figure 19).
 
+    with Inspector(board, costs=line.costs, make_decider=repeating(line.trace)) as again: ...
+
 Each pool's commands stand in the order in which they were recorded, and each is issued as soon as what it needs has
 happened: a batch needs its executor idle, its expert loaded and its stages there; a load or an eviction needs its bytes
 free or its expert idle, and the images and batches of its pool that had come and gone when it was decided: nobody
@@ -9,13 +11,15 @@ looks ahead. Routing goes on, for the findings are made anew; real pools keep th
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coe import config
 from coe.board.router import Router
 from coe.core import Batch, Stage
 from coe.errors import ConfigError
+from coe.runtime.decider import MakeDecider
+from coe.runtime.engine import Trace
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.costs import CostTable
@@ -42,8 +46,6 @@ from coe.scheduler.pool import ModelPool, State
 _NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
 _STUCK = "the recorded run goes on otherwise than this one, so that expert '{}' is not asked about this image"
 
-Trace = Sequence[tuple[float, Event | None, list[Command]]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Until:
@@ -61,6 +63,15 @@ class _Turn:
     finished: int = 0
     commands: deque[Load | Evict | Run | _Until] = field(default_factory=deque)
     broken: dict[str, str] = field(default_factory=dict)
+
+
+def repeating(trace: Trace) -> MakeDecider:
+    """Return what a line makes its decider with, so that it repeats `trace` and decides nothing."""
+
+    def make(*, router: Router, costs: CostTable, plan: Plan, **_: object) -> Prescheduled:
+        return Prescheduled(trace, router, plan, costs)
+
+    return make
 
 
 class Prescheduled:

@@ -1,0 +1,5 @@
+"""What only the figures of the CoServe paper need; `python -m apps.paper --help` lists the commands."""
+
+from coe.surroundings import quiet_matplotlib
+
+quiet_matplotlib()  # before any module here imports it

@@ -1,0 +1,170 @@
+"""The paper's figures: from the rows of `coe-bench`, by sweeps in virtual time, and from runs on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+
+from coe import config
+from coe.bench.rows import Row
+from coe.cli import bench_out
+from coe.cli.bench_sim import split, workloads_of
+from coe.cli.bench_source import synthetic_experts
+from coe.cli.common import application, err, out, run
+from coe.cli.console import Progress
+from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption
+from coe.errors import ConfigError
+from coe.sim import preset
+from coe.sim.machine import Machine
+from coe.sim.workload import TAILS, TASKS
+
+if TYPE_CHECKING:
+    from coe.bench.engine import Measured
+
+app = application("Draw the figures of the CoServe paper, and repeat runs without scheduling (figure 19).")
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")]
+OUT = Path("out")
+
+
+@app.command()
+def figures(
+    rows: Annotated[list[Path], typer.Argument(help="What coe-bench sim or run wrote with --json.")],
+    to: OutOption = OUT,
+) -> None:
+    """Draw figures 13 to 16 from rows: throughput and switches by task and strategy, and as optimizations are added.
+
+    Example: python -m apps.paper figures rows.json --out out/
+    """
+    from apps.paper.figures import draw
+
+    _told(draw([row for path in rows for row in rows_at(path)], [], [], to, command=_command()))
+
+
+@app.command()
+def sweeps(
+    task: Annotated[str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)}, or a trace file.")] = "A1",
+    tail: Annotated[str | None, typer.Option(metavar="LIST", help=f"How counts fall: {', '.join(TAILS)}.")] = None,
+    device: Annotated[
+        str, typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the file of another box.")
+    ] = "numa-rtx3080ti",
+    seed: SeedOption = 0,
+    to: OutOption = OUT,
+) -> None:
+    """Draw figures 17 and 18: throughput by executors and by loaded experts, for the first task of each board.
+
+    Example: python -m apps.paper sweeps --task all --tail narrow --device all --out out/
+    """
+    from apps.paper.figures import draw
+    from apps.paper.sweeps import executors, loaded_experts
+
+    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
+    first_of_board = {work.board.board: work for work in reversed(workloads_of(task, None, tail, seed))}
+    executor_points, loaded_points = [], []
+    with Progress(console=err, transient=True) as bar:
+        shown = bar.add_task("sweeping executors and memory", total=None)
+        for machine in machines:
+            for workload in reversed(first_of_board.values()):
+                executor_points += executors(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
+                loaded_points += loaded_experts(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
+    _told(draw([], executor_points, loaded_points, to, command=_command()))
+
+
+@app.command()
+def scheduling(
+    strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
+    experts: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="How many synthetic experts.")] = 24,
+    kind: Annotated[str, typer.Option(help="Of which kind.")] = "resnet101",
+    input_size: Annotated[
+        int, typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Input size in pixels.")
+    ] = 224,
+    requests: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="How many images.")] = 400,
+    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    memory: Annotated[
+        str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
+    ] = None,
+    disk_bandwidth: Annotated[str | None, typer.Option(help="Load no faster than such a disk, as 530MB/s.")] = None,
+    work: WorkOption = WORK,
+    seed: SeedOption = 0,
+    json_to: JsonOption = None,
+) -> None:
+    """Run strategies on this machine, then the commands of each run again without scheduling: figure 19.
+
+    Example: python -m apps.paper scheduling --strategy samba,coserve --experts 40 --kind resnet18
+    """
+    from apps.paper.prescheduled import repeating
+    from coe.bench.engine import measured_run
+    from coe.bench.synthetic import quarter_budget, synthetic_pictures
+
+    names = bench_out.strategies(strategy)
+    bench_out.check_json(json_to)
+    board, store = synthetic_experts(work, kind, experts, input_size, seed, None, [])
+    pictures = synthetic_pictures(board, requests, seed)
+    rows: list[Row] = []
+    sentences = []
+    with Progress(console=err, transient=True) as bar:
+        shown = bar.add_task("running", total=2 * len(names) * len(pictures))
+        options = {
+            "memory_bytes": config.parse_bytes(memory) if memory else quarter_budget(board, store),
+            "executors": executors,
+            "task": f"{experts} x {kind}",
+            "order": "iid",
+            "disk_bytes_per_s": config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None,
+            "tick": lambda: bar.advance(shown),
+        }
+        for name in names:
+            measured = measured_run(board, store, pictures, strategy=name, **options)
+            same = {"strategy": name, "costs": measured.costs, "make_decider": repeating(measured.trace)}
+            repeated = measured_run(board, store, pictures, **same, **options)
+            rows += [measured.row, replace(repeated.row, strategy=f"{name} (prescheduled)")]
+            sentences.append(cost_of_scheduling(measured, repeated))
+    bench_out.show(rows, json_to)
+    for sentence in sentences:
+        (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+def rows_at(path: Path) -> list[Row]:
+    """Read rows that `coe-bench` wrote as JSON, without what only a run on a machine can tell; raises ConfigError."""
+    try:
+        return TypeAdapter(list[Row]).validate_json(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValidationError as error:
+        raise ConfigError(
+            f"{path} does not hold the rows of a benchmark ({error.errors()[0]['msg']}); write them with "
+            f"coe-bench sim --json {path}"
+        ) from None
+
+
+def cost_of_scheduling(measured: Measured, repeated: Measured) -> str:
+    """Say what scheduling costs, from a run and the same run without it."""
+    gain = repeated.row.images_per_s / measured.row.images_per_s - 1 if measured.row.images_per_s else 0.0
+    inference_ms = 1e3 * measured.metrics.run_s / max(1, measured.metrics.images)
+    return (
+        f"{measured.row.strategy}: {measured.row.images_per_s:.2f} images/s with scheduling and "
+        f"{repeated.row.images_per_s:.2f} without ({gain:+.1%}); an image takes "
+        f"{measured.row.scheduling_us_per_request:.0f} µs of scheduling and {inference_ms:.1f} ms of inference"
+    )
+
+
+def _command() -> str:
+    return " ".join(["python -m apps.paper", *(shlex.quote(word) for word in sys.argv[1:])])
+
+
+def _told(paths: list[Path]) -> None:
+    for path in paths:
+        err.print(f"drew {path}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run a command."""
+    run(app)
+
+
+if __name__ == "__main__":
+    main()
