@@ -5,7 +5,6 @@ Everything of an expert is timed in turn, again and again, so that a slow moment
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections import defaultdict
@@ -25,13 +24,13 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.cpu import CpuDevice
-from coe.runtime.page_cache import forget
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store
+from coe.system import forget_file, open_descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def _times(pair: Sequence[Weights], usual: _Usual, fp32_bytes: int, repeats: int
             loaded.pop().release()
 
     def from_disk(work: Callable[[], None]) -> Callable[[], None] | None:
-        return work if forget(pair[0].path) else None
+        return work if forget_file(pair[0].path) else None
 
     times: dict[str, list[float]] = defaultdict(list)
 
@@ -223,14 +222,9 @@ def turn_over(
             device.run("one", "cpu", expert, [black])
             device.evict("cpu", expert)
             resident.append(process.memory_info().rss)
-            before = before or process.num_fds()
+            before = before or open_descriptors()
         half = np.array(resident[cycles // 2 :], float)
         slope = float(np.polyfit(np.arange(len(half)), half, 1)[0]) if len(half) > 1 else 0.0
-        return Cycles(cycles, experts, slope, before, process.num_fds())
+        return Cycles(cycles, experts, slope, before, open_descriptors())
 
     return aside(work_through)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -17,6 +17,7 @@ from coe.cli.common import err, out, wide
 from coe.cli.options import WORK, JsonOption, WorkOption
 from coe.errors import ConfigError, did_you_mean
 from coe.store.blob_format import Variant
+from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from coe.bench.switch import Cycles, Switch
@@ -76,7 +77,7 @@ def switch(
             raise ConfigError("--threads are those of the CPU; leave it out with --device cuda")
         _on_gpu(work, names, input_size, wanted, repeats, cycles, experts, json_to)
         return
-    each = threads or bench.cores()
+    each = threads or usable_cores()
     if cycles is not None:
         left = [bench.turn_over(work, name, input_size, v, cycles, experts, each) for name in names for v in wanted]
         rows = [{"kind": name, "variant": v} for name in names for v in wanted]

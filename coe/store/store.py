@@ -224,22 +224,26 @@ class Store:
         folder = self.folder(weights)
         try:
             self._check_place(weights, folder)
-            with ExitStack() as stack:
-                while True:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    # Whoever failed to put a first expert there takes the folder away.
-                    with suppress(FileNotFoundError):
-                        stack.enter_context(alone(folder))
-                        break
-                leftovers.sweep_board(folder.parent, MANIFEST)
-                place = self._free_place(weights)
-                try:
-                    yield folder, place
-                except BaseException:
-                    leftovers.sweep_expert(folder, f"{place}.*")
-                    with suppress(OSError):
-                        folder.rmdir()
-                    raise
+            try:
+                with ExitStack() as stack:
+                    while True:
+                        folder.mkdir(parents=True, exist_ok=True)
+                        # Whoever failed to put a first expert there takes the folder away.
+                        with suppress(FileNotFoundError):
+                            stack.enter_context(alone(folder))
+                            break
+                    leftovers.sweep_board(folder.parent, MANIFEST)
+                    place = self._free_place(weights)
+                    try:
+                        yield folder, place
+                    except BaseException:
+                        leftovers.sweep_expert(folder, f"{place}.*")
+                        raise
+            except BaseException:
+                # Not before it is unlocked: the lock is a file in it. It stays if anything lies there.
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
         except (OSError, safetensors.SafetensorError) as error:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {_reason(error)}") from error
 

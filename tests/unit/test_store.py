@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,6 +220,7 @@ def test_a_reader_keeps_the_expert_that_it_opened_while_another_takes_its_place(
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
     """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
