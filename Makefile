@@ -1,19 +1,28 @@
 # Two commands on a fresh machine: `make inspect` and `make test`. Each sets up all it needs.
 PYTHON ?= python3
 BIN := .venv/bin
-IMAGES := build/demo/images
-RUN := runs/demo/latest
+# The first look takes a minute and a half of CPU time; FULL=1 trains the experts in full, in minutes.
+FULL ?=
+BOARD := $(if $(FULL),demo,first_look)
+IMAGES := build/$(if $(FULL),demo,first-look)/images
+MEMORY := $(if $(FULL),150MB,25MB)
+RUN := runs/$(BOARD)/latest
 JOBS ?= 2
 
-.PHONY: inspect test test-all stress coverage check demo setup lock clean help
+.PHONY: inspect test test-all stress coverage check first-look demo setup lock clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-inspect: demo ## build the demo board if it is not there, inspect it, say where the report lies
+inspect: $(if $(FULL),demo,first-look) ## make a first look (FULL=1: the demo) if it is not there, inspect it, say where the report lies
 	@rm -rf $(RUN)
-	@status=0; $(BIN)/coe-inspect --board demo --images $(IMAGES) --memory 150MB --out $(RUN) || status=$$?; \
-	if [ $$status -le 1 ]; then echo "report: $(CURDIR)/$(RUN)/report.html (status $$status: 0 all OK, 1 something is NG or to REVIEW)"; fi; \
+	@status=0; $(if $(FULL),,OMP_NUM_THREADS=1) $(BIN)/coe-inspect --board $(BOARD) $(if $(FULL),,--allow-kind apps.demo) --images $(IMAGES) --memory $(MEMORY) \
+	    --out $(RUN) || status=$$?; \
+	if [ $$status -le 1 ]; then \
+	    $(BIN)/python -m apps.demo.verdicts $(RUN) --images $(IMAGES); \
+	    echo "report: $(CURDIR)/$(RUN)/report.html (status $$status: 0 all OK, 1 something is NG or to REVIEW)"; \
+	    $(if $(FULL),:,echo "a first look: small experts, and none for solder joints; make inspect FULL=1 trains those of the demo board"); \
+	fi; \
 	[ $$status -le 1 ]
 
 test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
@@ -61,8 +70,11 @@ check: setup ## lint and types alone
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+first-look: setup
+	@OMP_NUM_THREADS=1 $(BIN)/python -m apps.demo.first_look --images build/first-look/images --store store
+
 demo: setup ## render and train the demo board (cached)
-	@$(BIN)/python -m apps.demo.build --images $(IMAGES) --store store
+	@$(BIN)/python -m apps.demo.build --images build/demo/images --store store
 
 setup: .venv/.ready
 

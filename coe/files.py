@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import lock_descriptor
+
+from coe import system
 from coe.errors import CoeError
 
 TEMPORARY = ".tmp"
 """How the names of files end that are being written; they begin with a dot."""
+LOCK = ".lock"
+"""The file that is locked for the folder that it lies in."""
 
 
 class NotWritten(CoeError):
@@ -62,12 +66,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        system.replace(temporary, path)
+        system.save_names(path.parent)
     except BaseException:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -92,19 +92,67 @@ def is_full(error: OSError) -> bool:
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
+class NoLocks(OSError):
+    """The file system knows no locks."""
+
+
+class FolderLock:
+    """A folder that no other process or thread has locked.
+
+    The lock ends with the process that holds it, however that ends. Its file goes when the lock does; a process that is
+    killed leaves the file, which then locks nothing.
+    """
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self._path, self._number = folder / LOCK, number
+
+    @classmethod
+    def take(cls, folder: Path, *, wait: bool) -> FolderLock | None:
+        """Lock a folder; None if that would mean to wait and `wait` is not set.
+
+        If a folder was replaced by another meanwhile, the lock is on the new one. Raises OSError, and NoLocks where
+        the file system has none.
+        """
+        path = folder / LOCK
+        while True:
+            number = os.open(path, os.O_RDWR | os.O_CREAT | system.AT_ONCE, 0o644)
+            try:
+                if not _locked(number, wait=wait):
+                    os.close(number)
+                    return None
+                # Whoever had the lock before has taken its file away.
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(number), path.stat()):
+                        return cls(folder, number)
+            except BaseException:
+                os.close(number)
+                raise
+            os.close(number)
+
+    def release(self) -> None:
+        """Let others lock the folder; calling it again does nothing."""
+        number, self._number = self._number, -1
+        if number >= 0:
+            # First the name: whoever opens the file after this makes a new one. Windows keeps a file that is open.
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(number), self._path.stat()):
+                    self._path.unlink()
+            os.close(number)
+
+
+def _locked(number: int, *, wait: bool) -> bool:
+    try:
+        return lock_descriptor(number, blocking=wait)
+    except OSError as error:
+        raise NoLocks(error.errno, error.strerror) from error
+
+
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread is `alone` with a folder, and keep them waiting; raises OSError.
-
-    The lock is on the folder itself: it leaves no file, and ends with the process that holds it however that ends. A
-    folder that was replaced by another meanwhile is waited for again.
-    """
-    while True:
-        number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.flock(number, fcntl.LOCK_EX)
-            if os.path.samestat(os.fstat(number), folder.stat()):
-                yield
-                return
-        finally:
-            os.close(number)
+    """Wait until no other process or thread is `alone` with a folder, and keep them waiting; raises OSError."""
+    lock = FolderLock.take(folder, wait=True)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+from coe import system
+
 _SORTS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -26,7 +28,7 @@ def opened(path: Path) -> Iterator[int]:
 
     It stays the same file, whatever takes its place meanwhile. Links are followed: what they lead to must be regular.
     """
-    number = os.open(path, _FLAGS)
+    number = os.open(path, os.O_RDONLY | system.AT_ONCE)
     try:
         mode = os.fstat(number).st_mode
         if not stat.S_ISREG(mode):
@@ -45,6 +47,22 @@ def read(path: Path, most: int) -> bytes:
                 return b"".join(parts)
             parts.append(part)
     raise OSError(errno.EFBIG, f"it is larger than {most:,} bytes", str(path))
+
+
+def read_into(number: int, into: memoryview, at: int) -> int:
+    """Read from an open file, from its byte `at` on, what fits; return how many bytes came, 0 at its end.
+
+    Raises OSError. The next plain read goes on from there: a descriptor belongs to one thread.
+    """
+    os.lseek(number, at, os.SEEK_SET)
+    with io.FileIO(number, closefd=False) as file:
+        return file.readinto(into) or 0
+
+
+def read_at(number: int, size: int, at: int) -> bytes:
+    """Return `size` bytes of an open file from its byte `at` on, fewer at its end; raises OSError."""
+    os.lseek(number, at, os.SEEK_SET)
+    return os.read(number, size)
 
 
 def chunks(number: int) -> Iterator[bytes]:

@@ -72,7 +72,12 @@ def build(
         todo.insert(0, BODY.id)
     mark = f"{renderer()} seed {seed} boards {boards}"
     mark_file = work.mark_file(images)
-    shoot = force or not mark_file.is_file() or mark_file.read_text() != mark + "\n" or not truth_file(images).is_file()
+    shoot = (
+        force
+        or not mark_file.is_file()
+        or mark_file.read_text(encoding="ascii") != mark + "\n"
+        or not truth_file(images).is_file()
+    )
     if not todo and not shoot:
         console.print(f"demo board: all there ({images}, {store.root})")
         return {}

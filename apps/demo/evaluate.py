@@ -11,11 +11,12 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
+from apps.demo.count import Count
 from apps.demo.production import Place, lot, take
 from coe import Inspector, Picture
 from coe.cli.console import Console
@@ -23,46 +24,6 @@ from coe.core import Result, Verdict
 
 FIRST_SEED = 9001
 """Lots for evaluation start here, far from the seeds of training and of the boards that are shown."""
-
-
-@dataclass(slots=True)
-class Count:
-    """Verdicts against the truth. `escapes` are bad parts called OK, `false_calls` good parts called NG."""
-
-    good: int = 0
-    bad: int = 0
-    escapes: int = 0
-    false_calls: int = 0
-    good_reviewed: int = 0
-    bad_reviewed: int = 0
-    errors: int = 0
-
-    def add(self, defect: str, result: Result) -> None:
-        """Count one result of a part whose defect ("" for none) is known."""
-        self.errors += result.verdict is None
-        if defect:
-            self.bad += 1
-            self.escapes += result.verdict is Verdict.OK
-            self.bad_reviewed += result.verdict is Verdict.REVIEW
-        else:
-            self.good += 1
-            self.false_calls += result.verdict is Verdict.NG
-            self.good_reviewed += result.verdict is Verdict.REVIEW
-
-    @property
-    def images(self) -> int:
-        """Parts that were inspected."""
-        return self.good + self.bad
-
-    @property
-    def wrong(self) -> int:
-        """Verdicts that are not the truth."""
-        return self.escapes + self.false_calls + self.good_reviewed + self.bad_reviewed + self.errors
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right verdicts."""
-        return 1 - self.wrong / self.images if self.images else 1.0
 
 
 Counts = dict[str, Count]
@@ -114,6 +75,7 @@ def _table(title: str, counts: Counts) -> Table:
 def main(arguments: list[str] | None = None) -> None:
     """Evaluate and print; exit status 1 if fewer than `--at-least` of the verdicts are right."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.evaluate", description=__doc__)
+    parser.add_argument("--board", default="demo", help="the rules: demo, or first_look (%(default)s)")
     parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
     parser.add_argument("--boards", type=int, default=12, help="boards of each lot (%(default)s)")
     parser.add_argument("--seed", type=int, default=FIRST_SEED)
@@ -128,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
         "every third part defective": lot(options.boards, options.seed + 1, defective=1 / 3),
     }
     shares = []
-    with Inspector("demo", store=options.store, memory=options.memory) as line:
+    with Inspector(options.board, store=options.store, memory=options.memory, allow_kinds=["apps.demo"]) as line:
         for name, places in lots.items():
             outcomes = list(inspect(line, places))
             by_component, by_defect = tally(outcomes)

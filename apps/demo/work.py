@@ -102,7 +102,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     init = shelf.path(f"{BOARD}/{own.init}") if own.init in board.experts else None
     if own.init == BODY.id:
         init = place / "start.safetensors"
-        save_file(_own_head(load_tensors(body_file(folder, seed, quick)), expert), init)
+        save_file(own_head(load_tensors(body_file(folder, seed, quick)), expert, BODY.labels), init)
     plan = TrainingPlan(
         data=data_of(expert, detects, data),
         work=place / "work",
@@ -142,9 +142,9 @@ def body_file(folder: Path, seed: int, quick: bool) -> Path:
     return folder / f"body-{fingerprint(BODY, seed, quick)}.safetensors"
 
 
-def _own_head(state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-    """Keep of the common head the rows of an expert's labels, so that it starts with what they mean."""
-    rows = [BODY.labels.index(label_of(label, BODY.labels)) for label in expert.labels]
+def own_head(state: dict[str, torch.Tensor], expert: Expert, known: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Keep of a common head of `known` labels the rows of an expert's, so that it starts with what they mean."""
+    rows = [known.index(label_of(label, known)) for label in expert.labels]
     return {name: value[rows].contiguous() if name.startswith("fc.") else value for name, value in state.items()}
 
 

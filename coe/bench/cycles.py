@@ -16,6 +16,7 @@ from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.driver import Driver
 from coe.store import kinds
 from coe.store.blob_format import Variant
+from coe.system import open_descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def turn_over(
             device.run("one", "pool", expert, images)
             device.evict("pool", expert)
             resident.append(process.memory_info().rss)
-            descriptors = descriptors or process.num_fds()
+            descriptors = descriptors or open_descriptors()
             reserved = reserved or (driver.usage().reserved if driver else 0)
         half = resident[cycles // 2 :]
         slope = statistics.linear_regression(range(len(half)), half).slope if len(half) > 1 else 0.0
@@ -79,6 +80,6 @@ def turn_over(
         if driver:
             usage = driver.usage()
             memory = DeviceMemory(reserved, usage.reserved, usage.peak, device.memory_bytes or 0)
-        return Cycles(kind, variant, cycles, experts, slope, descriptors, process.num_fds(), memory)
+        return Cycles(kind, variant, cycles, experts, slope, descriptors, open_descriptors(), memory)
 
     return aside(work_through)

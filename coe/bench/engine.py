@@ -22,7 +22,6 @@ from coe.inspector import assembly
 from coe.inspector.inspector import Inspector, Picture
 from coe.inspector.profile import Profile
 from coe.results.metrics import Metrics
-from coe.runtime.activations import give_memory_back
 from coe.runtime.aside import aside
 from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Trace
@@ -34,10 +33,10 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
+from coe.system import forget_peak, give_memory_back, peak_since_forgotten
 
 _READ_REPEATS = 3
 _SAMPLE_S = 0.005
-_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,10 +229,8 @@ class _PeakRss:
         self._peak = process.memory_info().rss
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        try:
-            # Linux: forget the highest resident set so far. Nothing of ours has to run while the line does.
-            _CLEAR_REFS.write_text("5", encoding="ascii")
-        except OSError:
+        # Where the system keeps the peak, nothing of ours has to run while the line does.
+        if not forget_peak():
             self._thread = threading.Thread(target=self._sample, daemon=True)
             self._thread.start()
 
@@ -244,8 +241,7 @@ class _PeakRss:
     def stop(self) -> int:
         """Return the peak in bytes."""
         if self._thread is None:
-            lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-            return 1024 * int(next(line for line in lines if line.startswith("VmHWM:")).split()[1])
+            return peak_since_forgotten()
         self._ended.set()
         self._thread.join()
         return self._peak

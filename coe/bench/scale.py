@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from coe.scheduler.strategies import strategy
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator
 from coe.sim.workload import synthetic
+from coe.system import peak_resident_bytes
 
 EXECUTORS = 4
 
@@ -98,7 +98,7 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
         us_per_request=1e6 * seen.control_s / requests,
         us_per_stage=1e6 * seen.control_s / seen.stages,
         wall_s=wall_s,
-        peak_rss_bytes=1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        peak_rss_bytes=peak_resident_bytes(),
     )
 
 

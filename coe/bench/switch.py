@@ -25,13 +25,13 @@ from coe.runtime.buffers import Buffers
 from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.page_cache import forget
 from coe.runtime.reading import Weights, weights
 from coe.runtime.slot import Slot
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
+from coe.system import forget_file
 
 BATCHES = (1, 4, 8, 16)
 """The sizes of batches on a GPU."""
@@ -184,7 +184,7 @@ def _switch(
         timed("ready", lambda: slot.bind(resident[1]))
         timed("usual", usual)
         for name, work in (("cold read", read), ("cold load", load)):
-            if forget(pair[0].path):
+            if forget_file(pair[0].path):
                 timed(name, work)
     middle_s = clock.medians_s()
     return Switch(

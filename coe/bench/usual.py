@@ -19,7 +19,6 @@ import numpy as np
 from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
 from coe.inspector import assembly
-from coe.runtime.activations import give_memory_back
 from coe.runtime.aside import aside
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
@@ -30,6 +29,7 @@ from coe.runtime.trial import Trial, quick_cost, warmed
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Image, Kind, ModuleKind, Prepared
 from coe.store.store import Store
+from coe.system import give_memory_back
 
 if TYPE_CHECKING:
     import torch

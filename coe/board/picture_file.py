@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 import xxhash
 
+from coe import system
 from coe.errors import ImageError
 
 
@@ -45,8 +46,7 @@ class PictureFile:
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:
         """Give the open file and its size in bytes; raises ImageError, without its name, for what cannot be read."""
         try:
-            # Without O_NONBLOCK, opening a pipe would wait until somebody writes into it.
-            number = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+            number = os.open(self.path, os.O_RDONLY | system.AT_ONCE)
             try:
                 found = os.fstat(number)
                 if not stat.S_ISREG(found.st_mode):

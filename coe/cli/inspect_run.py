@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from coe.core import Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
+from coe.system import peak_resident_bytes
 
 if TYPE_CHECKING:
     from coe.inspector.inspector import Inspector
@@ -105,7 +105,7 @@ class InspectionRun:
             stages=seen.stages,
             switches=seen.switches,
             peak_reserved_bytes=seen.peak_reserved_bytes,
-            peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            peak_rss_bytes=peak_resident_bytes(),
             wall_s=seen.wall_s,
             drift=tuple(line.drift()),
             interrupted=self.interrupted,

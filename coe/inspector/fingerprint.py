@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
-import re
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 import psutil
 
+from coe import system
 from coe.inspector.profile import Fingerprint
 
 LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")
@@ -21,11 +19,11 @@ def here() -> Fingerprint:
     """Return the fingerprint of the machine that this runs on."""
     seen = _sees_gpu()
     return Fingerprint(
-        cpu=_cpu(),
+        cpu=system.processor_name(),
         cores=os.cpu_count() or 1,
         memory_bytes=psutil.virtual_memory().total,
-        gpu=_field(Path("/proc/driver/nvidia/gpus"), "*/information", "Model") if seen else None,
-        driver=_field(Path("/proc/driver/nvidia"), "version", "NVRM version") if seen else None,
+        gpu=system.gpu_name() if seen else None,
+        driver=system.gpu_driver() if seen else None,
         libraries={name: found for name in LIBRARIES if (found := _version(name))},
     )
 
@@ -33,7 +31,7 @@ def here() -> Fingerprint:
 def _sees_gpu() -> bool:
     """Tell whether this process may use a GPU: a driver also shows in containers, and to who was told to use none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible not in ("", "-1", "NoDevFiles") and any(Path("/dev").glob("nvidia[0-9]*"))
+    return visible not in ("", "-1", "NoDevFiles") and system.gpu_is_here()
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
@@ -52,26 +50,6 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
         if one != other:
             changed.append(f"{name} was {one}, is {other}")
     return changed
-
-
-def _cpu() -> str:
-    try:
-        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-    except OSError:
-        found = None
-    return found[1].strip() if found else platform.processor() or platform.machine()
-
-
-def _field(folder: Path, pattern: str, name: str) -> str | None:
-    """Return a field of the files in which a GPU's driver says what there is."""
-    for path in sorted(folder.glob(pattern)):
-        try:
-            found = re.search(rf"^{name}:\s*(.+)$", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
-        except OSError:
-            continue
-        if found:
-            return found[1].strip()
-    return None
 
 
 def _version(name: str) -> str | None:

@@ -22,7 +22,6 @@ from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import Samples, samples
 from coe.profiler.target import Target
-from coe.runtime.activations import give_memory_back
 from coe.runtime.buffers import Buffers
 from coe.runtime.fit import fit, memory, plateau, spread, typical
 from coe.runtime.reading import weights
@@ -31,6 +30,7 @@ from coe.runtime.trial import Trial, whole_pages
 from coe.store.kinds import Kind, ModuleKind, random_weights
 from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
+from coe.system import give_memory_back
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LOADS = 3

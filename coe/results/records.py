@@ -6,7 +6,6 @@ of the images and writes `results.csv` and `summary.json` beside it. `run.json` 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import stat
@@ -15,11 +14,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from coe import config
+from coe import config, system
 from coe.board.images import Item
 from coe.core import Request, Result
 from coe.errors import ConfigError, shortened
-from coe.files import DiskFull, NotWritten, replacing, write_atomically, writing
+from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, write_atomically, writing
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunFile, RunIdentity
@@ -41,11 +40,13 @@ class ResultsFile:
         self.folder = folder
         self._path = folder / RESULTS
         self._fd = -1
+        self._lock: FolderLock | None = None
         self._run = RunFile(identity)
         try:
             with writing(self._path):
                 folder.mkdir(parents=True, exist_ok=True)
-                self._fd = self._locked()
+                self._lock = _lock(folder)
+                self._fd = self._open()
             self._results = self._take_up(resume)
             self._run.write(folder)
         except DiskFull:
@@ -137,6 +138,9 @@ class ResultsFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def __enter__(self) -> ResultsFile:
         return self
@@ -147,25 +151,16 @@ class ResultsFile:
     def __repr__(self) -> str:
         return f"<ResultsFile {self._path} {len(self._results)} images, {len(self.done)} done>"
 
-    def _locked(self) -> int:
-        """Open the file of results and lock it; raises OSError, or ConfigError if another process has the lock."""
-        while True:
-            number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-            try:
-                if stat.S_ISFIFO(os.fstat(number).st_mode):
-                    raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
-                _lock(number, self.folder)
-                # Between the opening and the lock another process may have ended its run and put a new file here.
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(number), self._path.stat()):
-                        return number
-            except BaseException:
-                os.close(number)
-                raise
+    def _open(self) -> int:
+        """Open the file of results to append to it; raises OSError, or ConfigError if it is a pipe."""
+        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.AT_ONCE, 0o644)
+        if stat.S_ISFIFO(os.fstat(number).st_mode):
             os.close(number)
+            raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
+        return number
 
     def _must_be_there(self) -> None:
-        """Raise NotWritten if the file that is locked is no longer that in the run's folder: another run may be."""
+        """Raise NotWritten if the file that is open is no longer that in the run's folder: another run may be there."""
         try:
             if os.path.samestat(os.fstat(self._fd), self._path.stat()):
                 return
@@ -176,19 +171,17 @@ class ResultsFile:
         )
 
     def _replace(self, results: Sequence[Result]) -> None:
-        """Write the results anew, in order. The new file is locked before it takes the place of the old one."""
-        number = -1
-        try:
-            with writing(self._path), replacing(self._path) as file:
-                number = os.dup(file.fileno())  # the lock goes with the copy, and so outlives the file object
-                _lock(number, self.folder)
-                file.writelines(to_line(result).encode("utf-8", "backslashreplace") for result in results)
-        except BaseException:
-            if number >= 0:
-                os.close(number)
-            raise
-        self.close()
-        self._fd = number
+        """Write the results again, in order."""
+        with writing(self._path):
+            try:
+                with replacing(self._path) as file:
+                    file.writelines(to_line(result).encode("utf-8", "backslashreplace") for result in results)
+                    # Windows puts no file in the place of one that is open.
+                    os.close(self._fd)
+                    self._fd = -1
+            finally:
+                if self._fd < 0:
+                    self._fd = self._open()
 
     def _take_up(self, resume: bool) -> dict[str, Result]:
         """Read what an earlier process wrote, cut off its torn last line, and refuse what is not this run's."""
@@ -216,13 +209,15 @@ def _about(what: Request | Item) -> tuple[str, str, str]:
     return what.component, what.serial, what.refdes
 
 
-def _lock(number: int, folder: Path) -> None:
+def _lock(folder: Path) -> FolderLock | None:
+    """Lock a run's folder; None on a file system without locks. Raises OSError, ConfigError if another run has it."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise ConfigError(f"{folder}: another run is writing here; wait for it or give another --out") from error
-    except OSError:  # a file system without locks
-        pass
+        lock = FolderLock.take(folder, wait=False)
+    except NoLocks:
+        return None
+    if lock is None:
+        raise ConfigError(f"{folder}: another run is writing here; wait for it or give another --out")
+    return lock
 
 
 def _parse(path: Path) -> tuple[list[Result], int]:

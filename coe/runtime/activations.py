@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+from coe.system import forget_peak, give_memory_back, peak_since_forgotten
 
 _SCRATCH, _SCRATCH_BYTES = 3, 4 << 20
 """What a run takes at most, in bytes that its operators hold: 1.2 to 2.1 times as much with ResNets and YOLOv5s, up to
@@ -68,14 +67,11 @@ def peak_growth_bytes(run: Callable[[], object]) -> int | None:
     other threads take meanwhile, too: see `plausible_bytes`.
     """
     give_memory_back()
-    try:
-        # Linux: forget the highest resident set so far.
-        _CLEAR_REFS.write_text("5", encoding="ascii")
-        before = _status_bytes("VmRSS")
-        run()
-        return max(0, _status_bytes("VmHWM") - before)
-    except (OSError, ValueError, StopIteration):
+    if not forget_peak():
         return None
+    before = int(psutil.Process().memory_info().rss)
+    run()
+    return max(0, peak_since_forgotten() - before)
 
 
 def plausible_bytes(counted: int, growth_bytes: Callable[[], int]) -> int:
@@ -92,15 +88,3 @@ def plausible_bytes(counted: int, growth_bytes: Callable[[], int]) -> int:
             return growths[-1]
     least = min(growths)
     return least if max(growths) - least <= _SAME * least else most
-
-
-def give_memory_back() -> None:
-    """Return freed memory to the system; glibc would keep it for later."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
-
-
-def _status_bytes(field: str) -> int:
-    lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-    return 1024 * int(next(line for line in lines if line.startswith(f"{field}:")).split()[1])

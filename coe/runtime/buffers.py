@@ -6,7 +6,6 @@ one time, and what is lent never passes the pools, because they count an expert 
 
 from __future__ import annotations
 
-import mmap
 import threading
 from typing import Protocol, TypeVar
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 
 from coe.store.blob_format import PAGE, padded
+from coe.system import private_memory
 
 
 class Memory(Protocol):
@@ -44,7 +44,7 @@ class Buffer:
     """A run of private memory, page-aligned. It is not resized, and not taken again, while anything looks at it."""
 
     def __init__(self, size: int) -> None:
-        self._mapping = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._mapping = private_memory(size)
 
     def __len__(self) -> int:
         return len(self._mapping)

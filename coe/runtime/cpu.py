@@ -15,7 +15,6 @@ import torch
 
 from coe.core import NOTHING, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
-from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
@@ -28,6 +27,7 @@ from coe.runtime.trial import Trial, opened, quick_cost, warmed, whole_pages
 from coe.scheduler.costs import Cost
 from coe.store.kinds import FileKind, Image, Kind, Prepared, Session
 from coe.store.store import Store
+from coe.system import give_memory_back
 
 _GUESSED_S = 0.1
 """What an image, and a load, of a kind that fails is taken to last."""

@@ -125,7 +125,8 @@ def _opened(weights: Weights) -> Iterator[int]:
 def _fill(file: int, into: memoryview, offset: int, name: str) -> None:
     done = 0
     while done < len(into):
-        got = os.preadv(file, [into[done:]], offset + done)
+        with into[done:] as rest:
+            got = regular.read_into(file, rest, offset + done)
         if not got:
             raise StoreError(f"{name} ended at {offset + done:,} bytes while it was read (truncated?)")
         done += got
@@ -144,10 +145,10 @@ _AGAIN = "prepare the expert again (coe-experts prepare)"
 
 def _head(file: int, weights: Weights) -> bytes:
     """Return all that comes before the data."""
-    start = os.pread(file, _HEAD_BYTES, 0)
+    start = regular.read_at(file, _HEAD_BYTES, 0)
     end = blob_format.data_start(start[:PAGE], weights.name)
     if len(start) < end:
-        start += os.pread(file, end - len(start), len(start))
+        start += regular.read_at(file, end - len(start), len(start))
     return start[:end]
 
 
@@ -206,7 +207,7 @@ _IMPORT = "import the expert again"
 def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
     name, size = weights.name, weights.manifest.bytes
     _check_size(file, weights, size, _IMPORT)
-    start = safetensors_header.data_start(os.pread(file, safetensors_header.LENGTH_BYTES, 0), size, name)
+    start = safetensors_header.data_start(regular.read_at(file, safetensors_header.LENGTH_BYTES, 0), size, name)
     # The file begins where its tensors come to lie as those of a blob do.
     first = -start % ALIGNMENT
     with _lent(buffers, first + size) as buffer:

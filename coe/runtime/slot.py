@@ -10,12 +10,12 @@ import torch
 
 from coe.core import Expert
 from coe.errors import CoeError, KindFailed
-from coe.runtime.activations import give_memory_back
 from coe.runtime.arena import Arena, convert
 from coe.runtime.blob import PLAIN, Blob, Spec, Structure
 from coe.runtime.folding import folded_skeleton
 from coe.store.dotted import reason
 from coe.store.kinds import Kind, ModuleKind
+from coe.system import give_memory_back
 
 
 class Slot:

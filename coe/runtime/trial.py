@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from coe.runtime.activations import give_memory_back, peak_bytes, peak_growth_bytes, plausible_bytes
+from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
 from coe.runtime.fit import fit, memory, plateau, typical
-from coe.runtime.heap import heap_taken
-from coe.runtime.page_cache import forget
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Image, Session
+from coe.system import forget_file, give_memory_back, heap_taken
 
 _QUICK_S = 0.6
 """How long a batch size is timed at a start, in seconds."""
@@ -88,7 +87,7 @@ class Trial:
 
     def load_s(self, *, cold: bool = False) -> float | None:
         """Time a load, in seconds; with `cold` from the disk itself, None where the system keeps the file in memory."""
-        if cold and not forget(self.file):
+        if cold and not forget_file(self.file):
             return None
         began = time.perf_counter()
         self.load()

@@ -6,7 +6,6 @@ A file that says anything twice, or whose tensors overlap, leave gaps or lie ask
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from coe import regular
 from coe.errors import StoreError
 from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
 
@@ -48,8 +48,8 @@ def data_start(first: bytes, file_bytes: int, name: str) -> int:
 
 def read(number: int, file_bytes: int, name: str) -> SafetensorsHeader:
     """Read the header of an open file of that size; raises StoreError, OSError."""
-    start = data_start(os.pread(number, LENGTH_BYTES, 0), file_bytes, name)
-    return decode(os.pread(number, start - LENGTH_BYTES, LENGTH_BYTES), file_bytes - start, name)
+    start = data_start(regular.read_at(number, LENGTH_BYTES, 0), file_bytes, name)
+    return decode(regular.read_at(number, start - LENGTH_BYTES, LENGTH_BYTES), file_bytes - start, name)
 
 
 def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:

@@ -34,6 +34,8 @@ MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
 _ID_PART = 200
 """As long may a part of an id be, which is the name of a folder."""
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
+"""Names of devices to Windows, in any folder and with any ending."""
 _PLACES = ("weights", "weights-2")
 """How weights files are named, without suffix: the next one takes the name that the manifest does not give."""
 T = TypeVar("T")
@@ -82,6 +84,11 @@ class Store:
                 f"{weights!r} is not an expert id: letters, digits and . _ + - with at most one '/', up to {_ID_PART} "
                 "before and after it"
             )
+        for part in weights.split("/"):
+            if part.endswith(".") or _DEVICES.fullmatch(part):
+                raise StoreError(
+                    f"{weights!r} is not an expert id: Windows can have no folder '{part}'; give it another name"
+                )
         return self.root / weights
 
     def manifest(self, weights: str) -> Manifest:
@@ -224,31 +231,46 @@ class Store:
         folder = self.folder(weights)
         try:
             self._check_place(weights, folder)
-            with ExitStack() as stack:
-                while True:
-                    folder.mkdir(parents=True, exist_ok=True)
-                    # Whoever failed to put a first expert there takes the folder away.
-                    with suppress(FileNotFoundError):
-                        stack.enter_context(alone(folder))
-                        break
-                leftovers.sweep_board(folder.parent, MANIFEST)
-                place = self._free_place(weights)
-                try:
-                    yield folder, place
-                except BaseException:
-                    leftovers.sweep_expert(folder, f"{place}.*")
-                    with suppress(OSError):
-                        folder.rmdir()
-                    raise
+            try:
+                with ExitStack() as stack:
+                    while True:
+                        folder.mkdir(parents=True, exist_ok=True)
+                        # Whoever failed to put a first expert there takes the folder away.
+                        with suppress(FileNotFoundError):
+                            stack.enter_context(alone(folder))
+                            break
+                    leftovers.sweep_board(folder.parent, MANIFEST)
+                    place = self._free_place(weights)
+                    try:
+                        yield folder, place
+                    except BaseException:
+                        leftovers.sweep_expert(folder, f"{place}.*")
+                        raise
+            except BaseException:
+                # Not before it is unlocked: the lock is a file in it. It stays if anything lies there.
+                with suppress(OSError):
+                    folder.rmdir()
+                raise
         except (OSError, safetensors.SafetensorError) as error:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {_reason(error)}") from error
 
     def _check_place(self, weights: str, folder: Path) -> None:
+        self._check_case(weights, folder)
         if "/" in weights:
             if (folder.parent / MANIFEST).exists():
                 raise StoreError(f"{weights}: '{folder.parent.name}' is an expert in {self.root}, not a board")
         elif list(folder.glob(f"*/{MANIFEST}")):
             raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
+
+    def _check_case(self, weights: str, folder: Path) -> None:
+        """Refuse an id that differs from another only in case: to Windows both are one folder."""
+        for part in (folder, folder.parent) if "/" in weights else (folder,):
+            for name in regular.names(part.parent):
+                if name != part.name and name.lower() == part.name.lower():
+                    raise StoreError(
+                        f"{weights}: {self.root} has '{name}' already, which differs in capitals alone; on many "
+                        "systems both would be one folder, so give it another name"
+                    )
 
     def _free_place(self, weights: str) -> str:
         # Nobody can read the files of a manifest that is damaged.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from coe import regular
+from coe import regular, system
 from coe.errors import StoreError
 from coe.files import TEMPORARY
 from coe.store import safetensors_header
@@ -85,7 +85,7 @@ def _place(path: Path, write: Callable[[Path], object]) -> Path:
     made.chmod(mode)
     with made.open("rb+") as file:
         os.fsync(file.fileno())
-    made.replace(path)
+    system.replace(made, path)
     return path
 
 
@@ -94,7 +94,7 @@ def link(source: Path, target: Path) -> None:
     made = target.with_name(f".{target.name}{TEMPORARY}")
     made.unlink(missing_ok=True)
     os.link(source, made)
-    made.replace(target)
+    system.replace(made, target)
     # A name of the same file is left as it is by the system, and so is the other.
     made.unlink(missing_ok=True)
 

@@ -447,7 +447,7 @@ def test_what_a_killed_writer_leaves_is_swept_by_the_next(store, tmp_path, step)
         elif step == "replacing":
             store.rewrite = die
         else:
-            files.fcntl.flock = die
+            files.lock_descriptor = die
         store.put("t/c", kind="filed", labels=LABELS, input_size=SIZE, file=source)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

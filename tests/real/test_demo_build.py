@@ -7,7 +7,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import save_file
 
-from apps.demo import work
+from apps.demo import first_look, work
 from apps.demo.build import build, missing_experts
 from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
@@ -57,3 +57,25 @@ def test_the_full_build_judges_boards_that_it_never_saw() -> None:
     with Inspector("demo", store=store, memory="1.5GiB") as line:
         parts, _ = tally(inspect(line, lot(4, seed=9101)))
     assert total(parts).accuracy >= 0.97
+
+
+@pytest.mark.slow
+def test_a_first_look_in_small_is_made_inspected_and_not_made_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_look, "NUMBERS", {None: 2, "bridged": 0, "lifted": 0})
+    monkeypatch.setattr(first_look, "MORE_GOOD", {})
+    for name, value in (("FEW", 2), ("BOARDS", 1), ("COMMON", first_look.Lesson(1, 1e-3))):
+        monkeypatch.setattr(first_look, name, value)
+    monkeypatch.setattr(first_look, "OF_A_BODY", {})
+    monkeypatch.setattr(first_look, "OF_OTHER_BODIES", first_look.Lesson(1, 1e-3))
+    images, store, said = tmp_path / "images", Store(tmp_path / "store"), []
+    assert first_look.build(images, store, say=said.append) == 11
+    assert len(store.ids()) == 11
+    assert len(said) == 1 + 1 + 11
+    pictures = sorted(path.relative_to(images).as_posix() for path in images.rglob("*.png"))
+    assert set(pictures) == set(read_truth(images))
+    with Inspector("first_look", store=store, memory="25MB", allow_kinds=first_look.ALLOWED) as line:
+        verdicts = [line.submit(images / name, name.split("__")[1][:-4]).result().verdict for name in pictures]
+    assert None not in verdicts
+    assert first_look.build(images, store, say=said.append) == 0

@@ -25,11 +25,11 @@ from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import measure
 from coe.profiler.target import Target
 from coe.runtime.aside import aside
-from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
 from coe.store import kinds
 from coe.store.kinds import ModuleKind, Prepared
 from coe.store.store import Store
+from coe.system import forget_file
 
 pytestmark = pytest.mark.serial
 
@@ -271,6 +271,6 @@ def test_a_start_looks_in_the_same_way(store: Store):
 
 
 def test_a_file_that_was_forgotten_is_told_from_one_in_memory(tmp_path: Path):
-    assert not forget(tmp_path / "none")
+    assert not forget_file(tmp_path / "none")
     (tmp_path / "empty").touch()
-    assert not forget(tmp_path / "empty")
+    assert not forget_file(tmp_path / "empty")

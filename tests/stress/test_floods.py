@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from coe import Inspector, Picture
-from coe.runtime.activations import give_memory_back
+from coe.system import give_memory_back
 
 IMAGES, PRODUCERS, REOPENED = 6000, 4, 20
 

@@ -9,7 +9,8 @@ import torch
 
 from apps.demo import work
 from apps.demo.build import ending_workers, exit_by, missing_experts
-from apps.demo.evaluate import Count, tally, total
+from apps.demo.count import Count
+from apps.demo.evaluate import tally, total
 from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
 from apps.demo.production import Place
 from apps.demo.recipe import fingerprint, recipe

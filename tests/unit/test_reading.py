@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stored import STATE, expert, file_of, stored
 
+from coe import regular
 from coe.errors import StoreError
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, tensors
@@ -70,14 +71,14 @@ def test_a_variant_that_was_not_prepared_says_how_to(tmp_path):
 def test_what_is_loaded_is_what_the_file_was_when_it_was_opened(tmp_path, monkeypatch):
     """Somebody prepares the expert again, and a new file takes the place of the one that is being read."""
     store = stored(tmp_path, "fp32")
-    path, preadv = file_of(store, "fp32"), os.preadv
+    path, read_into = file_of(store, "fp32"), regular.read_into
 
     def replaced_meanwhile(*args):
         if path.exists():
             path.unlink()
-        return preadv(*args)
+        return read_into(*args)
 
-    monkeypatch.setattr(os, "preadv", replaced_meanwhile)
+    monkeypatch.setattr(regular, "read_into", replaced_meanwhile)
     assert torch.equal(read(store).tensors["fc.bias"], STATE["fc.bias"])
 
 
@@ -130,13 +131,13 @@ def test_a_blob_that_is_cut_short_is_refused(tmp_path, keep):
 
 def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_not_the_end(tmp_path, monkeypatch):
     store = stored(tmp_path, "fp32")
-    path, preadv = file_of(store, "fp32"), os.preadv
+    path, read_into = file_of(store, "fp32"), regular.read_into
 
     def shortened_meanwhile(*args):
         os.truncate(path, 10_000)
-        return preadv(*args)
+        return read_into(*args)
 
-    monkeypatch.setattr(os, "preadv", shortened_meanwhile)
+    monkeypatch.setattr(regular, "read_into", shortened_meanwhile)
     with pytest.raises(StoreError, match=r"ended at 10,000 bytes while it was read"):
         read(store)
 
@@ -145,7 +146,7 @@ def test_a_disk_that_fails_is_an_error(store, monkeypatch):
     def fails(*args):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "preadv", fails)
+    monkeypatch.setattr(regular, "read_into", fails)
     with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
         read(store)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import fcntl
+import errno
 import json
 import math
 import os
@@ -16,14 +16,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from coe import files
 from coe.board.images import Item
 from coe.core import Box, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
-from coe.files import DiskFull, NotWritten, write_atomically
+from coe.files import LOCK, DiskFull, NotWritten, write_atomically
 from coe.results.records import ResultsFile, read
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures
@@ -213,53 +215,72 @@ def test_two_runs_cannot_share_a_folder(run: ResultsFile) -> None:
         start(run.folder, resume=True)
 
 
-def test_the_lock_goes_over_to_the_file_that_finish_writes(run: ResultsFile) -> None:
+def test_a_run_keeps_its_folder_until_it_is_closed(run: ResultsFile) -> None:
     run.write(result("a"))
     run.finish([item("a")], RUN)
     with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
         start(run.folder, resume=True)
     run.close()
+    assert not list(run.folder.glob(f"*{LOCK}*"))
     with start(run.folder, resume=True) as again:
         assert again.done == {"a"}
 
 
-def test_a_lock_on_a_file_that_was_replaced_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between opening and locking, the other process finishes: what was opened is no longer the file at that path."""
-    really, path = fcntl.flock, tmp_path / "results.jsonl"
-    with start(tmp_path) as run:
-        run.write(result("a"))
-    finished = path.read_bytes()
-    locks: list[int] = []
+def test_a_lock_whose_file_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between opening and locking, the other process ends its run: what was opened is no longer the file there."""
+    really, names = files.lock_descriptor, []
+    with start(tmp_path) as other:
+        other.write(result("a"))
 
-    def flock(number: int, how: int) -> None:
-        if not locks:
-            write_atomically(path, [finished.decode(), finished.decode().replace('"a"', '"b"')])
-        locks.append(os.fstat(number).st_ino)
-        really(number, how)
+    def lock(number: int, *, blocking: bool) -> bool:
+        if not names:
+            (tmp_path / LOCK).unlink()
+        names.append(os.fstat(number).st_nlink)
+        return really(number, blocking=blocking)
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    with start(tmp_path, resume=True) as again:
-        assert again.done == {"a", "b"}
-        again.write(result("c"))
-    assert locks[-1] == path.stat().st_ino != locks[0]
-    assert [r.request.image for r in read(path)] == ["a", "b", "c"]
+    monkeypatch.setattr(files, "lock_descriptor", lock)
+    with start(tmp_path, resume=True):
+        assert names == [0, 1]
+        assert (tmp_path / LOCK).exists()
 
 
-def test_a_file_that_is_taken_away_before_it_is_locked_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    really, left = fcntl.flock, [1]
-
-    def flock(number: int, how: int) -> None:
-        if left:
-            left.pop()
-            (tmp_path / "results.jsonl").unlink()
-        really(number, how)
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+def test_what_a_killed_run_left_locks_nothing(tmp_path: Path) -> None:
+    (tmp_path / LOCK).touch()
     with start(tmp_path) as run:
         run.write(result("a"))
     assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
+
+
+def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lock(number: int, *, blocking: bool) -> bool:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(files, "lock_descriptor", lock)
+    with start(tmp_path) as run:
+        run.write(result("a"))
+        run.finish([item("a")], RUN)
+    assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
+
+
+def test_the_file_of_results_is_closed_while_another_takes_its_place(
+    run: ResultsFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows puts no file in the place of one that is open."""
+    really = os.replace
+    here = run.folder / "results.jsonl"
+
+    def replace_as_windows_does(source: str, target: str, **kwargs: object) -> None:
+        if Path(target) == here and any(Path(one.path) == here for one in psutil.Process().open_files()):
+            raise PermissionError(errno.EACCES, "Access is denied", str(target))
+        really(source, target)
+
+    run.write(result("a"))
+    monkeypatch.setattr(os, "replace", replace_as_windows_does)
+    run.finish([item("a")], RUN)
+    run.write(result("b"))
+    assert [r.request.image for r in read(here)] == ["a", "b"]
 
 
 def take_away(folder: Path) -> None:
@@ -426,7 +447,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
     with pytest.raises(DiskFull, match="Disk quota exceeded"):
         run.finish([item("a"), item("b")], RUN)
     assert (run.folder / "results.jsonl").read_bytes() == before
-    assert sorted(path.name for path in run.folder.iterdir()) == ["results.jsonl", "run.json"]
+    assert sorted(path.name for path in run.folder.iterdir()) == [LOCK, "results.jsonl", "run.json"]
 
 
 def pipe(path: Path, other: Path) -> None:

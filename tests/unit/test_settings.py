@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from coe import config
+from coe import config, system
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
@@ -213,8 +213,8 @@ def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
 
 @pytest.mark.parametrize("visible", ["", "-1"])
 def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
-    monkeypatch.setattr(fingerprint, "_field", lambda *arguments: "Some GPU")
-    monkeypatch.setattr(fingerprint.Path, "glob", lambda self, pattern: iter([self / "nvidia0"]))
+    for name in ("gpu_name", "gpu_driver", "gpu_is_here"):
+        monkeypatch.setattr(system, name, lambda: "Some GPU")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     with_it = fingerprint.here()
     assert (with_it.gpu, with_it.driver) == ("Some GPU", "Some GPU")

@@ -3,7 +3,6 @@
 import json
 import math
 import pickle
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,6 +220,7 @@ def test_a_reader_keeps_the_expert_that_it_opened_while_another_takes_its_place(
 @contextmanager
 def disk_of(size: int) -> Iterator[None]:
     """Let no file grow beyond `size` bytes (a full disk that works for root too)."""
+    resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -276,3 +276,23 @@ def test_the_root_is_that_of_the_variable_else_store(monkeypatch: pytest.MonkeyP
     assert Store().root == Path("store")
     monkeypatch.setenv("COE_STORE", str(tmp_path))
     assert Store().root == tmp_path
+
+
+@pytest.mark.parametrize("weights", ["con", "demo/NUL", "aux/a", "demo/com1.v2", "demo/a.", "demo./a"])
+def test_an_id_that_is_no_name_on_windows_is_refused_everywhere(store: Store, weights: str) -> None:
+    with pytest.raises(StoreError, match=r"is not an expert id: Windows can have no folder"):
+        put(store, weights)
+
+
+@pytest.mark.parametrize("weights", ["demo/console", "demo/com", "demo/a.con", "demo/com10"])
+def test_an_id_that_only_looks_like_a_device_is_taken(store: Store, weights: str) -> None:
+    assert put(store, weights).id == weights
+
+
+@pytest.mark.parametrize("weights", ["demo/A", "Demo/b", "DEMO"])
+def test_two_ids_that_differ_in_case_alone_are_not_put_into_one_store(store: Store, weights: str) -> None:
+    before = put(store)
+    with pytest.raises(StoreError, match="differs in capitals alone"):
+        put(store, weights)
+    assert store.ids() == ["demo/a"]
+    assert store.check("demo/a") == before

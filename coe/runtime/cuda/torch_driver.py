@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 import threading
 import weakref
@@ -16,6 +15,7 @@ import torch
 from coe.config import format_bytes
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda.driver import Mark, Stream, Usage
+from coe.system import private_memory
 
 _WARM_UPS = 2
 """How often work is done before it is captured: libraries choose their kernels and take their workspaces then."""
@@ -202,7 +202,7 @@ class TorchDriver:
         """
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         try:
-            mapping = mmap.mmap(-1, max(1, size), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            mapping = private_memory(max(1, size))
         except OSError as error:
             raise DeviceFull(f"the system does not give {format_bytes(size)} of host memory ({error})") from None
         memory = np.frombuffer(mapping, np.uint8)

@@ -1,0 +1,193 @@
+"""Make a first look at the demo board: `python -m apps.demo.first_look`, a minute and a half of CPU time at most.
+
+The boards are those of the demo, but fewer; the experts are small classifiers (`apps.demo.small`). All of them learn
+from one set of pictures: first one network for all component types, from which each expert then starts. What is there
+already is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+from apps.demo.lessons import BODY, label_of
+from apps.demo.pcb import board_style
+from apps.demo.production import lot, save, truth_file
+from apps.demo.recipe import renderer
+from apps.demo.render import COMPONENTS, photograph
+from apps.demo.work import mark_file, own_head, photograph_lot
+from coe.board import rules
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
+from coe.store.store import Store
+
+BOARD, ALLOWED = "first_look", ("apps.demo",)
+IMAGES = Path("build/first-look/images")
+BOARDS = 3
+NUMBERS = {None: 10, "cracked": 8, "damaged": 8, "reversed": 8, "bridged": 0, "lifted": 0}
+"""How many pictures of each component type there are of a defect; of the others `FEW`. Solder is not looked at."""
+FEW = 4
+MORE_GOOD = {"R0402-10K": 26, "R0805-4R7": 18}
+"""Good pictures of parts whose printed code is easily taken for a crack."""
+TURNS = "-turned"
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """How an expert learns: so many passes over its pictures at a learning rate; `turned`: also of them upside down."""
+
+    epochs: int
+    learning_rate: float
+    turned: bool = True
+
+
+COMMON = Lesson(13, 3e-3)
+OF_A_BODY = {"chip-resistor": Lesson(14, 1.5e-3)}
+OF_OTHER_BODIES = Lesson(3, 1e-3)
+LESSONS = {"polarity": Lesson(16, 2e-3, turned=False)}
+"""Of a part that is turned by half nobody could say any more whether it is reversed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A picture that experts learn from: a component with a defect (None: none), to train on or held out."""
+
+    path: Path
+    component: str
+    defect: str | None
+    split: str
+
+
+def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], None] = print) -> int:
+    """Render the boards to inspect and train what is missing; return how many experts were trained."""
+    mark = recipe(seed)
+    photographed = mark_file(images).is_file() and mark_file(images).read_text(encoding="ascii") == f"{mark}\n"
+    if not (photographed and truth_file(images).is_file()):
+        photograph_lot(lot(BOARDS, seed), images, mark)
+    board = rules.load(BOARD)
+    if not missing(board, store, mark):
+        return 0
+    folder = images.parent / "training"
+    shutil.rmtree(folder, ignore_errors=True)
+    pictures = list(photographs(folder / "pictures", seed))
+    say(f"first look: {len(pictures)} pictures to learn from")
+    kind = kinds.resolve(board.experts["polarity"].kind, ALLOWED)
+    common = Expert("common", kind.name, BODY.labels, BODY.input_size, "")
+    served = {name: types_of(board, name) for name in board.experts}
+
+    def learn(expert: Expert, own: Lesson, types: set[str], init: Path | None) -> kinds.Trained:
+        data = data_set(expert, [shown for shown in pictures if shown.component in types], own, folder)
+        plan = TrainingPlan(data, folder, own.epochs, 32, own.learning_rate, seed=seed, threads=1, init=init)
+        trained = kind.train(expert, plan, lambda *_: None)
+        say(f"first look: {expert.id} learned, {trained.metrics['accuracy']:.0%} of its held-out pictures are right")
+        return trained
+
+    start = learn(common, COMMON, set(COMPONENTS), None).state
+    for name, expert in board.experts.items():
+        init = folder / "start.safetensors"
+        shared = name in LESSONS
+        state = {key: value for key, value in start.items() if not shared or key.startswith("trunk")}
+        save_file(state if shared else own_head(state, expert, common.labels), init)
+        trained = learn(expert, LESSONS.get(name) or OF_A_BODY.get(name, OF_OTHER_BODIES), served[name], init)
+        store.put(
+            expert.weights,
+            kind=expert.kind,
+            labels=trained.labels,
+            input_size=expert.input_size,
+            state=trained.state,
+            metrics=trained.metrics,
+            source=mark,
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    return len(board.experts)
+
+
+def recipe(seed: int) -> str:
+    """Return what identifies the making of pictures and experts: the renderer, the network, the lessons, the seed."""
+    own = [Path(__file__).with_name(name).read_bytes() for name in ("small.py", "first_look.py")]
+    return f"first look {renderer()} {hashlib.sha256(b''.join(own)).hexdigest()[:16]} seed {seed}"
+
+
+def missing(board: rules.Rules, store: Store, mark: str) -> bool:
+    """Tell whether any expert of the first look is not in the store, or was made by another recipe."""
+    try:
+        return any(store.manifest(expert.weights).source != mark for expert in board.experts.values())
+    except StoreError:
+        return True
+
+
+def types_of(board: rules.Rules, expert: str) -> set[str]:
+    """Return the component types that an expert may see."""
+    return {one.name for one in board.components.values() if any(step.expert == expert for step in one.root.walk())}
+
+
+def photographs(folder: Path, seed: int) -> Iterator[Shown]:
+    """Render what all experts learn from; of each component and defect one picture more, which is held out."""
+    folder.mkdir(parents=True)
+    for component, kind in COMPONENTS.items():
+        for defect in (None, *kind.defects):
+            number = NUMBERS.get(defect, FEW) if defect else MORE_GOOD.get(component, NUMBERS[None])
+            if not number:
+                continue
+            words = zlib.crc32(f"{component}/{defect}".encode())
+            for index in range(number + 1):
+                rng = np.random.default_rng([seed, words, index])
+                picture = photograph(component, defect, rng, style=board_style(rng, even=True)).image
+                path = folder / f"{component}-{defect or 'ok'}-{index:03d}.png"
+                save(path, picture)
+                # Upside down a part shows the same defects: a second picture for nothing.
+                if index < number:
+                    save(path.with_stem(path.stem + TURNS), np.ascontiguousarray(picture[::-1, ::-1]))
+                yield Shown(path, component, defect, "train" if index < number else "val")
+
+
+def data_set(expert: Expert, pictures: list[Shown], own: Lesson, folder: Path) -> Path:
+    """Lay out the pictures of an expert as its trainer reads them; return the folder.
+
+    Behind a classifier of bodies no defect of a body is seen; in front of it other defects count as good.
+    """
+    place = folder / expert.id
+    behind = expert.id in LESSONS
+    for shown in pictures:
+        label = label_of(shown.defect, expert.labels)
+        if behind and label == "ok" and shown.defect in ("missing", "cracked", "damaged", "shifted", "rotated"):
+            continue
+        to = place / shown.split / label / shown.path.name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(shown.path, to)
+        if own.turned and shown.split == "train":
+            shutil.copyfile(shown.path.with_stem(shown.path.stem + TURNS), to.with_stem(to.stem + TURNS))
+    return place
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Make what the options ask for."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo.first_look", description=__doc__)
+    parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' images go (%(default)s)")
+    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    begun = time.perf_counter()
+    cv2.setNumThreads(1)
+    torch.set_num_threads(1)  # operators this small wait longer for each other than they calculate
+    trained = build(options.images, Store(options.store), seed=options.seed)
+    took, cpu = time.perf_counter() - begun, sum(os.times()[:4])
+    print(f"first look ready: {trained} experts trained, {took:.0f} s, {cpu:.0f} s of CPU time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What a run over rendered boards got right: `python -m apps.demo.verdicts RUN --images IMAGES`.
+
+Of rendered boards the truth is known, so that a run can be held against it. A verdict is right if it is OK for a good
+part and NG for a bad one; REVIEW is never counted as right.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from apps.demo.count import Count
+from apps.demo.production import read_truth
+from coe.results.records import RESULTS, read
+
+
+def counted(run: Path, images: Path) -> Count:
+    """Count the verdicts of a run's folder against the truth of a folder of images."""
+    truth, count = read_truth(images), Count()
+    for result in read(run / RESULTS):
+        count.add(truth[result.request.image], result)
+    return count
+
+
+def sentence(count: Count) -> str:
+    """Say how a run did, false calls and escapes included."""
+    found = count.bad - count.escapes - count.bad_reviewed
+    return (
+        f"against the truth: {count.accuracy:.1%} of {count.images} verdicts are right; of {count.bad} bad parts "
+        f"{found} are NG, {count.bad_reviewed} REVIEW and {count.escapes} escape; of {count.good} good parts "
+        f"{count.false_calls} are called NG and {count.good_reviewed} REVIEW"
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print how a run did."""
+    parser = argparse.ArgumentParser(prog="python -m apps.demo.verdicts", description=__doc__)
+    parser.add_argument("run", type=Path, help="the run's folder")
+    parser.add_argument("--images", type=Path, required=True, help="the boards' images")
+    options = parser.parse_args(arguments)
+    print(sentence(counted(options.run, options.images)))
+
+
+if __name__ == "__main__":
+    main()

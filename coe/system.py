@@ -1,0 +1,218 @@
+"""What the operating system offers beyond what every system does. Law: no other module asks which system this is.
+
+Each function looks for what it needs, and does without where that is missing. Windows has no `fcntl`, no `resource`,
+no `/proc`, no C library that can be called by name, and no descriptor of a folder.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+# Files
+
+AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+"""Flags for `os.open`: to open a pipe does not wait for its other end, and what is read are the bytes as they lie."""
+
+_REPLACES_OPEN_FILES = os.name != "nt"
+_TRIES, _PAUSE_S = 40, 0.025
+_FEW = 0.02
+"""A file of which the system keeps this share in memory is as good as gone from it."""
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file into the place of another; raises OSError.
+
+    Windows refuses this while any process has `target` open. Our readers have a file open for a moment only, so we try
+    again for a second.
+    """
+    tries = 1 if _REPLACES_OPEN_FILES else _TRIES
+    while True:
+        tries -= 1
+        try:
+            source.replace(target)
+            return
+        except PermissionError:
+            if not tries:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def save_names(folder: Path) -> None:
+    """Bring the names that a folder holds onto the disk, where the system lets a folder be opened; raises OSError."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def forget_file(path: Path) -> bool:
+    """Make the system drop its copy of a file in memory; say whether it did, so that the next reader needs the disk."""
+    try:
+        with path.open("rb") as file:
+            # The system does not drop what it has not yet written.
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapping:
+                return _share_in_memory(mapping) <= _FEW
+    except (OSError, ValueError, AttributeError):
+        # An empty file, or a system without such calls.
+        return False
+
+
+def _share_in_memory(mapping: mmap.mmap) -> float:
+    pages = -(-len(mapping) // mmap.PAGESIZE)
+    present = (ctypes.c_ubyte * pages)()
+    start = ctypes.c_char.from_buffer(mapping)
+    failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(mapping)), present)
+    # The mapping cannot be closed while its buffer is borrowed.
+    del start
+    return 1.0 if failed else sum(page & 1 for page in present) / pages
+
+
+# Memory
+
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+# Less than what glibc maps apart (128 KiB at first), and in all what one heap of it has at most.
+_BLOCK_BYTES = 64 << 10
+_HEAP_BYTES = 64 << 20
+
+
+def private_memory(size: int) -> mmap.mmap:
+    """Return `size` bytes of this process's own, page-aligned and zero; raises OSError."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        # Without it the memory would be shared with a forked child.
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size)
+
+
+def peak_resident_bytes() -> int:
+    """Return the most memory that this process has had so far; where the system does not tell, what it has now."""
+    try:
+        import resource
+    except ImportError:
+        memory = psutil.Process().memory_info()
+        return int(getattr(memory, "peak_wset", memory.rss))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else 1024 * peak
+
+
+def forget_peak() -> bool:
+    """Let `peak_since_forgotten` count from now on; say whether the system can do that (Linux can)."""
+    try:
+        _CLEAR_REFS.write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def peak_since_forgotten() -> int:
+    """Return the most memory that this process has had since `forget_peak`, in bytes; raises OSError, ValueError."""
+    text = _STATUS.read_text(encoding="ascii", errors="replace")
+    if (line := re.search(r"^VmHWM:\s*(\d+) kB$", text, re.MULTILINE)) is None:
+        raise ValueError(f"{_STATUS} does not tell the highest resident set")
+    return 1024 * int(line[1])
+
+
+def give_memory_back() -> None:
+    """Return freed memory to the system; glibc would keep it for later."""
+    if (libc := _libc()) is not None and hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
+@contextmanager
+def heap_taken() -> Iterator[None]:
+    """Hold as much of the calling thread's heap as may be free: then what a batch needs makes the process grow.
+
+    glibc gives each thread a heap whose top it does not give back to the system (`malloc_trim` does so for the first
+    thread only): a batch that finds what the last one left there would seem to need nothing. Where the C library is
+    another, nothing is held.
+    """
+    libc = _libc()
+    if libc is None or not hasattr(libc, "malloc_trim"):
+        yield
+        return
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = [ctypes.c_void_p]
+    blocks = [libc.malloc(ctypes.c_size_t(_BLOCK_BYTES)) for _ in range(2 * _HEAP_BYTES // _BLOCK_BYTES)]
+    try:
+        yield
+    finally:
+        for block in blocks:
+            libc.free(block)
+
+
+@cache
+def _libc() -> ctypes.CDLL | None:
+    """Return the C library of this process; None where it cannot be had without its file's name (Windows)."""
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):
+        return None
+
+
+# Processor, GPU and process
+
+_CPUINFO, _NVIDIA = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia")
+
+
+def processor_name() -> str:
+    """Return what the processor calls itself."""
+    return _field(_CPUINFO, "model name") or platform.processor() or platform.machine()
+
+
+def processor_features() -> frozenset[str]:
+    """Return the processor's features as Linux names them; nothing where the system does not list them."""
+    return frozenset((_field(_CPUINFO, "flags") or _field(_CPUINFO, "Features") or "").split())
+
+
+def gpu_is_here() -> bool:
+    """Tell whether the system shows a GPU of NVIDIA's to this process."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+def gpu_name() -> str | None:
+    """Return what the first GPU calls itself; None where its driver does not tell."""
+    names = (_field(path, "Model") for path in sorted(_NVIDIA.glob("gpus/*/information")))
+    return next((name for name in names if name), None)
+
+
+def gpu_driver() -> str | None:
+    """Return the version of the GPU's driver; None where it does not tell."""
+    return _field(_NVIDIA / "version", "NVRM version")
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    process = psutil.Process()
+    return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
+
+
+def open_descriptors() -> int:
+    """Return how many descriptors, or handles on Windows, this process has open."""
+    process = psutil.Process()
+    return process.num_fds() if hasattr(process, "num_fds") else process.num_handles()  # type: ignore[attr-defined]
+
+
+def _field(path: Path, name: str) -> str | None:
+    """Return the value of the first line `name: value` of a file that the system writes; None if there is none."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    line = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+    return line[1].strip() if line else None

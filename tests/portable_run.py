@@ -1,0 +1,80 @@
+"""A command as it runs on a system that has little: `python portable_run.py coe.cli.inspect:main ...`.
+
+Libraries are imported first: each has a branch of its own for every system. After that nothing can import what Windows
+lacks, and `os`, `mmap` and `ctypes` offer no more than they do there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import sys
+from typing import Any
+
+LIBRARIES = (
+    "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils networkx xxhash jinja2 "
+    "matplotlib safetensors.torch sortedcontainers torch torchvision.models onnxruntime torch.utils._python_dispatch "
+    "torch.utils._pytree multiprocessing.queues concurrent.futures.process subprocess tempfile"
+)
+MODULES = "fcntl resource termios grp pwd"
+MISSING = {
+    os: "O_NONBLOCK O_NOCTTY O_CLOEXEC O_DIRECTORY O_NOFOLLOW pread preadv readv pwrite posix_fadvise "
+    "POSIX_FADV_DONTNEED sched_getaffinity fork geteuid getuid register_at_fork fchmod uname statvfs",
+    mmap: "MAP_PRIVATE MAP_ANONYMOUS MAP_SHARED MAP_ANON",
+    signal: "SIGKILL SIGHUP SIGUSR1 SIGALRM pthread_sigmask setitimer",
+}
+
+
+class _NoNameless(ctypes.CDLL):
+    """Windows loads a library by the name of its file, and has none for the process itself."""
+
+    def __init__(self, name: str | None, *arguments: Any, **named: Any) -> None:
+        if name is None:
+            raise TypeError("LoadLibrary() argument 1 must be str, not None")
+        super().__init__(name, *arguments, **named)
+
+
+def take_away() -> None:
+    """Let this process have what Windows has, and no /proc."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    for name in LIBRARIES.split():
+        importlib.import_module(name)
+    assert not [name for name in sys.modules if name.split(".")[0] in ("coe", "experts")]
+    for name in MODULES.split():
+        sys.modules[name] = None  # type: ignore[assignment]
+    for module, names in MISSING.items():
+        for name in names.split():
+            if hasattr(module, name):
+                delattr(module, name)
+    ctypes.CDLL = _NoNameless  # type: ignore[misc]
+    read = pathlib.Path.read_text
+
+    def read_text(self: pathlib.Path, *arguments: Any, **named: Any) -> str:
+        if str(self).startswith(("/proc", "/sys", "/dev")):
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        return read(self, *arguments, **named)
+
+    pathlib.Path.read_text = read_text  # type: ignore[method-assign]
+    pathlib.Path.write_text = _no_proc(pathlib.Path.write_text)  # type: ignore[method-assign]
+    shutil.which = lambda *_, **__: None  # type: ignore[assignment]
+
+
+def _no_proc(write: Any) -> Any:
+    def write_text(self: pathlib.Path, *arguments: Any, **named: Any) -> Any:
+        if str(self).startswith("/proc"):
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        return write(self, *arguments, **named)
+
+    return write_text
+
+
+if __name__ == "__main__":
+    take_away()
+    place, _, function = sys.argv[1].partition(":")
+    sys.argv = ["coe", *sys.argv[2:]]
+    getattr(importlib.import_module(place), function)()

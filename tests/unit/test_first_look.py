@@ -1,0 +1,135 @@
+"""The first look at the demo: the same board, smaller experts, and its verdicts held against the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from apps.demo import first_look
+from apps.demo.count import Count
+from apps.demo.first_look import ALLOWED, BOARD, LESSONS, Lesson, Shown, data_set, missing, photographs, types_of
+from apps.demo.lessons import BODY
+from apps.demo.production import Place, write_truth
+from apps.demo.render import COMPONENTS
+from apps.demo.small import Small
+from apps.demo.verdicts import counted, sentence
+from apps.demo.work import own_head
+from coe.board import rules
+from coe.core import Expert, Request, Result, Verdict
+from coe.results.records import ResultsFile
+from coe.results.run_file import RunIdentity
+from coe.store import kinds
+from coe.store.store import Store
+
+RULES = rules.load(BOARD)
+DEMO = rules.load("demo")
+LENS = RULES.experts["led-lens"]
+
+
+def test_the_first_look_is_at_the_demo_board() -> None:
+    assert {name: part.count for name, part in RULES.components.items()} == {
+        name: part.count for name, part in DEMO.components.items()
+    }
+    shared = set(RULES.experts) & set(DEMO.experts)
+    assert set(DEMO.experts) - shared == {"solder-joints"}
+    assert set(RULES.experts) == shared
+    assert all(RULES.experts[name].labels == DEMO.experts[name].labels for name in shared - {"polarity"})
+    assert types_of(RULES, "polarity") == types_of(DEMO, "polarity")
+    assert all(kinds.resolve(expert.kind, ALLOWED).name == expert.kind for expert in RULES.experts.values())
+
+
+def test_every_defect_but_of_solder_has_a_label_of_an_expert_that_sees_the_part() -> None:
+    for name, component in RULES.components.items():
+        labels = {label for step in component.root.walk() for label in RULES.experts[step.expert].labels}
+        assert set(COMPONENTS[name].defects) - {"bridged", "lifted"} <= labels
+
+
+def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_look, "NUMBERS", {None: 1})
+    monkeypatch.setattr(first_look, "MORE_GOOD", {})
+    monkeypatch.setattr(first_look, "FEW", 1)
+    monkeypatch.setattr(first_look, "COMPONENTS", {"R0402-10K": COMPONENTS["R0402-10K"]})
+    first, again, other = (list(photographs(tmp_path / str(index), seed)) for index, seed in enumerate((1, 1, 2)))
+    assert [shown.split for shown in first] == ["train", "val"] * 6
+    pictures = [[shown.path.read_bytes() for shown in shots] for shots in (first, again, other)]
+    assert pictures[0] == pictures[1]
+    assert not set(pictures[0]) & set(pictures[2])
+
+
+def shown(folder: Path, defects: list[str | None]) -> list[Shown]:
+    """Files in the place of pictures: of each defect one to train on and one held out."""
+    folder.mkdir()
+    made = []
+    for defect in defects:
+        for split in ("train", "val"):
+            path = folder / f"{defect}-{split}.png"
+            for one in (path, path.with_stem(f"{path.stem}-turned")):
+                one.write_bytes(b"")
+            made.append(Shown(path, "LED-0805-GRN", defect, split))
+    return made
+
+
+def test_a_body_learns_to_pass_what_others_look_for(tmp_path: Path) -> None:
+    pictures = shown(tmp_path / "pictures", [None, "missing", "cracked", "shifted", "reversed"])
+    place = data_set(LENS, pictures, Lesson(1, 1e-3), tmp_path)
+    assert sorted(path.name for path in (place / "train" / "ok").iterdir()) == [
+        "None-train-turned.png", "None-train.png", "reversed-train-turned.png", "reversed-train.png",
+    ]  # fmt: skip
+    assert {path.name for path in (place / "val").iterdir()} == set(LENS.labels)
+
+
+def test_an_expert_behind_bodies_sees_no_defect_of_a_body_and_no_part_upside_down(tmp_path: Path) -> None:
+    pictures = shown(tmp_path / "pictures", [None, "missing", "cracked", "shifted", "reversed"])
+    place = data_set(RULES.experts["polarity"], pictures, LESSONS["polarity"], tmp_path)
+    names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*.png"))
+    assert names == [
+        "train/ok/None-train.png", "train/reversed/reversed-train.png",
+        "val/ok/None-val.png", "val/reversed/reversed-val.png",
+    ]  # fmt: skip
+
+
+def test_the_small_kind_takes_any_size_and_starts_from_a_common_head() -> None:
+    kind, common = Small(), Expert("common", Small.name, BODY.labels, 64, "")
+    state = own_head(dict(kind.skeleton(common).state_dict()), LENS, BODY.labels)
+    module = kind.skeleton(LENS)
+    module.load_state_dict(state)
+    for size in (48, 64, 96):
+        assert kind.forward(module, torch.zeros((2, 3, size, size), dtype=torch.uint8)).shape == (2, 4)
+    prepared = [kind.preprocess(np.zeros((40, 60, 3), np.uint8), LENS)]
+    (finding,) = kind.postprocess(torch.tensor([[0.0, 9.0, 0.0, 0.0]]), prepared, LENS)
+    assert finding.label == "missing"
+    assert kind.convert(state, LENS).keys() == state.keys()
+
+
+def test_what_another_recipe_made_is_missing(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert missing(RULES, store, "mine")
+    for expert in RULES.experts.values():
+        store.put(
+            expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size,
+            state={"w": torch.zeros(1)}, source="mine",
+        )  # fmt: skip
+    assert not missing(RULES, store, "mine")
+    assert missing(RULES, store, "yours")
+
+
+def test_a_run_is_held_against_the_truth(tmp_path: Path) -> None:
+    said = [("", "OK"), ("", "NG"), ("", "REVIEW"), ("missing", "NG"), ("cracked", "OK"), ("lifted", "REVIEW")]
+    places = [Place("SN1", f"R{index}", "R0402-10K", defect, (1,)) for index, (defect, _) in enumerate(said)]
+    (tmp_path / "images").mkdir()
+    write_truth(places, tmp_path / "images")
+    with ResultsFile(tmp_path / "run", RunIdentity("demo")) as results:
+        for index, (place, (_, verdict)) in enumerate(zip(places, said, strict=True)):
+            request = Request(index, place.component, place.file, place.serial, place.refdes)
+            results.write(Result(request, Verdict(verdict), (), 0.0))
+    count = counted(tmp_path / "run", tmp_path / "images")
+    assert count == Count(3, 3, escapes=1, false_calls=1, good_reviewed=1, bad_reviewed=1)
+    assert sentence(count) == (
+        "against the truth: 33.3% of 6 verdicts are right; of 3 bad parts 1 are NG, 1 REVIEW and 1 escape; of 3 good "
+        "parts 1 are called NG and 1 REVIEW"
+    )

@@ -1,0 +1,100 @@
+"""What the system offers is used where it is there; where it is not, the rest goes on."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from coe import system
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A system that does not replace open files; the pauses that are made on it."""
+    pauses: list[float] = []
+    monkeypatch.setattr(system, "_REPLACES_OPEN_FILES", False)
+    monkeypatch.setattr(system.time, "sleep", pauses.append)
+    return pauses
+
+
+def refusing(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    really, left = Path.replace, [times]
+
+    def replace(self: Path, target: Path) -> Path:
+        if left[0]:
+            left[0] -= 1
+            raise PermissionError(13, "Access is denied")
+        return really(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+
+
+def test_a_file_that_a_reader_has_open_is_replaced_a_moment_later(
+    tmp_path: Path, windows: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").write_text("new", encoding="utf-8")
+    (tmp_path / "old").write_text("old", encoding="utf-8")
+    refusing(3, monkeypatch)
+    system.replace(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text(encoding="utf-8") == "new"
+    assert len(windows) == 3
+
+
+def test_a_file_that_stays_open_is_an_error_after_a_second(
+    tmp_path: Path, windows: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing(1000, monkeypatch)
+    with pytest.raises(PermissionError):
+        system.replace(tmp_path / "new", tmp_path / "old")
+    assert sum(windows) == pytest.approx(1.0, abs=0.1)
+
+
+def test_elsewhere_what_is_refused_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system.time, "sleep", lambda _: pytest.fail("nothing to wait for"))
+    refusing(1000, monkeypatch)
+    with pytest.raises(PermissionError):
+        system.replace(tmp_path / "new", tmp_path / "old")
+
+
+def test_memory_is_private_and_can_be_resized(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        memory = system.private_memory(mmap.PAGESIZE)
+        memory[:3] = b"abc"
+        memory.resize(2 * mmap.PAGESIZE)
+        assert memory[:3] == b"abc"
+        monkeypatch.delattr(mmap, "MAP_PRIVATE", raising=False)
+
+
+def test_the_peak_is_what_the_process_has_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = psutil.Process().memory_info().rss
+    assert now / 2 < system.peak_resident_bytes() < 100 * now
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert now / 2 < system.peak_resident_bytes() < 100 * now
+
+
+def test_a_system_without_a_nameless_library_gives_no_memory_back_and_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(system, "_libc", lambda: None)
+    system.give_memory_back()
+    with system.heap_taken():
+        pass
+
+
+def test_cores_and_descriptors_are_counted() -> None:
+    assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
+    assert system.open_descriptors() > 0
+
+
+def test_a_system_that_tells_nothing_of_its_processor_still_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_CPUINFO", "_NVIDIA"):
+        monkeypatch.setattr(system, name, tmp_path / "nothing")
+    assert system.processor_name()
+    assert (system.processor_features(), system.gpu_name(), system.gpu_driver()) == (frozenset(), None, None)
