@@ -6,7 +6,6 @@ GPU until the device has done it.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections import defaultdict
@@ -279,8 +278,3 @@ def gpu_device(driver: Driver, store: Store, kind: str) -> CudaDevice:
     give_back(driver)
     memory_bytes = int(config.DEVICE_SHARE * driver.usage().free / 2)
     return CudaDevice(store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes)
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -17,6 +17,7 @@ from coe.cli.common import err, out, wide
 from coe.cli.options import WORK, JsonOption, WorkOption
 from coe.errors import ConfigError, did_you_mean
 from coe.store.blob_format import Variant
+from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -78,7 +79,7 @@ def switch(
     if device == "cuda" and threads is not None:
         raise ConfigError("--threads are those of the CPU; leave it out with --device cuda")
     driver = torch_driver.driver() if device == "cuda" else None
-    cores, times, count = threads or bench.cores(), repeats or REPEATS, experts or EXPERTS
+    cores, times, count = threads or usable_cores(), repeats or REPEATS, experts or EXPERTS
     if cycles is not None:
         turns = [turn_over(work, name, input_size, v, cycles, count, cores, driver) for name in names for v in wanted]
         _show(_cycles_table(turns), turns, json_to)
