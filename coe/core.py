@@ -178,9 +178,38 @@ class Batch:
         return len(self.stages)
 
 
+class FailureKind(StrEnum):
+    """Why an image has no verdict, for programs: `Failure.reason` is for people alone."""
+
+    IMAGE = "image"
+    """The picture cannot be found, read, decoded or prepared."""
+    RULES = "rules"
+    """Nothing says how to inspect it: the board has no such component, or no rule for what an expert said."""
+    LOAD = "load"
+    """An expert that the image needs cannot be loaded."""
+    RUN = "run"
+    """An expert that the image needs failed on it."""
+    DEVICE = "device"
+    """Every device that could go on with the image is lost."""
+    STOPPED = "stopped"
+    """The line was stopped before."""
+    LINE = "line"
+    """The line cannot go on, or did not take the image."""
+    UNKNOWN = "unknown"
+    """A file of results from before there were kinds does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an image has no verdict: the kind for programs, and the reason as a sentence for people."""
+
+    kind: FailureKind
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The one reply that every request gets. `verdict` is None exactly when `error` says why.
+    """The one reply that every request gets. `verdict` is None exactly when `failure` says why.
 
     `latency_s` counts from when the request was handed in. `late` says that it came after the request was due.
     """
@@ -189,10 +218,15 @@ class Result:
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     latency_s: float
-    error: str | None = None
+    failure: Failure | None = None
     late: bool = False
 
+    @property
+    def error(self) -> str | None:
+        """The sentence that says why there is no verdict; None where there is one."""
+        return self.failure.reason if self.failure is not None else None
+
     @classmethod
-    def refused(cls, request: Request, reason: str, now: float) -> Result:
+    def refused(cls, request: Request, failure: Failure, now: float) -> Result:
         """Return the reply to a request of which no expert says anything."""
-        return cls(request, None, (), max(0.0, now - request.since_s(now)), reason, now > request.due_s)
+        return cls(request, None, (), max(0.0, now - request.since_s(now)), failure, now > request.due_s)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
-from coe.core import Finding, Request, Result
+from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
@@ -103,7 +103,7 @@ class VirtualLine:
     def reject(self, at_s: float, component: str, reason: str) -> int:
         """Let an image arrive that cannot be decoded; return its request's id."""
         request = Request(next(self._ids), component)
-        self._simulator.at(at_s, Rejected(request, reason))
+        self._simulator.at(at_s, Rejected(request, Failure(FailureKind.IMAGE, reason)))
         return request.id
 
     def lose(self, at_s: float, device: str) -> None:

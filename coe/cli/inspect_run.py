@@ -16,7 +16,7 @@ from coe.cli.common import err
 from coe.cli.console import styled
 from coe.cli.late import LateBoards
 from coe.cli.progress import RunProgress
-from coe.core import Request, Result, Verdict
+from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
@@ -57,7 +57,7 @@ class InspectionRun:
         """
         budget = config.parse_bytes(memory or config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
-        todo = [item for item in self._items if item.error is None]
+        todo = [item for item in self._items if item.failure is None]
         if todo:
             from coe.inspector.inspector import Inspector
 
@@ -78,8 +78,8 @@ class InspectionRun:
                 self._line.close()
                 raise
         for item in self._items:
-            if item.error is not None:
-                self._write(Result(_request(item), None, (), 0.0, item.error))
+            if item.failure is not None:
+                self._write(Result(_request(item), None, (), 0.0, item.failure))
         if self._line is not None:
             self._inspect(self._line, todo)
 
@@ -88,7 +88,7 @@ class InspectionRun:
         try:
             with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
                 for result in self._stream(line, todo):
-                    if result.error != config.STOPPED:
+                    if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
                         self._write(result)
                         self._answered += 1
                         progress.advance(ng=result.verdict is Verdict.NG)

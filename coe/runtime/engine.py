@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from coe import config
 from coe.board.image_source import ImageSource
-from coe.core import Expert, Request, Result
-from coe.errors import CoeError, sentence_of
+from coe.core import Expert, Failure, FailureKind, Request, Result
+from coe.errors import RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
@@ -31,6 +30,7 @@ from coe.runtime.place import Place
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
+from coe.scheduler.failures import STOPPED
 from coe.store.kinds import Kind, Prepared
 
 Trace = list[tuple[float, Event | None, list[Command]]]
@@ -102,7 +102,7 @@ class Engine:
         }
         self._workers = Workers(workers, "coe-decode")
         self._decoding = Admission(workers, decoding_bytes)
-        self._failure: str | None = None
+        self._failure = STOPPED
         self._filled = False
         self._settled = threading.Event()
         self._began = time.monotonic()
@@ -190,11 +190,10 @@ class Engine:
             first = self.controller.router.first(job.request.component).expert
             job.prepared[first] = self._prepare(job, first)
             event = Arrived(job.request)
-        except CoeError as error:
-            event = Rejected(job.request, sentence_of(error))
+        except RulesError as error:
+            event = Rejected(job.request, Failure(FailureKind.RULES, sentence_of(error)))
         except BaseException as error:
-            kind, _, words = sentence_of(error).partition(": ")
-            event = Rejected(job.request, f"{kind} while decoding: {words}")
+            event = Rejected(job.request, Failure(FailureKind.IMAGE, sentence_of(error, during="decoding")))
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
@@ -210,7 +209,7 @@ class Engine:
         except BaseException as error:
             # A bug of ours, or of a watcher; still every image gets its reply, and the reply says why the line stands.
             words = sentence_of(error)
-            self._failure = f"the engine failed: {words}"
+            self._failure = Failure(FailureKind.LINE, f"the engine failed: {words}")
             self._settled.set()
             self._give_up()
         finally:
@@ -234,7 +233,7 @@ class Engine:
         while not ending or self._jobs:
             for id in list(self._jobs):
                 job = self._jobs.pop(id)
-                refused = Result.refused(job.request, self._failure or config.STOPPED, self.now())
+                refused = Result.refused(job.request, self._failure, self.now())
                 self._replies.put((job.future, refused))
             ending = ending or self._inbox.get() is None
 

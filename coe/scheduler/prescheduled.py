@@ -12,9 +12,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from coe import config
 from coe.board.router import Router
-from coe.core import Batch, Stage
+from coe.core import Batch, Failure, FailureKind, Stage
 from coe.errors import ConfigError
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
@@ -36,11 +35,9 @@ from coe.scheduler.events import (
     Stopped,
 )
 from coe.scheduler.executor import Executor
+from coe.scheduler.failures import STOPPED, not_loaded, not_run
 from coe.scheduler.plan import Plan
 from coe.scheduler.pool import ModelPool, State
-
-_NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
-_STUCK = "the recorded run goes on otherwise than this one, so that expert '{}' is not asked about this image"
 
 Trace = Sequence[tuple[float, Event | None, list[Command]]]
 
@@ -60,7 +57,21 @@ class _Turn:
     pool: ModelPool
     finished: int = 0
     commands: deque[Load | Evict | Run | _Until] = field(default_factory=deque)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, Failure] = field(default_factory=dict)
+
+
+def _not_recorded(expert: str) -> Failure:
+    return Failure(
+        FailureKind.LINE,
+        f"the recorded run did not ask expert '{expert}' about this image; the same images must come in the same order",
+    )
+
+
+def _stuck(expert: str) -> Failure:
+    return Failure(
+        FailureKind.LINE,
+        f"the recorded run goes on otherwise than this one, so that expert '{expert}' is not asked about this image",
+    )
 
 
 class Prescheduled:
@@ -111,20 +122,19 @@ class Prescheduled:
                 self._go_on(self._cases.open(event.request, now), now)
             case Rejected():
                 self._to_come.discard(event.request.id)
-                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
+                self._go_on(self._cases.refuse(event.request, event.failure, now), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():
                 batch = self._let_go(event.executor)
-                self._fail(batch.stages, f"expert '{batch.expert}' failed: {event.reason}", now)
+                self._fail(batch.stages, not_run(batch.expert, event), now)
             case Loaded():
                 self.pools[event.pool].commit(event.expert)
             case Evicted():
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
                 self.pools[event.pool].abandon(event.expert)
-                reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
-                self._turns[event.pool].broken[event.expert] = reason
+                self._turns[event.pool].broken[event.expert] = not_loaded(event.expert, event.reason)
             case Stopped():
                 self._stop(now)
         while self._issue_any(now) or self._go_over(now):
@@ -181,10 +191,10 @@ class Prescheduled:
             else:
                 turn.finished += 1
                 self._to_run.subtract(there)
-                self._fail(there, _STUCK.format(head.batch.expert), now)
+                self._fail(there, _stuck(head.batch.expert), now)
         elif head is None:
             for stage in list(self._waiting):
-                self._fail((stage,), _STUCK.format(stage.expert), now)
+                self._fail((stage,), _stuck(stage.expert), now)
         return head is not None
 
     def _issue(self, turn: _Turn, command: Load | Evict | Run | _Until, now: float) -> bool:
@@ -232,7 +242,7 @@ class Prescheduled:
         self._to_run.subtract(command.batch.stages)
         if not stages or state is not State.READY:
             turn.finished += 1
-            self._fail(stages, turn.broken.get(expert, _STUCK.format(expert)), now)
+            self._fail(stages, turn.broken.get(expert, _stuck(expert)), now)
             return True
         for stage in stages:
             del self._waiting[stage]
@@ -255,8 +265,7 @@ class Prescheduled:
         for stage in advance.stages:
             self._waiting[stage] = None
             if self._stopped or self._to_run[stage] < 1:
-                said = config.STOPPED if self._stopped else _NOT_RECORDED.format(stage.expert)
-                self._fail((stage,), said, now)
+                self._fail((stage,), STOPPED if self._stopped else _not_recorded(stage.expert), now)
         if advance.result is not None:
             self._ended.add(advance.result.request.id)
             self._commands.append(Reply(advance.result))
@@ -265,7 +274,7 @@ class Prescheduled:
         batch = self._let_go(event.executor)
         if len(event.findings) != len(batch):
             said = f"it gave {len(event.findings)} finding(s) for {len(batch)} image(s)"
-            self._fail(batch.stages, f"expert '{batch.expert}' failed: {said}", now)
+            self._fail(batch.stages, not_run(batch.expert, RunFailed(event.executor, said)), now)
             return
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._to_run[stage] = 0
@@ -280,20 +289,20 @@ class Prescheduled:
         executor.batch, executor.held_bytes = None, 0
         return batch
 
-    def _fail(self, stages: Iterable[Stage], reason: str, now: float) -> None:
+    def _fail(self, stages: Iterable[Stage], failure: Failure, now: float) -> None:
         """Let stages wait for the next batch that was recorded with them; without one they have failed."""
         for stage in stages:
             if self._to_run[stage] > 0 and not self._stopped:
                 self._waiting[stage] = None
             else:
                 self._waiting.pop(stage, None)
-                self._go_on(self._cases.failed(stage, reason, now), now)
+                self._go_on(self._cases.failed(stage, failure, now), now)
 
     def _stop(self, now: float) -> None:
         self._stopped = True
         for turn in self._turns.values():
             turn.commands.clear()
-        self._fail(list(self._waiting), config.STOPPED, now)
+        self._fail(list(self._waiting), STOPPED, now)
 
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []

@@ -12,7 +12,7 @@ from PIL import Image
 
 from coe.board.decoding import decode
 from coe.board.picture_file import PictureFile
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
 from coe.results.metrics import Recorder
 from coe.scheduler.demand import Drift
@@ -97,7 +97,7 @@ class IdleLine:
                     type(self).between(Path(picture.image))  # type: ignore[misc]
                 decode(source)
             except CoeError as error:
-                yield Result(request, None, (), 0.1, str(error))
+                yield Result(request, None, (), 0.1, Failure(FailureKind.IMAGE, str(error)))
             else:
                 yield Result(request, self.verdict, (Finding("body", "fp32", "ok", 0.9),), 0.1)
             if self._stopped:
