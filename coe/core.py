@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,14 +44,10 @@ FULL = "fp32"
 def again_id(expert: str) -> str:
     """Return the id under which an expert looks again in full precision, where its lesser variant was in doubt.
 
-    No expert of a board file can have it: '@' is no letter of a name there.
+    No expert of a board file can have it: '@' is no letter of a name there. The id is never taken apart: whoever has
+    to know which expert looked again makes the ids of second looks from those of the board, and compares.
     """
     return f"{expert}@{FULL}"
-
-
-def asked_id(expert: str) -> str:
-    """Return the id that the rules know an expert by, whether it looks again or for the first time."""
-    return expert.partition("@")[0]
 
 
 NOTHING = "none"
@@ -128,6 +124,19 @@ def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:
         for expert, finding in by_expert.items()
         if again_id(expert) in by_expert
     ]
+
+
+def decided(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Return by expert of the rules what was decided of one image: where an expert looked again, the second finding.
+
+    `findings` are by the id under which an expert looked, as `again_id` makes it for second looks.
+    """
+    second_ids = {again_id(expert) for expert in findings}
+    return {
+        expert: findings.get(again_id(expert), finding)
+        for expert, finding in findings.items()
+        if expert not in second_ids
+    }
 
 
 def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:

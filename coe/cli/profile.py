@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -22,7 +25,7 @@ from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.board.rules import Rules
+    from coe.profiler.steps import Progress as Told
 
 _SHOWN = 10
 """How many experts the tables of usage show."""
@@ -31,7 +34,7 @@ app = application("Calibrate this machine for a board, once.")
 
 
 @app.command()
-def calibrate(
+def calibrate(  # noqa: PLR0913
     board: Annotated[str | None, typer.Option(help="A board by name, or its .yaml file.")] = None,
     images_at: Annotated[
         Path | None, typer.Option("--images", help="Sample images of the board. Without any, some are generated.")
@@ -87,29 +90,36 @@ def calibrate(
     if board is None:
         raise ConfigError("which board? give one with --board, or --show to look at the profile that there is")
     known = rules.load(board)
-    done = _calibrate(
-        known,
-        Store(store),
-        place,
-        quick=quick,
-        memory_bytes=config.parse_bytes(memory),
-        device_bytes=config.parse_bytes(device_memory) if device_memory else None,
-        host_bytes=config.parse_bytes(host_memory) if host_memory else None,
-        pictures=pictures_of(known, images_at) if images_at else [],
-        faithful=faithful,
-        on_machine=on_machine,
-        allow_kinds=allow_kind or (),
+    from coe.profiler import calibrate as work
+
+    budgets = work.Budgets(
+        config.parse_bytes(memory),
+        config.parse_bytes(device_memory) if device_memory else None,
+        config.parse_bytes(host_memory) if host_memory else None,
     )
+    pictures = pictures_of(known, images_at) if images_at else []
+    effort = replace(work.QUICK if quick else work.THOROUGH, faithful=faithful, on_machine=on_machine)
+    # Found out now rather than after ten minutes.
+    profile.writable(place)
+    with _progress() as progress:
+        done = work.calibrate(
+            known,
+            Store(store),
+            budgets=budgets,
+            pictures=pictures,
+            place=place,
+            effort=effort,
+            progress=progress,
+            allow_kinds=allow_kind or (),
+        )
     _show(done, done.boards[known.board], place, plot)
 
 
-def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settings: Any) -> Profile:
-    """Calibrate with these settings (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
-    from coe.profiler import calibrate as work
+@contextmanager
+def _progress() -> Iterator[Told]:
+    """Show how far a calibration is, on a bar or line by line."""
     from coe.profiler.steps import Progress as Told
 
-    # Found out now rather than after ten minutes.
-    profile.writable(place)
     columns = (
         words("{task.description}", "bold"),
         BarColumn(bar_width=24),
@@ -130,14 +140,7 @@ def _calibrate(board: Rules, store: Store, place: Path, *, quick: bool, **settin
         def say(sentence: str) -> None:
             err.print(sentence, soft_wrap=True)
 
-        return work.calibrate(
-            board,
-            store,
-            place=place,
-            effort=work.QUICK if quick else work.THOROUGH,
-            progress=Told(say, step),
-            **settings,
-        )
+        yield Told(say, step)
 
 
 def _chosen_board(found: Profile, board: str | None) -> BoardProfile:

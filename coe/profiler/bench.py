@@ -12,7 +12,7 @@ from coe.errors import ConfigError, DeviceFull
 from coe.inspector.inspector import Picture
 from coe.inspector.profile import KindProfile
 from coe.profiler.draft import Draft
-from coe.profiler.measure import Backend, Precision, measure, with_weights
+from coe.profiler.measure import Backend, Precision, Way, measure, with_weights
 from coe.profiler.steps import Steps
 from coe.profiler.together import together
 from coe.runtime.aside import aside
@@ -55,19 +55,13 @@ class Bench:
         self.steps.begin(step_of(kind, threads, device, backend, precision))
         if self.draft.knows(kind, device, threads, backend, precision):
             return
+        known = kinds.resolve(kind, self.allow_kinds)
         found = measure(
-            self.samples[kind],
-            kinds.resolve(kind, self.allow_kinds),
-            self.store,
-            device,
-            threads,
+            Way(self.samples[kind], known, self.store, device, threads, backend, precision, self.device_bytes),
             images=[Path(picture.image) for picture in self.pictures if isinstance(picture.image, str | Path)],
             limit_s=limit_s,
             say=self.say,
             tick=self.steps.part,
-            backend=backend,
-            precision=precision,
-            device_bytes=self.device_bytes,
         )
         self.draft.add_kind(found)
 

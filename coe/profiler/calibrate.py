@@ -48,11 +48,26 @@ _CONFIRMING_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long things may take: a kind in one way, whether other ways are measured, and images to confirm with."""
+    """How much is done: the seconds for a kind in one way, whether other ways are measured, images to confirm with.
+
+    Sample runs are simulated, or take place `on_machine`, each with `confirm_images` images. `faithful` is the seed of
+    the paper's random choice.
+    """
 
     kind_s: float
     other_ways: bool
     confirm_images: int
+    faithful: int | None = None
+    on_machine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """The memory of a line, and what it may use of a GPU and of the host for copies; None is a part of what is free."""
+
+    memory_bytes: int
+    device_bytes: int | None = None
+    host_bytes: int | None = None
 
 
 THOROUGH = Effort(kind_s=40.0, other_ways=True, confirm_images=200)
@@ -63,25 +78,20 @@ def calibrate(
     board: Rules,
     store: Store,
     *,
-    memory_bytes: int,
+    budgets: Budgets,
     pictures: Sequence[Picture],
     place: Path,
     effort: Effort,
     progress: Progress,
-    device_bytes: int | None = None,
-    host_bytes: int | None = None,
-    faithful: int | None = None,
-    on_machine: bool = False,
     allow_kinds: Sequence[str] = (),
 ) -> Profile:
     """Return the profile at `place` with this board calibrated; it is written there, whole, at the end.
 
-    `pictures` are sample images, generated ones if there are none. `faithful` is the seed of the paper's random choice.
-    Sample runs are simulated, or take place `on_machine`, each with `effort.confirm_images` images. A GPU is used
-    within `device_bytes` and `host_bytes`, a part of what is free if None. `allow_kinds` as for `Inspector`.
+    `pictures` are sample images, generated ones if there are none. `allow_kinds` as for `Inspector`.
     A board whose weights are not in the store is measured with random ones, and its choice is not confirmed. Raises
     ConfigError, naming the least memory, if one expert with one image does not fit.
     """
+    memory_bytes, device_bytes, host_bytes = budgets.memory_bytes, budgets.device_bytes, budgets.host_bytes
     draft, cores = Draft(place, progress.say), os.cpu_count() or 1
     samples = _samples(board)
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
@@ -144,10 +154,10 @@ def calibrate(
         scaling_at=draft.scaling,
         memories=memories,
         sample=synthetic(board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
-        on_machine=_on_machine(ground, effort.confirm_images) if on_machine else None,
+        on_machine=_on_machine(ground, effort.confirm_images) if effort.on_machine else None,
     )
     most = {**({"cuda": len(draft.scaling("cuda", 1))} if gpu else {}), "cpu": cores}
-    choices = Tuner(basis, most, None if faithful is None else Random(faithful)).choose()
+    choices = Tuner(basis, most, None if effort.faithful is None else Random(effort.faithful)).choose()
     if not any("cuda" in choice.chosen.executors for choice in choices):
         ground = ground.without_gpu()
     steps.begin(_CONFIRMING)

@@ -11,11 +11,13 @@ from coe import config, regular
 from coe.bench.configurations import casual, entry, in_turn, pinned
 from coe.bench.engine import Measured, measured_run
 from coe.bench.recorded import recorded
+from coe.bench.rows import Heading
 from coe.bench.synthetic import synthetic_pictures
 from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector.inspector import Picture
+from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.profiler.tune import Choice
 from coe.store.store import MANIFEST, Store
@@ -66,19 +68,14 @@ class Ground:
     def run(self, one: Chosen, images: int) -> Measured:
         """Run so many images through a new line of a configuration."""
         given = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
-        return measured_run(
-            self.board.path,
-            self.store,
-            [given[index % len(given)] for index in range(images)],
-            memory_bytes=self.memory_bytes,
-            executors=None,
-            strategy=config.STRATEGY,
-            task=self.board.board,
-            order="sample",
-            profile=pinned(self._known, self.entry(one)),
-            as_a_line=True,
-            allow_kinds=self._allowed,
+        line_config = LineConfig(
+            board=self.board.path,
+            store=self.store,
+            asked=AskedSettings(memory_bytes=self.memory_bytes, profile=pinned(self._known, self.entry(one))),
+            allowed_kinds=self._allowed,
         )
+        pictures = [given[index % len(given)] for index in range(images)]
+        return measured_run(line_config, pictures, heading=Heading(self.board.board, "sample", config.STRATEGY))
 
     @property
     def budget(self) -> str:

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -39,63 +39,20 @@ Precision = Literal["fp32", "bf16"]
 _LOADS = 3
 
 
-def measure(
-    expert: Expert,
-    kind: Kind,
-    store: Store,
-    device: str,
-    threads: int,
-    *,
-    sizes: Sequence[int] = SIZES,
-    images: Sequence[Path] = (),
-    limit_s: float = 30.0,
-    say: Callable[[str], None] = lambda sentence: None,
-    tick: Callable[[float], None] = lambda done: None,
-    backend: Backend = "torch",
-    precision: Precision = "fp32",
-    device_bytes: int | None = None,
-) -> KindProfile:
-    """Measure one expert for about `limit_s` seconds once it is ready to run, with `threads` threads.
-
-    Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
-    never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
-    images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
-    (0 to 1); both are called on another thread. A GPU is used within `device_bytes`, a part of what is free if None.
-
-    Raises CannotMeasure for a way that is not to be had, StoreError for weights that are damaged, ConfigError for a
-    device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
-    """
-    pace = Pace(limit_s, tick)
-
-    def work() -> KindProfile:
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
-            place = with_weights(expert, kind, store, folder, say)
-            stack.callback(_tidy)
-            way = _Way(expert, kind, place, device, threads, backend, precision, device_bytes)
-            return _measured(way, stack.enter_context(_trial(way, folder)), sizes, images, pace, say)
-
-    # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
-    with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
-        future = worker.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            pace.stop.set()
-            raise
-
-
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """An expert with its weights, and a way to run it."""
+class Way:
+    """An expert with its weights, and a way to run it.
+
+    A GPU is used within `device_bytes`, a part of what is free if None.
+    """
 
     expert: Expert
     kind: Kind
     store: Store
     device: str
     threads: int
-    backend: Backend
-    precision: Precision
+    backend: Backend = "torch"
+    precision: Precision = "fp32"
     device_bytes: int | None = None
 
     @property
@@ -109,8 +66,46 @@ class _Way:
         return self.store.path(self.expert.weights)
 
 
+def measure(
+    way: Way,
+    *,
+    sizes: Sequence[int] = SIZES,
+    images: Sequence[Path] = (),
+    limit_s: float = 30.0,
+    say: Callable[[str], None] = lambda sentence: None,
+    tick: Callable[[float], None] = lambda done: None,
+) -> KindProfile:
+    """Measure one expert in one way for about `limit_s` seconds once it is ready to run.
+
+    Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
+    never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
+    images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
+    (0 to 1); both are called on another thread.
+
+    Raises CannotMeasure for a way that is not to be had, StoreError for weights that are damaged, ConfigError for a
+    device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
+    """
+    pace = Pace(limit_s, tick)
+
+    def work() -> KindProfile:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
+            ready = replace(way, store=with_weights(way.expert, way.kind, way.store, folder, say))
+            stack.callback(_tidy)
+            return _measured(ready, stack.enter_context(_trial(ready, folder)), sizes, images, pace, say)
+
+    # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
+    with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
+        future = worker.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            pace.stop.set()
+            raise
+
+
 def _measured(
-    way: _Way, trial: Trial, sizes: Sequence[int], images: Sequence[Path], pace: Pace, say: Callable[[str], None]
+    way: Way, trial: Trial, sizes: Sequence[int], images: Sequence[Path], pace: Pace, say: Callable[[str], None]
 ) -> KindProfile:
     kind = way.kind
     pace.restart()
@@ -175,7 +170,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
+def _trial(way: Way, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
     own = assembly.devices(
         {way.device: 1},
@@ -197,7 +192,7 @@ def _trial(way: _Way, folder: Path) -> Iterator[Trial]:
         yield backends.bf16(way.kind, way.expert, way.file)
 
 
-def _agreement(way: _Way, trial: Trial, ready: Samples) -> Agreement:
+def _agreement(way: Way, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a way with those of torch in fp32, of the same weights and images."""
     assert isinstance(way.kind, ModuleKind), "other kinds run in one way"
     blob = weights(way.store, way.expert).read(Buffers())

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from coe import config
-from coe.bench.simulated import ENTRIES, run_plan
+from coe.bench.simulated import ENTRIES, PlannedBox, run_plan
 from coe.board.rules import Rules
-from coe.inspector.assembly import profiled_cost
+from coe.inspector.measuring import profiled_cost
 from coe.inspector.memory import Memory, planned
 from coe.inspector.profile import Chosen, KindProfile
 from coe.inspector.settings import Settings
@@ -124,9 +124,8 @@ class Setup:
         entry, made = ENTRIES[config.STRATEGY], self.plan(workspaces)
         made = joined(made) if entry.strategy.shared else made
         scaling = {device: self._scaling(device) for device in self.executors}
-        return run_plan(
-            self.basis.sample, self.costs, made, entry, scaling, device="this machine", bounded=False
-        ).images_per_s
+        box = PlannedBox("this machine", self.costs, made, scaling)
+        return run_plan(self.basis.sample, entry, box, bounded=False).images_per_s
 
     def loaded(self, weights_bytes: float) -> float | None:
         """Run it with so many bytes of the CPU's pools for experts; None if that leaves too little for one image."""

@@ -47,6 +47,14 @@ class _Job:
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """How many threads decode pictures, and how many bytes of pictures may be in their hands."""
+
+    threads: int = 2
+    limit_bytes: int = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
 class _Crash:
     """A thread met what must not happen."""
 
@@ -64,7 +72,7 @@ def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
 class Engine:
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
-    `workers` threads decode. `watchers` see every step, on the control thread.
+    `watchers` see every step, on the control thread.
     With `keep_trace` every event and the commands that answered it are kept, for replay.
     """
 
@@ -76,15 +84,14 @@ class Engine:
         kinds: Mapping[str, Kind],
         *,
         disk: Disk | None = None,
-        workers: int = 2,
-        decoding_bytes: int = 1 << 62,
+        decoding: Decoding = Decoding(),
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
         self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
         self.trace: Trace | None = [] if keep_trace else None
         self.place = Place()
-        self._recorder = Recorder(controller.pools)
+        self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
@@ -100,8 +107,8 @@ class Engine:
             id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
-        self._workers = Workers(workers, "coe-decode")
-        self._decoding = Admission(workers, decoding_bytes)
+        self._workers = Workers(decoding.threads, "coe-decode")
+        self._decoding = Admission(decoding.threads, decoding.limit_bytes)
         self._failure = STOPPED
         self._filled = False
         self._settled = threading.Event()

@@ -14,6 +14,7 @@ from coe.board.decoding import decode
 from coe.board.picture_file import PictureFile
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
+from coe.inspector.line_config import LineConfig
 from coe.results.metrics import Recorder
 from coe.scheduler.demand import Drift
 from coe.store.store import Store
@@ -45,7 +46,7 @@ def make(folder: Path, chance: int = 0) -> None:
 
 
 class IdleLine:
-    """Stands for `coe.inspector.inspector.Inspector`; `between` is called between a picture's experts."""
+    """Stands for `coe.inspector.line.Line`; `between` is called between a picture's experts."""
 
     budget_bytes = 1000
     verdict = Verdict.OK
@@ -53,7 +54,7 @@ class IdleLine:
     opened = 0
     between: Callable[[Path], None] | None = None
 
-    def __init__(self, board: Path, **settings: Any) -> None:
+    def __init__(self, line_config: LineConfig) -> None:
         type(self).opened += 1
         self.plan = SimpleNamespace(executors=[SimpleNamespace(device=device) for device in self.devices])
         self._stopped = False

@@ -22,7 +22,7 @@ from coe.inspector import assembly
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.measure import measure
+from coe.profiler.measure import Way, measure
 from coe.runtime.aside import aside
 from coe.runtime.page_cache import forget
 from coe.runtime.processor import has_bf16
@@ -50,8 +50,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def measured(expert: Expert, store: Store, **options: object) -> KindProfile:
+    ways = {name: options.pop(name) for name in ("backend", "precision") if name in options}
     options = {"sizes": FITTED, "limit_s": 2.0, **options}
-    return measure(expert, kinds.resolve(expert.kind), store, "cpu", 1, **options)
+    return measure(Way(expert, kinds.resolve(expert.kind), store, "cpu", 1, **ways), **options)
 
 
 @BOTH
@@ -87,12 +88,12 @@ from pathlib import Path
 from coe.inspector import assembly
 from coe.store import kinds
 from coe.core import Expert
-from coe.profiler.measure import measure
+from coe.profiler.measure import Way, measure
 from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind.startswith("res") else 1], size, weights)
-found = measure(expert, kinds.resolve(kind), Store(root), "cpu", 1, sizes=(1, 2, 4, 8), limit_s=1.0)
+found = measure(Way(expert, kinds.resolve(kind), Store(root), "cpu", 1), sizes=(1, 2, 4, 8), limit_s=1.0)
 with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
     print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
@@ -170,7 +171,7 @@ class Slipping(ModuleKind):
 def test_an_export_that_computes_something_else_is_not_measured(tmp_path: Path):
     expert = Expert("slip", "slipping", ("ok", "bad"), 8, "line/slip")
     with pytest.raises(CannotMeasure, match="computes something else"):
-        measure(expert, Slipping(), Store(tmp_path), "cpu", 1, limit_s=0.5, backend="onnxruntime")
+        measure(Way(expert, Slipping(), Store(tmp_path), "cpu", 1, "onnxruntime"), limit_s=0.5)
 
 
 def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
@@ -185,10 +186,10 @@ def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
     with pytest.raises(CannotMeasure, match="not measured on 'cpu'"):
         measured(CLASSIFIER, store, backend="onnxruntime", precision="bf16")
     with pytest.raises(ConfigError, match="no device 'gpu'"):
-        measure(CLASSIFIER, kinds.resolve("resnet18"), store, "gpu", 1)
+        measure(Way(CLASSIFIER, kinds.resolve("resnet18"), store, "gpu", 1))
     onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
     with pytest.raises(CannotMeasure, match="none can be made up"):
-        measure(onnx, kinds.resolve("onnx"), Store(tmp_path), "cpu", 1)
+        measure(Way(onnx, kinds.resolve("onnx"), Store(tmp_path), "cpu", 1))
 
 
 def test_damaged_weights_are_said(tmp_path: Path):

@@ -7,7 +7,7 @@ from coe.board.rules import Rules
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import joined
 from coe.scheduler.strategies import STRATEGIES
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 
 def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None) -> Rules:
@@ -50,6 +50,8 @@ def line_of(
     executors: int = 1,
     workspace: int = 4,
     costs: Mapping[str, Cost] | None = None,
+    bad_loads: Mapping[str, int] | None = None,
+    bad_stages: frozenset[tuple[int, str]] = frozenset(),
     **options: Any,
 ) -> VirtualLine:
     """A line whose experts all cost the same but for those in `costs`; `capacity` is that of each executor."""
@@ -57,7 +59,7 @@ def line_of(
     plan = pools_of(executors, capacity, workspace)
     if "strategy" in options and STRATEGIES[options["strategy"]].shared:
         plan = joined(plan)
-    return VirtualLine(rules, prices, plan, **options)
+    return VirtualLine(rules, prices, plan, troubles=Troubles(bad_loads or {}, bad_stages), **options)
 
 
 def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:

@@ -17,7 +17,7 @@ from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Loaded, R
 from coe.scheduler.plan import ExecutorSpec, Plan
 from coe.scheduler.prescheduled import Prescheduled
 from coe.scheduler.strategies import STRATEGIES
-from coe.testing import VirtualLine, pools_of
+from coe.testing import Troubles, VirtualLine, pools_of
 
 CHAIN = {"a": "c", "b": "c"}
 Trace = list[tuple[float, Event | None, list[Command]]]
@@ -234,7 +234,7 @@ def test_an_image_that_was_not_recorded_is_told_so():
 
 def test_an_expert_that_cannot_be_loaded_fails_its_images_alone():
     rules = board({"A": 3, "B": 2})
-    first, second = Line(rules, 14), Line(rules, 14, bad_loads={"b": 1})
+    first, second = Line(rules, 14), Line(rules, 14, troubles=Troubles({"b": 1}))
     for line in (first, second):
         arrive(line, 0.0, "ABA")
     again(second, recorded(first))
