@@ -92,7 +92,7 @@ class VirtualLine:
             self.controller,
             _Sayings(board, findings or {}),
             watchers=[self],
-            span=lambda resource, what, begin_s, end_s: self._note(begin_s, what),
+            span=lambda device, what, begin_s, end_s: self._note(begin_s, what),
             faults=self._faults,
             speeds=Speeds(evict_s=evict_s),
         )

@@ -80,8 +80,6 @@ BEST_AND_CASUAL: Mapping[str, tuple[BestAndCasual, ...]] = {
         BestAndCasual(27.2, 22.1, "section 5.2, figure 13: the greatest loss, 18.75 %"),
     )
 }
-CASUAL_LOSS = Span(0.0571, 0.1875, "section 5.2, figure 13")
-"""Share of its throughput that CoServe loses with the casual configuration; both ends are of the NUMA device."""
 
 SWITCHES = (
     Switches(NUMA, "B2", 1060, 65, "section 5.2, figure 14: the greatest reduction, 93.87 %"),
@@ -101,12 +99,6 @@ WINDOWS: Mapping[str, Window] = {
     "B": Window(31, 42, 0.075, 34, 26.7, "section 5.3, figure 18"),
 }
 """The windows by board, on the GPU of the NUMA device."""
-
-SCHEDULING_GAP = Limit(0.03, "section 5.3, figure 19")
-"""Share of throughput that scheduling costs, against inference scheduled in advance: less than this."""
-
-EXPERT_MANAGEMENT = Limit(0.002, "section 5.3")
-"""Share of an executor's task time that goes into expert management, on the average of the executors: at most this."""
 
 
 def board_of(task: str) -> str | None:

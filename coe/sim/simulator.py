@@ -35,8 +35,8 @@ from coe.scheduler.events import (
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Lane, Processor
 
-Span = Callable[[str, str, float, float], None]
-"""Is told what a lane does, when it begins: (resource, what, from, to), in seconds."""
+Span = Callable[[str | None, str, float, float], None]
+"""Is told what a device's copy lane (None: the disk) does, when it begins: (device, what, from, to), in seconds."""
 
 
 class ArrivalView(Protocol):
@@ -171,15 +171,17 @@ class Simulator:
 
     def _serve(self) -> None:
         while (load := self._disk.next()) is not None:
-            self._serve_one(load, "disk", self._disk, self._disk_s(load), self._was_read)
+            self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
         for device, lane in self._lanes.items():
             while (load := lane.next()) is not None:
-                self._serve_one(load, f"copy {device}", lane, self._copy_s(load), self._end_load)
+                self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
 
-    def _serve_one(self, load: Load, resource: str, lane: Lane, took_s: float, then: Callable[[Load], None]) -> None:
+    def _serve_one(
+        self, load: Load, device: str | None, lane: Lane, took_s: float, then: Callable[[Load], None]
+    ) -> None:
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
-            self._span(resource, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
+            self._span(device, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
 
         def end() -> None:
             lane.busy = False

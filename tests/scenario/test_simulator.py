@@ -49,8 +49,8 @@ class Log:
                 case Reply():
                     self.note(now, f"reply {command.result.request.id}")
 
-    def span(self, resource: str, what: str, begin_s: float, end_s: float) -> None:
-        self.note(begin_s, f"{resource}: {what} until {end_s:g}")
+    def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
+        self.note(begin_s, f"{'disk' if device is None else f'copy {device}'}: {what} until {end_s:g}")
 
     def note(self, now: float, what: str) -> None:
         self.lines.append((round(now, 6), what))

@@ -192,7 +192,7 @@ def test_spans_of_disk_and_lanes_take_the_place_of_what_loads_tell(tmp_path: Pat
 
 def test_an_unknown_resource_gets_a_thread_of_its_own(tmp_path: Path) -> None:
     trace = line_of(16).trace
-    trace.span("copy tpu", "x load a", 0.0, 1.0)
+    trace.span("tpu", "x load a", 0.0, 1.0)
     assert "copy tpu" in names_of(written(trace, tmp_path)).values()
 
 
