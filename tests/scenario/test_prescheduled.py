@@ -160,14 +160,14 @@ def lines(draw: st.DrawFn, *, otherwise: bool = False) -> list[Line]:
     said = dict.fromkeys(draw(st.sets(places, max_size=12)), "bad")
     made = []
     for _ in range(2):
-        faults = {}
+        troubles = Troubles()
         if otherwise:
             said = dict.fromkeys(draw(st.sets(places, max_size=12)), "bad")
-            faults["bad_loads"] = draw(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=2))
-            faults["bad_stages"] = frozenset(draw(st.sets(places, max_size=4)))
+            bad_loads = draw(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=2))
+            troubles = Troubles(bad_loads, frozenset(draw(st.sets(places, max_size=4))))
         prices = {e: cost(load_s=draw(seconds), base_s=draw(seconds), per_image_s=0.1) for e in rules.experts}
-        options = {"strategy": strategy, "findings": said, "evict_s": draw(seconds), "shared": shared, **faults}
-        line = Line(rules, capacity, executors, prices, **options)
+        options = {"strategy": strategy, "findings": said, "evict_s": draw(seconds), "shared": shared}
+        line = Line(rules, capacity, executors, prices, troubles=troubles, **options)
         now = 0.0
         for component in components:
             now += draw(seconds)
