@@ -197,10 +197,9 @@ class Engine:
             first = self.controller.router.first(job.request.component).expert
             job.prepared[first] = self._prepare(job, first)
             event = Arrived(job.request)
-        except RulesError as error:
-            event = Rejected(job.request, Failure(FailureKind.RULES, sentence_of(error)))
         except BaseException as error:
-            event = Rejected(job.request, Failure(FailureKind.IMAGE, sentence_of(error, during="decoding")))
+            kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
+            event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
@@ -215,8 +214,7 @@ class Engine:
             self._decide()
         except BaseException as error:
             # A bug of ours, or of a watcher; still every image gets its reply, and the reply says why the line stands.
-            words = sentence_of(error)
-            self._failure = Failure(FailureKind.LINE, f"the engine failed: {words}")
+            self._failure = Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}")
             self._settled.set()
             self._give_up()
         finally:

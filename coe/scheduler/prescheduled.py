@@ -39,6 +39,9 @@ from coe.scheduler.failures import STOPPED, not_loaded, not_run
 from coe.scheduler.plan import Plan
 from coe.scheduler.pool import ModelPool, State
 
+_NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
+_STUCK = "the recorded run goes on otherwise than this one, so that expert '{}' is not asked about this image"
+
 Trace = Sequence[tuple[float, Event | None, list[Command]]]
 
 
@@ -58,20 +61,6 @@ class _Turn:
     finished: int = 0
     commands: deque[Load | Evict | Run | _Until] = field(default_factory=deque)
     broken: dict[str, Failure] = field(default_factory=dict)
-
-
-def _not_recorded(expert: str) -> Failure:
-    return Failure(
-        FailureKind.LINE,
-        f"the recorded run did not ask expert '{expert}' about this image; the same images must come in the same order",
-    )
-
-
-def _stuck(expert: str) -> Failure:
-    return Failure(
-        FailureKind.LINE,
-        f"the recorded run goes on otherwise than this one, so that expert '{expert}' is not asked about this image",
-    )
 
 
 class Prescheduled:
@@ -191,10 +180,10 @@ class Prescheduled:
             else:
                 turn.finished += 1
                 self._to_run.subtract(there)
-                self._fail(there, _stuck(head.batch.expert), now)
+                self._fail(there, _astray(_STUCK, head.batch.expert), now)
         elif head is None:
             for stage in list(self._waiting):
-                self._fail((stage,), _stuck(stage.expert), now)
+                self._fail((stage,), _astray(_STUCK, stage.expert), now)
         return head is not None
 
     def _issue(self, turn: _Turn, command: Load | Evict | Run | _Until, now: float) -> bool:
@@ -242,7 +231,7 @@ class Prescheduled:
         self._to_run.subtract(command.batch.stages)
         if not stages or state is not State.READY:
             turn.finished += 1
-            self._fail(stages, turn.broken.get(expert, _stuck(expert)), now)
+            self._fail(stages, turn.broken.get(expert, _astray(_STUCK, expert)), now)
             return True
         for stage in stages:
             del self._waiting[stage]
@@ -265,7 +254,7 @@ class Prescheduled:
         for stage in advance.stages:
             self._waiting[stage] = None
             if self._stopped or self._to_run[stage] < 1:
-                self._fail((stage,), STOPPED if self._stopped else _not_recorded(stage.expert), now)
+                self._fail((stage,), STOPPED if self._stopped else _astray(_NOT_RECORDED, stage.expert), now)
         if advance.result is not None:
             self._ended.add(advance.result.request.id)
             self._commands.append(Reply(advance.result))
@@ -307,3 +296,7 @@ class Prescheduled:
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def _astray(sentence: str, expert: str) -> Failure:
+    return Failure(FailureKind.LINE, sentence.format(expert))
