@@ -16,7 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coe.core import Box, Finding, Request, Result, Verdict
+    from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
 
@@ -28,6 +28,8 @@ except PackageNotFoundError:  # the source tree without an installation
 _HOMES = {
     "Box": "coe.core",
     "CoeError": "coe.errors",
+    "Failure": "coe.core",
+    "FailureKind": "coe.core",
     "Finding": "coe.core",
     "Inspector": "coe.inspector.inspector",
     "Picture": "coe.inspector.inspector",
@@ -35,7 +37,19 @@ _HOMES = {
     "Result": "coe.core",
     "Verdict": "coe.core",
 }
-__all__ = ["Box", "CoeError", "Finding", "Inspector", "Picture", "Request", "Result", "Verdict", "__version__"]
+__all__ = [
+    "Box",
+    "CoeError",
+    "Failure",
+    "FailureKind",
+    "Finding",
+    "Inspector",
+    "Picture",
+    "Request",
+    "Result",
+    "Verdict",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

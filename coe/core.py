@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -44,14 +44,10 @@ FULL = "fp32"
 def again_id(expert: str) -> str:
     """Return the id under which an expert looks again in full precision, where its lesser variant was in doubt.
 
-    No expert of a board file can have it: '@' is no letter of a name there.
+    No expert of a board file can have it: '@' is no letter of a name there. The id is never taken apart: whoever has
+    to know which expert looked again makes the ids of second looks from those of the board, and compares.
     """
     return f"{expert}@{FULL}"
-
-
-def asked_id(expert: str) -> str:
-    """Return the id that the rules know an expert by, whether it looks again or for the first time."""
-    return expert.partition("@")[0]
 
 
 NOTHING = "none"
@@ -130,6 +126,19 @@ def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:
     ]
 
 
+def decided(findings: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Return by expert of the rules what was decided of one image: where an expert looked again, the second finding.
+
+    `findings` are by the id under which an expert looked, as `again_id` makes it for second looks.
+    """
+    second_ids = {again_id(expert) for expert in findings}
+    return {
+        expert: findings.get(again_id(expert), finding)
+        for expert, finding in findings.items()
+        if expert not in second_ids
+    }
+
+
 def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return the findings of one image without those that were made again."""
     findings = tuple(findings)
@@ -178,9 +187,38 @@ class Batch:
         return len(self.stages)
 
 
+class FailureKind(StrEnum):
+    """Why an image has no verdict, for programs: `Failure.reason` is for people alone."""
+
+    IMAGE = "image"
+    """The picture cannot be found, read, decoded or prepared."""
+    RULES = "rules"
+    """Nothing says how to inspect it: the board has no such component, or no rule for what an expert said."""
+    LOAD = "load"
+    """An expert that the image needs cannot be loaded."""
+    RUN = "run"
+    """An expert that the image needs failed on it."""
+    DEVICE = "device"
+    """Every device that could go on with the image is lost."""
+    STOPPED = "stopped"
+    """The line was stopped before."""
+    LINE = "line"
+    """The line cannot go on, or did not take the image."""
+    UNKNOWN = "unknown"
+    """A file of results from before there were kinds does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an image has no verdict: the kind for programs, and the reason as a sentence for people."""
+
+    kind: FailureKind
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The one reply that every request gets. `verdict` is None exactly when `error` says why.
+    """The one reply that every request gets. `verdict` is None exactly when `failure` says why.
 
     `latency_s` counts from when the request was handed in. `late` says that it came after the request was due.
     """
@@ -189,10 +227,15 @@ class Result:
     verdict: Verdict | None
     findings: tuple[Finding, ...]
     latency_s: float
-    error: str | None = None
+    failure: Failure | None = None
     late: bool = False
 
+    @property
+    def error(self) -> str | None:
+        """The sentence that says why there is no verdict; None where there is one."""
+        return self.failure.reason if self.failure is not None else None
+
     @classmethod
-    def refused(cls, request: Request, reason: str, now: float) -> Result:
+    def refused(cls, request: Request, failure: Failure, now: float) -> Result:
         """Return the reply to a request of which no expert says anything."""
-        return cls(request, None, (), max(0.0, now - request.since_s(now)), reason, now > request.due_s)
+        return cls(request, None, (), max(0.0, now - request.since_s(now)), failure, now > request.due_s)

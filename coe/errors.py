@@ -50,13 +50,18 @@ class WouldWaitForItself(CoeError):
     """A call that waits for a line was made on a thread of that line, say in a callback: it would never end."""
 
 
-def sentence_of(error: BaseException) -> str:
-    """Return what is said of an error to users: a sentence of ours as it is, else the error's type too."""
+def sentence_of(error: BaseException, during: str = "") -> str:
+    """Return what is said of an error to users: a sentence of ours as it is, else the error's type too.
+
+    Of another's error it also says `during` what it came, if that is given.
+    """
     try:
         words = str(error)
     except BaseException:  # of a user's kind, even this may be broken
         words = "it does not say more"
-    return words if isinstance(error, CoeError) else f"{type(error).__name__}: {words}"
+    if isinstance(error, CoeError):
+        return words
+    return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
 
 
 def shortened(text: str, most: int) -> str:

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
-from coe.core import Finding, Request, Result
+from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
-from coe.sim.simulator import Faults, Simulator
+from coe.sim.simulator import Faults, Simulator, Speeds
 
 
 def rules_from(text: str) -> rules.Rules:
@@ -42,12 +43,20 @@ def pools_of(executors: int, capacity_bytes: int, workspace_bytes: int = 0) -> P
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """What goes wrong: how many loads of an expert fail, and the (request id, expert) that make any batch fail."""
+
+    bad_loads: Mapping[str, int] = field(default_factory=dict)
+    bad_stages: frozenset[tuple[int, str]] = frozenset()
+
+
 class VirtualLine:
     """A simulated line that keeps a log of (seconds, what happened) and checks all books after each event.
 
     An eviction takes `evict_s`. `findings` gives the label for (request id, expert), else the expert's first label is
-    said with score 1. `bad_loads` maps experts to how many loads fail, `bad_stages` holds (request id, expert) that
-    make any batch fail. `history` holds each event with its commands.
+    said with score 1. `bad_loads` holds how many loads of an expert are still to fail by `troubles`; a test may change
+    it. `history` holds each event with its commands.
     """
 
     def __init__(
@@ -58,8 +67,7 @@ class VirtualLine:
         *,
         strategy: str | Strategy = "coserve",
         findings: Mapping[tuple[int, str], str | Finding] | None = None,
-        bad_loads: Mapping[str, int] | None = None,
-        bad_stages: frozenset[tuple[int, str]] = frozenset(),
+        troubles: Troubles = Troubles(),
         evict_s: float = 0.0,
         max_wait_s: float | None = None,
     ) -> None:
@@ -77,16 +85,16 @@ class VirtualLine:
         self.results: dict[int, Result] = {}
         self.loads: list[Load] = []
         self.history: list[tuple[float, Event, list[Command]]] = []
-        self.bad_loads = dict(bad_loads or {})
+        self.bad_loads = dict(troubles.bad_loads)
         self._ids = count()
-        self._faults = _Bad(self.bad_loads, bad_stages)
+        self._faults = _Bad(self.bad_loads, troubles.bad_stages)
         self._simulator = Simulator(
             self.controller,
             _Sayings(board, findings or {}),
             watchers=[self],
-            span=lambda resource, what, begin_s, end_s: self._note(begin_s, what),
+            span=lambda device, what, begin_s, end_s: self._note(begin_s, what),
             faults=self._faults,
-            evict_s=evict_s,
+            speeds=Speeds(evict_s=evict_s),
         )
 
     @property
@@ -103,7 +111,7 @@ class VirtualLine:
     def reject(self, at_s: float, component: str, reason: str) -> int:
         """Let an image arrive that cannot be decoded; return its request's id."""
         request = Request(next(self._ids), component)
-        self._simulator.at(at_s, Rejected(request, reason))
+        self._simulator.at(at_s, Rejected(request, Failure(FailureKind.IMAGE, reason)))
         return request.id
 
     def lose(self, at_s: float, device: str) -> None:

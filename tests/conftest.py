@@ -66,7 +66,7 @@ def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
 @pytest.fixture(scope="session")
 def data() -> Path:
     """The folder of real images; tests that need it are skipped where it is not."""
-    folder = Path(os.environ.get(config.DATA_VARIABLE, config.DATA_FOLDER))
+    folder = Path(os.environ.get("COE_DATA", "../shared/data"))
     if not folder.is_dir():
-        pytest.skip(f"the real images are not at {folder}; set {config.DATA_VARIABLE} to the folder that holds them")
+        pytest.skip(f"the real images are not at {folder}; set COE_DATA to the folder that holds them")
     return folder

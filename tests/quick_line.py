@@ -9,12 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from coe import Inspector
-from coe.core import Expert, Finding
-from coe.scheduler.costs import Cost, CostTable
+from coe.core import FULL, Expert, Finding
+from coe.inspector.measuring import LineCosts
+from coe.inspector.precision import Choice
+from coe.scheduler.costs import Cost
 from coe.store.kinds import Prepared
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
-COSTS = CostTable({("cpu", expert): Cost(1e-3, 1e-3, 1e-3, 1_000_000, 1_000) for expert in EXPERTS})
+COSTS = LineCosts(
+    {("cpu", expert, FULL): Cost(1e-3, 1e-3, 1e-3, 1_000_000, 1_000) for expert in EXPERTS},
+    Choice(dict.fromkeys(EXPERTS, FULL), {}),
+)
 LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
 """Pictures that component C passes and rejects."""
 

@@ -69,23 +69,27 @@ def detect(pairs: list[Pair], store: Path | None) -> list[Shown]:
     return shown
 
 
-def verdict_counts(results: list[Result]) -> dict[str, dict[str, int]]:
+Count = Counter[tuple[str, str]]
+"""How many images of a truth ("bad" or "good") got a verdict, or "error"."""
+
+
+def verdict_counts(results: list[Result]) -> dict[str, Count]:
     """Return for each component, and for `all`, how many bad and good images got which verdict."""
-    counts: dict[str, Counter[str]] = {}
+    counts: dict[str, Count] = {}
     for result in results:
         truth = result.request.image.split("/", 1)[0]
         said = result.verdict.value if result.verdict else "error"
         for name in (result.request.component, "all"):
-            counts.setdefault(name, Counter())[f"{truth} {said}"] += 1
-    return {name: dict(counter) for name, counter in sorted(counts.items())}
+            counts.setdefault(name, Counter())[truth, said] += 1
+    return dict(sorted(counts.items()))
 
 
-def rates(counts: dict[str, int]) -> dict[str, float]:
+def rates(counts: Count) -> dict[str, float]:
     """Return the escape rate (bad images called OK) and the false-call rate (good images called NG or REVIEW)."""
-    bad = sum(count for words, count in counts.items() if words.startswith("bad "))
-    good = sum(count for words, count in counts.items() if words.startswith("good "))
-    escaped = counts.get(f"bad {Verdict.OK.value}", 0)
-    called = good - counts.get(f"good {Verdict.OK.value}", 0)
+    bad = sum(number for (truth, _), number in counts.items() if truth == "bad")
+    good = sum(number for (truth, _), number in counts.items() if truth == "good")
+    escaped = counts["bad", Verdict.OK.value]
+    called = good - counts["good", Verdict.OK.value]
     return {"escape_rate": escaped / max(1, bad), "false_call_rate": called / max(1, good)}
 
 
@@ -116,14 +120,14 @@ def part_report(shown: list[Shown], limit: float) -> dict[str, float]:
     }
 
 
-def show(console: Console, counts: dict[str, dict[str, int]], boxes: dict[str, Any]) -> None:
+def show(console: Console, counts: dict[str, Count], boxes: dict[str, Any]) -> None:
     """Print both tables."""
     said = ("NG", "REVIEW", "OK", "error")
     words = "/".join(said)
     table = Table("board type", f"bad: {words}", f"good: {words}", "escapes", "false calls", title="verdicts (images)")
     for name, count in counts.items():
         rate = rates(count)
-        cells = ["/".join(str(count.get(f"{truth} {one}", 0)) for one in said) for truth in ("bad", "good")]
+        cells = ["/".join(str(count[truth, one]) for one in said) for truth in ("bad", "good")]
         table.add_row(name, *cells, f"{rate['escape_rate']:.2%}", f"{rate['false_call_rate']:.2%}")
     console.print(table)
     table = Table("measure", "here", "published", title=f"boxes ({boxes['boxes']} defects)")
@@ -165,7 +169,8 @@ def main(
         raise typer.Exit(2) from error
     show(console, counts, boxes)
     out.mkdir(parents=True, exist_ok=True)
-    summary = {"verdicts": counts, "rates": rates(counts["all"]), "line_s": line_s, "boxes": boxes}
+    verdicts = {name: {" ".join(key): number for key, number in count.items()} for name, count in counts.items()}
+    summary = {"verdicts": verdicts, "rates": rates(counts["all"]), "line_s": line_s, "boxes": boxes}
     (out / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     console.print(f"{2 * len(pairs)} images in {line_s:.0f} s; figures in {out / 'evaluation.json'}")
 

@@ -96,7 +96,7 @@ def _keep(store: Store, expert: Expert, trained: Trained, source: str) -> None:
     typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB  {measured}")
 
 
-def main(
+def main(  # noqa: PLR0913
     *,
     data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for tiles and checkpoints.")] = Path("build/deeppcb"),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -29,6 +30,15 @@ from coe.errors import CoeError, StoreError
 from coe.store.store import Store
 
 IMAGES = Path("build/demo/images")
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """Which boards and experts are made: by what seed, how many boards, and whether experts learn next to nothing."""
+
+    seed: int = 1
+    boards: int = 6
+    quick: bool = False
 
 
 def missing_experts(store: Store, seed: int, quick: bool) -> list[str]:
@@ -48,20 +58,19 @@ def missing_experts(store: Store, seed: int, quick: bool) -> list[str]:
 def build(
     images: Path,
     store: Store,
+    edition: Edition,
     *,
-    seed: int = 1,
-    boards: int = 6,
-    quick: bool = False,
     force: bool = False,
     only: set[str] | None = None,
     workers: int | None = None,
     console: Console | None = None,
 ) -> dict[str, dict[str, float]]:
-    """Render `boards` boards into `images` and train what is missing; returns the measures of what was trained.
+    """Render an edition's boards into `images` and train what is missing; returns the measures of what was trained.
 
     `only` limits the training to these experts (and leaves the others as they are), `workers` is the number of
     processes (None: a core each). Raises CoeError if a training fails.
     """
+    seed, boards, quick = edition.seed, edition.boards, edition.quick
     console = console or Console(stderr=True)
     known = list(rules.load(work.BOARD).experts)
     todo = known if force else missing_experts(store, seed, quick)
@@ -174,9 +183,7 @@ def main(arguments: list[str] | None = None) -> None:
     trained = build(
         options.images,
         Store(options.store),
-        seed=options.seed,
-        boards=options.boards,
-        quick=options.quick,
+        Edition(options.seed, options.boards, options.quick),
         force=options.force,
         only=set(options.only) if options.only else None,
         workers=options.workers,

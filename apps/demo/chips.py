@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from apps.demo.canvas import Colour, Points, Pose
 from apps.demo.pcb import GOLD, solder
-from apps.demo.site import Site
+from apps.demo.site import Finish, Site
 
 CERAMIC: Colour = (0.80, 0.79, 0.74)
 BLACK: Colour = (0.035, 0.034, 0.036)
@@ -29,7 +29,7 @@ def _tombstone(site: Site, length: float, width: float, face: Colour) -> None:
     x = side * (length / 2 - 1.0)
     pose = Pose(x + site.uniform(-1, 1), site.uniform(-1, 1), site.uniform(-9, 9))
     deep = length * 0.40
-    site.block(pose, deep, width, face, 5.5, 0.8, x=-side * deep * 0.15)
+    site.block(pose, deep, width, face, 5.5, Finish(0.8), (-side * deep * 0.15, 0.0))
     site.metal(pose, side * deep * 0.28, 0, deep * 0.62, width * 1.0, 9.5, 1.4)
 
 
@@ -43,12 +43,12 @@ def chip_resistor(site: Site, length: float, width: float, code: str) -> None:
         return
     pose = site.placed(length, width)
     end = length * site.uniform(0.17, 0.20)
-    site.block(pose, length * 0.98, width, CERAMIC, 4.0, 0.8)
+    site.block(pose, length * 0.98, width, CERAMIC, 4.0, Finish(0.8))
     for side in (-1, 1):
         site.metal(pose, side * (length - end) / 2, 0, end, width * 1.02, 4.5)
     tone = site.uniform(0.8, 1.5)
     glass = (BLACK[0] * tone, BLACK[1] * tone, BLACK[2] * tone * 1.1)
-    site.block(pose, length - 2 * end + 0.6, width * 0.93, glass, 4.7, 0.9, 0.20)
+    site.block(pose, length - 2 * end + 0.6, width * 0.93, glass, 4.7, Finish(0.9, 0.20))
     site.write(pose, code, width * 0.36, (0.34, 0.34, 0.33))
     if site.defect == "cracked":
         site.crack(pose, length * 0.74, width * 0.98, CERAMIC)
@@ -66,7 +66,7 @@ def chip_capacitor(site: Site, length: float, width: float) -> None:
         return
     pose = site.placed(length, width)
     end = length * site.uniform(0.19, 0.23)
-    site.block(pose, length * 0.98, width * 0.98, brown, 5.6, 1.8, 0.16)
+    site.block(pose, length * 0.98, width * 0.98, brown, 5.6, Finish(1.8, 0.16))
     for side in (-1, 1):
         site.metal(pose, side * (length - end) / 2, 0, end, width * 1.03, 6.0, 1.8)
     if site.defect == "cracked":
@@ -84,7 +84,7 @@ def led(site: Site, length: float, width: float) -> None:
     if site.defect == "reversed":
         pose = pose.turned(180.0)
     end = length * 0.20
-    site.block(pose, length, width * 0.96, (0.82, 0.82, 0.74), 2.6, 0.7)
+    site.block(pose, length, width * 0.96, (0.82, 0.82, 0.74), 2.6, Finish(0.7))
     for side in (-1, 1):
         site.metal(pose, side * (length - end) / 2, 0, end, width * 0.96, 3.0, 0.8)
     die = scene.rect(1.2, 0, width * 0.22, width * 0.22, pose)
@@ -125,7 +125,7 @@ def moulded(site: Site, length: float, width: float, body: Colour, band: Colour,
     for side in (-1, 1):
         site.metal(pose, side * (length / 2 + lead * 0.10), 0, lead * 1.2, width * 0.52, 3.2, 1.4)
     tone = site.uniform(0.88, 1.12)
-    site.block(pose, length, width, (body[0] * tone, body[1] * tone, body[2] * tone), 7.5, 2.4, 0.14, corner=1.0)
+    site.block(pose, length, width, (body[0] * tone, body[1] * tone, body[2] * tone), 7.5, Finish(2.4, 0.14, 1.0))
     strip = site.scene.rect(-length * 0.34, 0, length * 0.15, width * 0.96, pose)
     site.scene.paint(strip, band, 0.08)
     site.write(pose, text, width * 0.30, ink, x=length * 0.10)
@@ -148,10 +148,10 @@ def crystal(site: Site, length: float, width: float, text: str) -> None:
             rim = site.scene.rect(sx * (px + 1.5), sy * (py + 1.2), w * 0.9, h * 0.9, corner=2)
             solder(site.scene, rim, 1.6, site.rng)
     pose = site.placed(length, width)
-    site.block(pose, length, width, (0.52, 0.46, 0.36), 4.0, 0.8, 0.25, corner=1.6)
-    site.block(pose, length * 0.93, width * 0.90, (0.86, 0.66, 0.34), 5.0, 0.8, 0.7, corner=2.2)
+    site.block(pose, length, width, (0.52, 0.46, 0.36), 4.0, Finish(0.8, 0.25, 1.6))
+    site.block(pose, length * 0.93, width * 0.90, (0.86, 0.66, 0.34), 5.0, Finish(0.8, 0.7, 2.2))
     tone = site.uniform(0.85, 1.0)
-    site.block(pose, length * 0.84, width * 0.78, (0.66 * tone, 0.66 * tone, 0.65 * tone), 7.0, 1.6, 0.55, corner=3.0)
+    site.block(pose, length * 0.84, width * 0.78, (0.66 * tone, 0.66 * tone, 0.65 * tone), 7.0, Finish(1.6, 0.55, 3.0))
     site.write(pose, text, width * 0.21, (0.10, 0.10, 0.10), y=-width * 0.13)
     site.write(pose, f"TX{int(site.rng.integers(10, 99))}", width * 0.17, (0.12, 0.12, 0.12), y=width * 0.18)
     if site.defect == "cracked":

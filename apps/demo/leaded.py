@@ -10,7 +10,7 @@ import numpy as np
 from apps.demo.canvas import Colour, Points, Pose
 from apps.demo.chips import BLACK
 from apps.demo.pcb import COPPER, GOLD, TIN, pad, paste, print_silk, solder
-from apps.demo.site import Site, Truth
+from apps.demo.site import Finish, Site, Truth
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,8 @@ def with_pad(site: Site, footprint: Footprint, lead: Lead) -> None:
 def draw_lead(site: Site, footprint: Footprint, pose: Pose, top: float, side: float) -> None:
     """Draw one gull-wing lead: a shoulder at the body that falls to a foot."""
     w, length = footprint.width, footprint.length
-    site.block(pose, length * 0.50, w, TIN, top + 2.0, 0.9, 0.8, x=length * 0.22, y=side * 0.5, corner=0.5)
-    site.block(pose, length * 0.58, w, TIN, top, 0.9, 0.85, x=length * 0.72, y=side, corner=0.6)
+    site.block(pose, length * 0.50, w, TIN, top + 2.0, Finish(0.9, 0.8, 0.5), (length * 0.22, side * 0.5))
+    site.block(pose, length * 0.58, w, TIN, top, Finish(0.9, 0.85, 0.6), (length * 0.72, side))
 
 
 def bridge(site: Site, footprint: Footprint, one: Lead, two: Lead) -> None:
@@ -138,7 +138,7 @@ def _moulding(site: Site, pose: Pose, w: float, h: float, lines: list[str], size
     """Draw a black moulded body with its laser marking."""
     tone = site.uniform(0.85, 1.5)
     colour: Colour = (BLACK[0] * tone, BLACK[1] * tone, BLACK[2] * tone)
-    site.block(pose, w, h, colour, 8.0, 2.2, 0.16, corner=1.2)
+    site.block(pose, w, h, colour, 8.0, Finish(2.2, 0.16, 1.2))
     for i, line in enumerate(lines):
         site.write(pose, line, size, (0.46, 0.46, 0.45), y=(i - (len(lines) - 1) / 2) * size * 1.7, ink=0.8)
 
@@ -229,8 +229,8 @@ def wire_socket(site: Site, w: float, h: float, count: int) -> None:
         return
     tone = site.uniform(0.92, 1.06)
     shell: Colour = (0.80 * tone, 0.77 * tone, 0.68 * tone)
-    site.block(pose, w * 1.10, h * 0.30, TIN, 4.0, 1.2, 0.8, y=-h * 0.18)
-    site.block(pose, w, h, shell, 10.0, 1.6, 0.10, corner=1.5)
+    site.block(pose, w * 1.10, h * 0.30, TIN, 4.0, Finish(1.2, 0.8), (0.0, -h * 0.18))
+    site.block(pose, w, h, shell, 10.0, Finish(1.6, 0.10, 1.5))
     floor: Colour = (shell[0] * 0.45, shell[1] * 0.43, shell[2] * 0.40)
     cavity = site.scene.rect(0, -h * 0.06, w * 0.88, h * 0.60, pose, 1.2)
     site.scene.paint(cavity, floor, 0.05)
@@ -241,6 +241,6 @@ def wire_socket(site: Site, w: float, h: float, count: int) -> None:
         site.scene.paint(pin, GOLD, 0.8)
         site.scene.raise_(pin, 7.5, 0.9)
     for x in (-w * 0.30, w * 0.30):
-        site.block(pose, w * 0.16, h * 0.12, floor, 7.0, 0.6, 0.05, x=x, y=h * 0.42, corner=0.5)
+        site.block(pose, w * 0.16, h * 0.12, floor, 7.0, Finish(0.6, 0.05, 0.5), (x, h * 0.42))
     if site.defect == "cracked":
         site.crack(pose, w * 0.98, h * 0.98, (0.14, 0.13, 0.12))

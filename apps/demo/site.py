@@ -18,6 +18,15 @@ class Truth:
     xyxy: tuple[float, float, float, float]
 
 
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """How a body's surface looks: the width of its bevel, its gloss, and the radius of its corners."""
+
+    bevel: float = 1.0
+    gloss: float = 0.12
+    corner: float = 0.8
+
+
 @dataclass(slots=True)
 class Site:
     """A scene with its chance, its defect and the truths collected so far."""
@@ -75,17 +84,17 @@ class Site:
         mask = self.scene.rect(x, y, w * self.uniform(0.90, 1.0), h * self.uniform(0.88, 1.0), corner=corner)
         solder(self.scene, mask, top * self.uniform(0.85, 1.15), self.rng)
 
-    def block(self, pose: Pose, w: float, h: float, colour: Colour, top: float, bevel: float = 1.0,
-              gloss: float = 0.12, x: float = 0.0, y: float = 0.0, corner: float = 0.8) -> None:  # fmt: skip
-        """Draw a box-shaped body with rounded edges."""
-        mask = self.scene.rect(x, y, w, h, pose, corner)
-        self.scene.paint(mask, colour, gloss)
-        self.scene.raise_(mask, top, bevel)
+    def block(self, pose: Pose, w: float, h: float, colour: Colour, top: float, finish: Finish = Finish(),
+              at: tuple[float, float] = (0.0, 0.0)) -> None:  # fmt: skip
+        """Draw a box-shaped body with rounded edges, its centre `at` a point of the part."""
+        mask = self.scene.rect(*at, w, h, pose, finish.corner)
+        self.scene.paint(mask, colour, finish.gloss)
+        self.scene.raise_(mask, top, finish.bevel)
 
     def metal(self, pose: Pose, x: float, y: float, w: float, h: float, top: float, bevel: float = 1.2) -> None:
         """Draw a tinned terminal."""
         tone = self.uniform(0.92, 1.05)
-        self.block(pose, w, h, (TIN[0] * tone, TIN[1] * tone, TIN[2] * tone), top, bevel, 0.85, x, y, 0.9)
+        self.block(pose, w, h, (TIN[0] * tone, TIN[1] * tone, TIN[2] * tone), top, Finish(bevel, 0.85, 0.9), (x, y))
 
     def write(self, pose: Pose, words: str, size: float, colour: Colour, x: float = 0.0, y: float = 0.0,
               ink: float = 0.9) -> None:  # fmt: skip

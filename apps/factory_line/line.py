@@ -24,7 +24,7 @@ from pathlib import Path
 from coe import Inspector
 from coe.board import images, rules
 from coe.cli.common import Exit, err, guarded, out
-from coe.core import Request, Result, Verdict, worst
+from coe.core import Failure, FailureKind, Request, Result, Verdict, worst
 from coe.errors import CoeError
 
 NAMED = 6
@@ -78,9 +78,9 @@ class Conveyor:
         return Board(serial, tuple(self._results.pop(serial)))
 
 
-def unseen(item: images.Item, error: str) -> Result:
+def unseen(item: images.Item, failure: Failure) -> Result:
     """Return the result of a picture that never reaches the line: it counts, and it is no pass."""
-    return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, error)
+    return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, failure)
 
 
 def status(boards: Sequence[Board]) -> Exit:
@@ -108,13 +108,13 @@ async def run(board: str, source: Path, *, store: Path | None, memory: str, rate
     with Inspector(board, store=store, memory=memory, say=lambda sentence: err.print(sentence, soft_wrap=True)) as line:
 
         async def frame(item: images.Item) -> None:
-            if item.error is not None:
-                return deliver(unseen(item, item.error))
+            if item.failure is not None:
+                return deliver(unseen(item, item.failure))
             about = {"serial": item.serial, "refdes": item.refdes, "name": item.name}
             try:
                 result = await line.inspect(item.path, item.component, **about)
             except CoeError as error:  # the line did not take it
-                result = unseen(item, str(error))
+                result = unseen(item, Failure(FailureKind.LINE, str(error)))
             deliver(result)
 
         began = time.monotonic()

@@ -24,15 +24,19 @@ def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) ->
         return list(line.stream(pictures))
 
 
-def counted(photos: list[Photo], results: list[Result]) -> dict[str, dict[str, int]]:
+Counts = dict[str, Counter[tuple[str, str]]]
+"""By type of object, or `all`: how many photos of a truth ("normal" or "anomaly") got a verdict, or "error"."""
+
+
+def counted(photos: list[Photo], results: list[Result]) -> Counts:
     """Return for each type, and for `all`, how many photos of which truth got which verdict."""
     truths = {photo.inside.as_posix(): photo.label for photo in photos}
-    counts: dict[str, Counter[str]] = {}
+    counts: Counts = {}
     for result in results:
         said = result.verdict.value if result.verdict else "error"
         for name in (result.request.component, "all"):
-            counts.setdefault(name, Counter())[f"{truths[result.request.image]} {said}"] += 1
-    return {name: dict(counter) for name, counter in sorted(counts.items())}
+            counts.setdefault(name, Counter())[truths[result.request.image], said] += 1
+    return dict(sorted(counts.items()))
 
 
 def main(
@@ -56,15 +60,16 @@ def main(
         raise typer.Exit(2) from error
     table = Table("type", "photos", "right", "escapes", "false calls", title="verdicts")
     for name, count in counts.items():
-        bad = sum(number for words, number in count.items() if words.startswith("anomaly "))
-        good = sum(number for words, number in count.items() if words.startswith("normal "))
-        escapes = count.get(f"anomaly {Verdict.OK.value}", 0)
-        false_calls = good - count.get(f"normal {Verdict.OK.value}", 0)
+        bad = sum(number for (truth, _), number in count.items() if truth == "anomaly")
+        good = sum(number for (truth, _), number in count.items() if truth == "normal")
+        escapes = count["anomaly", Verdict.OK.value]
+        false_calls = good - count["normal", Verdict.OK.value]
         right = bad + good - escapes - false_calls
         table.add_row(name, str(bad + good), str(right), f"{escapes} of {bad}", f"{false_calls} of {good}")
     console.print(table)
     out.mkdir(parents=True, exist_ok=True)
-    (out / "evaluation.json").write_text(json.dumps(counts, indent=2) + "\n", encoding="utf-8")
+    rows = {name: {" ".join(key): number for key, number in count.items()} for name, count in counts.items()}
+    (out / "evaluation.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ AUGMENT = {
 }
 
 
-def main(
+def main(  # noqa: PLR0913
     *,
     data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for what training writes.")] = Path("build/objects"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 from pydantic import TypeAdapter, ValidationError
 
 from coe import config
-from coe.bench.rows import Row
+from coe.bench.rows import Heading, Row
 from coe.cli import bench_out
 from coe.cli.bench_sim import split, workloads_of
 from coe.cli.bench_source import synthetic_experts
@@ -20,6 +21,8 @@ from coe.cli.common import application, err, out, run
 from coe.cli.console import Progress
 from coe.cli.options import WORK, JsonOption, SeedOption, WorkOption
 from coe.errors import ConfigError
+from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import preset
 from coe.sim.machine import Machine
 from coe.sim.workload import TAILS, TASKS
@@ -76,7 +79,7 @@ def sweeps(
 
 
 @app.command()
-def scheduling(
+def scheduling(  # noqa: PLR0913
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
     experts: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="How many synthetic experts.")] = 24,
     kind: Annotated[str, typer.Option(help="Of which kind.")] = "resnet101",
@@ -98,7 +101,7 @@ def scheduling(
     Example: python -m apps.paper scheduling --strategy samba,coserve --experts 40 --kind resnet18
     """
     from apps.paper.prescheduled import repeating
-    from coe.bench.engine import measured_run
+    from coe.bench.engine import all_at_once, measured_run
     from coe.bench.synthetic import quarter_budget, synthetic_pictures
 
     names = bench_out.strategies(strategy)
@@ -109,18 +112,24 @@ def scheduling(
     sentences = []
     with Progress(console=err, transient=True) as bar:
         shown = bar.add_task("running", total=2 * len(names) * len(pictures))
-        options = {
-            "memory_bytes": config.parse_bytes(memory) if memory else quarter_budget(board, store),
-            "executors": executors,
-            "task": f"{experts} x {kind}",
-            "order": "iid",
-            "disk_bytes_per_s": config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None,
-            "tick": lambda: bar.advance(shown),
-        }
+        asked = AskedSettings.parsed(memory=memory or quarter_budget(board, store), executors=executors, profile=None)
+        line_config = LineConfig(
+            board=board,
+            store=store,
+            asked=asked,
+            inbox=all_at_once(pictures),
+            disk_bytes_per_s=config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None,
+        )
         for name in names:
-            measured = measured_run(board, store, pictures, strategy=name, **options)
-            same = {"strategy": name, "costs": measured.costs, "make_decider": repeating(measured.trace)}
-            repeated = measured_run(board, store, pictures, **same, **options)
+            decided = replace(line_config, strategy=named_strategy(name))
+            run_it = partial(
+                measured_run,
+                pictures=pictures,
+                heading=Heading(f"{experts} x {kind}", "iid", name),
+                tick=lambda: bar.advance(shown),
+            )
+            measured = run_it(decided)
+            repeated = run_it(replace(decided, costs=measured.costs, make_decider=repeating(measured.trace)))
             rows += [measured.row, replace(repeated.row, strategy=f"{name} (prescheduled)")]
             sentences.append(cost_of_scheduling(measured, repeated))
     bench_out.show(rows, json_to)

@@ -14,9 +14,8 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from coe import config
 from coe.board.router import Router
-from coe.core import Batch, Stage
+from coe.core import Batch, Failure, FailureKind, Stage
 from coe.errors import ConfigError
 from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Trace
@@ -40,6 +39,7 @@ from coe.scheduler.events import (
     Stopped,
 )
 from coe.scheduler.executor import Executor
+from coe.scheduler.failures import STOPPED, not_loaded, not_run
 from coe.scheduler.plan import Plan
 from coe.scheduler.pool import ModelPool, State
 
@@ -62,7 +62,7 @@ class _Turn:
     pool: ModelPool
     finished: int = 0
     commands: deque[Load | Evict | Run | _Until] = field(default_factory=deque)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, Failure] = field(default_factory=dict)
 
 
 def repeating(trace: Trace) -> MakeDecider:
@@ -122,20 +122,19 @@ class Prescheduled:
                 self._go_on(self._cases.open(event.request, now), now)
             case Rejected():
                 self._to_come.discard(event.request.id)
-                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
+                self._go_on(self._cases.refuse(event.request, event.failure, now), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():
                 batch = self._let_go(event.executor)
-                self._fail(batch.stages, f"expert '{batch.expert}' failed: {event.reason}", now)
+                self._fail(batch.stages, not_run(batch.expert, event), now)
             case Loaded():
                 self.pools[event.pool].commit(event.expert)
             case Evicted():
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
                 self.pools[event.pool].abandon(event.expert)
-                reason = f"expert '{event.expert}' cannot be loaded: {event.reason}"
-                self._turns[event.pool].broken[event.expert] = reason
+                self._turns[event.pool].broken[event.expert] = not_loaded(event.expert, event.reason)
             case Stopped():
                 self._stop(now)
         while self._issue_any(now) or self._go_over(now):
@@ -192,10 +191,10 @@ class Prescheduled:
             else:
                 turn.finished += 1
                 self._to_run.subtract(there)
-                self._fail(there, _STUCK.format(head.batch.expert), now)
+                self._fail(there, _astray(_STUCK, head.batch.expert), now)
         elif head is None:
             for stage in list(self._waiting):
-                self._fail((stage,), _STUCK.format(stage.expert), now)
+                self._fail((stage,), _astray(_STUCK, stage.expert), now)
         return head is not None
 
     def _issue(self, turn: _Turn, command: Load | Evict | Run | _Until, now: float) -> bool:
@@ -244,7 +243,7 @@ class Prescheduled:
         self._to_run.subtract(command.batch.stages)
         if not stages or state is not State.READY:
             turn.finished += 1
-            self._fail(stages, turn.broken.get(expert, _STUCK.format(expert)), now)
+            self._fail(stages, turn.broken.get(expert, _astray(_STUCK, expert)), now)
             return True
         for stage in stages:
             del self._waiting[stage]
@@ -268,8 +267,7 @@ class Prescheduled:
         for stage in advance.stages:
             self._waiting[stage] = None
             if self._stopped or self._to_run[stage] < 1:
-                said = config.STOPPED if self._stopped else _NOT_RECORDED.format(stage.expert)
-                self._fail((stage,), said, now)
+                self._fail((stage,), STOPPED if self._stopped else _astray(_NOT_RECORDED, stage.expert), now)
         if advance.result is not None:
             self._ended.add(advance.result.request.id)
             self._commands.append(Reply(advance.result))
@@ -278,7 +276,7 @@ class Prescheduled:
         batch = self._let_go(event.executor)
         if len(event.findings) != len(batch):
             said = f"it gave {len(event.findings)} finding(s) for {len(batch)} image(s)"
-            self._fail(batch.stages, f"expert '{batch.expert}' failed: {said}", now)
+            self._fail(batch.stages, not_run(batch.expert, RunFailed(event.executor, said)), now)
             return
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._to_run[stage] = 0
@@ -291,21 +289,25 @@ class Prescheduled:
         executor.pool.unpin(batch.expert, held_bytes)
         return batch
 
-    def _fail(self, stages: Iterable[Stage], reason: str, now: float) -> None:
+    def _fail(self, stages: Iterable[Stage], failure: Failure, now: float) -> None:
         """Let stages wait for the next batch that was recorded with them; without one they have failed."""
         for stage in stages:
             if self._to_run[stage] > 0 and not self._stopped:
                 self._waiting[stage] = None
             else:
                 self._waiting.pop(stage, None)
-                self._go_on(self._cases.failed(stage, reason, now), now)
+                self._go_on(self._cases.failed(stage, failure, now), now)
 
     def _stop(self, now: float) -> None:
         self._stopped = True
         for turn in self._turns.values():
             turn.commands.clear()
-        self._fail(list(self._waiting), config.STOPPED, now)
+        self._fail(list(self._waiting), STOPPED, now)
 
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def _astray(sentence: str, expert: str) -> Failure:
+    return Failure(FailureKind.LINE, sentence.format(expert))

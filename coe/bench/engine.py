@@ -13,23 +13,19 @@ from pathlib import Path
 
 import psutil
 
-from coe import config
-from coe.bench.rows import Latencies, MachineFigures, Row, row
+from coe.bench.rows import Heading, Latencies, MachineFigures, Row, row
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import FULL
-from coe.inspector import assembly
-from coe.inspector.inspector import Inspector, Picture
-from coe.inspector.profile import Profile
+from coe.inspector.inspector import Picture
+from coe.inspector.line import Line
+from coe.inspector.line_config import Inbox, LineConfig
+from coe.inspector.measuring import LineCosts
 from coe.results.metrics import Metrics
 from coe.runtime.aside import aside
-from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Trace
-from coe.scheduler.controller import Controller
-from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.scheduler.strategies import ANY_TIME, Times
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import kinds
 from coe.store.kinds import ModuleKind
 from coe.store.store import Store
@@ -50,51 +46,41 @@ class Measured:
     strategy: str
     metrics: Metrics
     board: Rules
-    costs: CostTable
+    costs: LineCosts
     plan: Plan
     trace: Trace
 
 
+def all_at_once(pictures: Sequence[Picture]) -> Inbox:
+    """Return an inbox that has room for all pictures of a run, beside the memory of the line."""
+    return Inbox(max(1, len(pictures)), limit_bytes=1 << 62)
+
+
 def measured_run(
-    board: Path | str,
-    store: Store,
+    line_config: LineConfig,
     pictures: Sequence[Picture],
     *,
-    memory_bytes: int,
-    executors: str | None,
-    strategy: str,
-    device_memory: str | None = None,
-    host_memory: str | None = None,
-    precision: str = config.PRECISION,
-    label_floor: float = config.LABEL_FLOOR,
-    task: str,
-    order: str,
+    heading: Heading,
     images_per_s: float | None = None,
-    disk_bytes_per_s: int | None = None,
-    costs: CostTable | None = None,
-    profile: Profile | None = None,
-    as_a_line: bool = False,
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
-    make_devices: assembly.MakeDevices = assembly.devices,
-    make_decider: MakeDecider = Controller,
-    allow_kinds: Sequence[str] = (),
 ) -> Measured:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
-    All pictures come at once, or `images_per_s` of them a second, whatever the line does; with `as_a_line` only as fast
-    as there is room for them, and the memory is for them too, as in `coe-inspect`. `costs` are those of an earlier run
-    with as many executors in the same precision, so that runs are compared on one table; without them they are
-    measured. `times` are those of the images, as far as the strategy looks at them. `tick` is called for each reply, on
-    a thread of the line. `allow_kinds`, `make_devices` and `make_decider` as for `Inspector`: `costs` are those of
-    such devices too.
+    Pictures come as fast as the line's inbox has room (see `all_at_once`), or `images_per_s` of them a second, whatever
+    the line does. With `costs` in `line_config`, those of an earlier run with as many executors of the same devices in
+    the same precision, runs are compared on one table; without them they are measured. `times` are those of the
+    images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line. `heading` is
+    that of the row; the precision is added to it.
     All weights files are read once before, so that switches and plain reads find the page cache in the same state;
-    where `disk_bytes_per_s` bounds the loads, it bounds plain reads too.
+    where the line's disk has a bandwidth, it bounds plain reads too.
     """
-    own = times.heeded_by(named_strategy(strategy))
+    board, store, strategy = line_config.board, line_config.store, line_config.strategy
+    precision, disk_bytes_per_s = line_config.precision, line_config.disk_bytes_per_s
+    own = times.heeded_by(strategy)
     paths = _files(board, store)
     _plain_read_s_per_byte(paths, repeats=1)
-    _load_libraries(board, allow_kinds)
+    _load_libraries(board, line_config.allowed_kinds)
     # What an earlier run has left in the heap would count as this one's.
     gc.collect()
     give_memory_back()
@@ -102,28 +88,8 @@ def measured_run(
     before = process.memory_info().rss
     _forget_device_peak()
     latencies = Latencies()
-    with Inspector(
-        board,
-        store=store,
-        memory=memory_bytes,
-        executors=executors,
-        device_memory=device_memory,
-        host_memory=host_memory,
-        strategy=strategy,
-        precision=precision,
-        label_floor=label_floor,
-        inbox=config.INBOX_IMAGES if as_a_line else max(1, len(pictures)),
-        inbox_bytes=None if as_a_line else 1 << 62,
-        disk_bandwidth=disk_bytes_per_s,
-        costs=costs,
-        profile=profile,
-        max_wait_s=own.max_wait_s,
-        watchers=[latencies],
-        keep_trace=True,
-        make_devices=make_devices,
-        make_decider=make_decider,
-        allow_kinds=allow_kinds,
-    ) as line:
+    watched = replace(line_config, max_wait_s=own.max_wait_s, watchers=[latencies], keep_trace=True)
+    with Line(watched) as line:
         sampler = _PeakRss(process)
         line.ready()
         _submit(line, [replace(picture, within_s=own.within_s) for picture in pictures], images_per_s, tick)
@@ -146,10 +112,11 @@ def measured_run(
     )
     devices = Counter(executor.device for executor in line.plan.executors)
     device = ",".join(f"{name}={count}" for name, count in devices.items())
-    called = " ".join([strategy, *([precision] if precision != FULL else [])])
+    words = [heading.strategy, *([precision] if precision != FULL else [])]
+    heading = replace(heading, strategy=" ".join(words))
     return Measured(
-        row=row(task, order, device, called, seen, latencies, within_s=times.within_s, machine=figures),
-        strategy=strategy,
+        row=row(heading, device, seen, latencies, within_s=times.within_s, machine=figures),
+        strategy=strategy.name,
         metrics=seen,
         board=line.rules,
         costs=line.costs,
@@ -158,7 +125,7 @@ def measured_run(
     )
 
 
-def _submit(line: Inspector, pictures: Sequence[Picture], images_per_s: float | None, tick: Callable[[], None]) -> None:
+def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None, tick: Callable[[], None]) -> None:
     began = time.perf_counter()
     for index, picture in enumerate(pictures):
         if images_per_s is not None:

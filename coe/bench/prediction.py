@@ -7,7 +7,7 @@ from dataclasses import replace
 from coe.bench.engine import Measured
 from coe.bench.recorded import recorded
 from coe.bench.rows import Row
-from coe.bench.simulated import ENTRIES, run_plan
+from coe.bench.simulated import ENTRIES, PlannedBox, run_plan
 from coe.scheduler.strategies import ANY_TIME, Times
 from coe.sim.workload import Workload
 
@@ -25,5 +25,6 @@ def predict(measured: Measured, times: Times = ANY_TIME) -> Row:
     """
     workload = workload_of(measured)
     chosen = ENTRIES[measured.strategy]
-    row = run_plan(workload, measured.costs, measured.plan, chosen, {}, device=measured.row.device, times=times)
+    box = PlannedBox(measured.row.device, measured.costs, measured.plan, {})
+    row = run_plan(workload, chosen, box, times=times)
     return replace(row, strategy=f"{measured.row.strategy} (predicted)")

@@ -64,6 +64,15 @@ class Row:
     machine: MachineFigures | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What a row is of: a task, the order in which its images came, and the strategy under the name that is shown."""
+
+    task: str
+    order: str
+    strategy: str
+
+
 class Latencies:
     """A watcher that keeps every reply's latency."""
 
@@ -86,10 +95,8 @@ class Latencies:
 
 
 def row(
-    task: str,
-    order: str,
+    heading: Heading,
     device: str,
-    strategy: str,
     seen: Metrics,
     latencies: Latencies,
     *,
@@ -100,10 +107,10 @@ def row(
 ) -> Row:
     """Put together what the watchers of one run saw."""
     return Row(
-        task=task,
-        order=order,
+        task=heading.task,
+        order=heading.order,
         device=device,
-        strategy=strategy,
+        strategy=heading.strategy,
         images=seen.images,
         errors=seen.errors,
         images_per_s=seen.images_per_s,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from coe.bench.engine import Measured
 from coe.bench.recorded import recorded
-from coe.core import FULL, asked_id
+from coe.core import FULL, decided
 
 Labels = frozenset[tuple[str, str]]
 """Expert and label, of all experts that an image needed, as they were decided."""
@@ -57,8 +57,7 @@ def _labels_by_image(one: Measured) -> list[tuple[str, Labels]]:
     seen = recorded(one.trace)
     found = []
     for arrival in seen.arrivals:
-        findings = seen.findings.get(arrival.request.id, {})
-        # A second look is sorted behind the first: its id begins with that of the first.
-        decided = {asked_id(expert): finding.label for expert, finding in sorted(findings.items())}
-        found.append((arrival.request.image, frozenset(decided.items())))
+        findings = decided(seen.findings.get(arrival.request.id, {}))
+        labels = frozenset((expert, finding.label) for expert, finding in findings.items())
+        found.append((arrival.request.image, labels))
     return found

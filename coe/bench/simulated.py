@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coe.bench.rows import Latencies, Row, row
+from coe.bench.rows import Heading, Latencies, Row, row
 from coe.errors import ConfigError, did_you_mean
 from coe.results.chrome_trace import ChromeTrace
 from coe.results.metrics import Recorder
@@ -18,7 +18,7 @@ from coe.scheduler.strategies import ANY_TIME, STRATEGIES, Strategy, Times
 from coe.sim.bound import bound
 from coe.sim.machine import Configuration, Machine
 from coe.sim.oracle import Oracle, RecordedOracle, SampledOracle
-from coe.sim.simulator import Simulator
+from coe.sim.simulator import Simulator, Speeds
 from coe.sim.workload import Arrival, Workload
 
 Scaling = dict[str, tuple[float, ...]]
@@ -31,6 +31,16 @@ class Entry:
     name: str
     strategy: Strategy
     configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBox:
+    """A box as it runs: what experts cost on it, its pools and executors, and their speed side by side by device."""
+
+    name: str
+    costs: CostTable
+    plan: Plan
+    scaling: Scaling
 
 
 def _entries() -> dict[str, Entry]:
@@ -75,28 +85,15 @@ def simulated_run(
     found = configuration or machine.configuration(chosen.configuration, workload.board.board)
     costs = machine.costs(workload.board)
     plan = machine.plan(workload.board, costs, chosen.strategy, found)
-    return run_plan(
-        workload,
-        costs,
-        plan,
-        chosen,
-        machine.scaling,
-        device=machine.name,
-        seed=seed,
-        bounded=bounded,
-        trace=trace,
-        times=times,
-    )
+    box = PlannedBox(machine.name, costs, plan, machine.scaling)
+    return run_plan(workload, chosen, box, seed=seed, bounded=bounded, trace=trace, times=times)
 
 
 def run_plan(
     workload: Workload,
-    costs: CostTable,
-    plan: Plan,
     chosen: Entry,
-    scaling: Scaling,
+    box: PlannedBox,
     *,
-    device: str,
     seed: int = 0,
     bounded: bool = True,
     trace: Path | None = None,
@@ -111,17 +108,17 @@ def run_plan(
     controller = Controller(
         router=board.router,
         graph=board.graph,
-        costs=costs,
-        plan=plan,
+        costs=box.costs,
+        plan=box.plan,
         strategy=chosen.strategy,
         max_wait_s=own.max_wait_s,
     )
-    recorder, latencies = Recorder(controller.pools), Latencies()
+    recorder, latencies = Recorder(controller.pools, board.router.second_looks), Latencies()
     drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
     simulator = Simulator(
         controller,
         oracle,
-        scaling=scaling,
+        speeds=Speeds(box.scaling),
         watchers=[recorder, latencies, *([drawing] if drawing else [])],
         span=drawing.span if drawing else None,
         preloaded=True,
@@ -134,12 +131,12 @@ def run_plan(
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
-    least = bound(_from_zero(workload), oracle, costs, controller.plan, scaling, resident, cached) if bounded else None
+    least = None
+    if bounded:
+        least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
     return row(
-        workload.task,
-        workload.order,
-        device,
-        chosen.name,
+        Heading(workload.task, workload.order, chosen.name),
+        box.name,
         recorder.metrics(),
         latencies,
         lower_bound_switches=least.switches if least else None,

@@ -217,5 +217,5 @@ def _on_gpu(
     return UsualDevice(store, kinds, 1, driver, **memory)
 
 
-devices: assembly.MakeDevices = partial(assembly.devices, on_cpu=UsualDevice, on_gpu=_on_gpu)
+devices: assembly.MakeDevices = partial(assembly.devices, makers={"cpu": UsualDevice, "cuda": _on_gpu})
 """Makes such devices, as `coe.inspector.assembly.devices` makes ours."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import networkx as nx
 
@@ -58,8 +58,3 @@ class ExpertGraph:
     def waits_for_others(self, expert: str) -> bool:
         """Return whether an expert runs only after a predecessor: it has one, and no component begins with it."""
         return bool(self._predecessors[expert]) and expert not in self._first
-
-    def is_orphan(self, expert: str, resident: Container[str]) -> bool:
-        """Return whether an expert waits for others, none of which is resident (paper section 4.3, stage 1)."""
-        predecessors = self._predecessors[expert]
-        return self.waits_for_others(expert) and not any(predecessor in resident for predecessor in predecessors)

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from coe.board.decoding import decode
 from coe.board.folder import Entry, What, walk, why_no_file
+from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, did_you_mean
 
 __all__ = ["EXTENSIONS", "TABLE", "Item", "Skipped", "decode", "find", "natural"]
@@ -36,8 +37,8 @@ class Item:
 
     `name` is what results call it: its POSIX path relative to the given folder, unique within one `find`. In a name
     from the disk, a byte that is no UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
-    one. `error` is set when it cannot be inspected whatever its pixels are (say, an unknown component); `path` may then
-    not exist, or be a folder that cannot be read.
+    one. `failure` is set when it cannot be inspected whatever its pixels are (say, an unknown component); `path` may
+    then not exist, or be a folder that cannot be read.
     """
 
     path: Path
@@ -45,7 +46,12 @@ class Item:
     serial: str = ""
     refdes: str = ""
     name: str = ""
-    error: str | None = None
+    failure: Failure | None = None
+
+    @property
+    def error(self) -> str | None:
+        """The sentence that says why it cannot be inspected; None if it can."""
+        return self.failure.reason if self.failure is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +138,8 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
             items.append(_unusable(entry, inside, whole, known))
         elif entry.what is What.FILE and suffix in OTHER_FORMATS:
             item = _place(entry.path, inside, whole, known)
-            items.append(replace(item, error=f"is a picture in a format that is not read ({suffix}); save it as PNG"))
+            reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
+            items.append(replace(item, failure=Failure(FailureKind.IMAGE, reason)))
         else:
             reason = entry.reason or f"'{_printable(entry.path.suffix)}' is not the extension of an image"
             skipped.append(Skipped(entry.path, reason))
@@ -142,7 +149,7 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
 
 def _unusable(entry: Entry, inside: PurePosixPath, folder: Path, known: _Known) -> Item:
     """Return what stands for something that may be an image, or hold some, and cannot be read."""
-    return replace(_place(entry.path, inside, folder, known), error=entry.reason)
+    return replace(_place(entry.path, inside, folder, known), failure=Failure(FailureKind.IMAGE, entry.reason))
 
 
 def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
@@ -159,25 +166,24 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> It
     """Say what one image shows; `inside` is its path relative to `folder`, which is absolute."""
     name = _printable(str(inside))
     if len(inside.parts) > 2:
-        return Item(path, "", name=name, error=f"lies too deep in the folder; {LAYOUTS}")
+        return Item(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
     parent = inside.parts[0] if len(inside.parts) == 2 else folder.name
     refdes, mark, component = inside.stem.partition("__")
     if parent in known:
         stated = _stated(component, known)
-        error = None if stated in (None, parent) else _two_names(parent, str(stated))
+        failure = None if stated in (None, parent) else _two_names(parent, str(stated))
         # Not a guess at which of the two is meant: the image counts for neither.
-        return Item(path, "" if error else parent, name=name, error=error)
+        return Item(path, "" if failure else parent, name=name, failure=failure)
     serial = _printable(parent)
     alike, stated = known.spelt(parent), known.spelt(component)
     if alike is not None and stated not in (None, alike):  # c0/R1__C5: a serial hardly has a component's name
-        return Item(path, "", name=name, error=_two_names(parent, str(stated)))
+        return Item(path, "", name=name, failure=_two_names(parent, str(stated)))
     if not mark:
-        hint = known.hint(parent)
-        return Item(
-            path, "", name=name, error=f"its folder '{serial}' is not a component of the board{hint or '; ' + LAYOUTS}"
-        )
+        reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
+        return Item(path, "", name=name, failure=_unclear(reason))
     refdes, component = _printable(refdes), _printable(component)
-    return Item(path, component, serial, refdes, name, _unknown(component, known))
+    failure = None if component in known else _unclear(_unknown(component, known))
+    return Item(path, component, serial, refdes, name, failure)
 
 
 def _stated(after_mark: str, known: _Known) -> str | None:
@@ -191,16 +197,18 @@ def _stated(after_mark: str, known: _Known) -> str | None:
     return None
 
 
-def _two_names(folder: str, stated: str) -> str:
-    return (
+def _unclear(reason: str) -> Failure:
+    return Failure(FailureKind.RULES, reason)
+
+
+def _two_names(folder: str, stated: str) -> Failure:
+    return _unclear(
         f"its folder says component '{folder}' and its name says '{stated}'; rename one of them, or list the image in "
         f"a table {TABLE}"
     )
 
 
-def _unknown(component: str, known: _Known) -> str | None:
-    if component in known:
-        return None
+def _unknown(component: str, known: _Known) -> str:
     return f"'{component}' is not a component of the board{known.hint(component)}"
 
 
@@ -247,23 +255,23 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Known, surplus: li
     where = f"{table.name}:{line}"
     inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
     component, serial, refdes = (row.get(column, "") for column in ("component", "serial", "refdes"))
+    kind, error = FailureKind.IMAGE, ""
     if not inside:
-        error: str | None = "the path is empty"
+        error = "the path is empty"
     elif "\0" in inside or os.path.isabs(inside) or inside.split("/")[0] == ".." or ":" in inside.split("/")[0]:
         error = f"'{inside}' leaves the folder of the table; give a path relative to it"
     elif surplus:
         error = f"'{surplus[0]}' stands behind the last column; quote cells that hold the separator"
     elif not component:
-        error = "the component is empty"
+        kind, error = FailureKind.RULES, "the component is empty"
     elif not os.path.lexists(table.parent / inside):
         error = f"there is no file '{inside}'"
     elif reason := why_no_file(table.parent / inside):
         error = f"'{inside}' {reason}"
-    else:
-        error = _unknown(component, known)
-    return Item(
-        table.parent / inside, component, serial, refdes, inside or where, f"{where}: {error}" if error else None
-    )
+    elif component not in known:
+        kind, error = FailureKind.RULES, _unknown(component, known)
+    failure = Failure(kind, f"{where}: {error}") if error else None
+    return Item(table.parent / inside, component, serial, refdes, inside or where, failure)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

@@ -84,7 +84,7 @@ class Router:
     """The function from findings to what comes next; it holds no state.
 
     `escalations` names the experts whose findings of a lesser variant are made again where they are in doubt, by the
-    expert `again_id(expert)`.
+    expert `again_id(expert)`; `second_looks` are the ids of all that may do so.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Router:
     ) -> None:
         self.components = dict(components)
         self.escalations = dict(escalations or {})
+        self.second_looks = frozenset(again_id(expert) for expert in self.escalations)
         self._order = {
             name: {expert: rank for rank, expert in enumerate(self._on_the_way(component.root))}
             for name, component in components.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +13,9 @@ from coe import config
 from coe.bench.configurations import in_turn
 from coe.board import rules
 from coe.cli import bench_out
+from coe.cli.bench_runs import Comparison
 from coe.cli.bench_source import check_source, given, synthetic_experts, variants
-from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, has_gpu, make_devices, settled_by, strategy_of
+from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, settled_by, strategy_of
 from coe.cli.common import err, out
 from coe.cli.console import Progress
 from coe.cli.options import (
@@ -33,18 +34,17 @@ from coe.cli.options import (
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector.precision import check_precision
-from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
+from coe.store import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coe.bench.engine import Measured
     from coe.bench.rows import Row
-    from coe.scheduler.costs import CostTable
 
 
-def run(
+def run(  # noqa: PLR0913
     context: typer.Context,
     board: Annotated[
         str | None, typer.Option(help="A board whose experts are in the store; else synthetic experts are made.")
@@ -135,7 +135,8 @@ def run(
 
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
-    from coe.bench import engine, prediction, sentences, synthetic
+    from coe.bench import engine, prediction, synthetic
+    from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
     allowed = bench_out.times(within, max_wait, [strategy_of(name) for name in names])
@@ -152,61 +153,59 @@ def run(
         pictures = synthetic.synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
     budget, settled = settled_by(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
-    # Measured once for as many executors and their way: strategies are compared on one cost table.
-    tables: dict[tuple[str, int, bool], CostTable] = {}
-    workers = sum(config.parse_executors(executors).values())
+    line_config = LineConfig(
+        board=path,
+        store=shelf,
+        asked=AskedSettings.parsed(
+            memory=budget, executors=executors, device_memory=device_memory, host_memory=host_memory, profile=None
+        ),
+        label_floor=label_floor,
+        # What coe-profile chose it chose for a line as in coe-inspect, whose images have a part of the memory.
+        inbox=Inbox() if settled else engine.all_at_once(pictures),
+        disk_bytes_per_s=speed,
+        allowed_kinds=dotted.packages(allow_kind or ()),
+    )
+    comparison = Comparison(line_config, pictures, task, order, settled, rate, allowed)
+    ways = [(name, one) for one in precisions for name in names if one == FULL or not name.endswith(USUAL)]
+    compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
+    bench_out.show(compared.rows, json_to)
+    if save_task is not None:
+        trace_file.write(save_task, prediction.workload_of(compared.last))
+    for sentence in compared.sentences:
+        (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """The rows and sentences of all runs, and the best run of the last way."""
+
+    rows: list[Row]
+    sentences: list[str]
+    last: Measured
+
+
+def _compare(
+    comparison: Comparison, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
+) -> _Compared:
+    """Run each way, a name and a precision, `repeat` times there and back, and keep the best of its runs."""
+    from coe.bench import prediction, sentences
+
     rows: list[Row] = []
     with Progress(console=err, transient=True) as bar:
 
         def measure(name: str, precision: str) -> Measured:
             called = name if precision == FULL else f"{name} {precision}"
-            shown = bar.add_task(called, total=len(pictures))
-            found = settled.get(name)
-            strategy = strategy_of(name)
-            busy = 1 if named_strategy(strategy).single else workers
-            table = (precision, busy, name.endswith(USUAL))
-            measured = engine.measured_run(
-                path,
-                shelf,
-                pictures,
-                memory_bytes=budget,
-                executors=None if found else executors,
-                device_memory=device_memory if has_gpu(found) else None,
-                host_memory=host_memory if has_gpu(found) else None,
-                strategy=strategy,
-                precision=precision,
-                label_floor=label_floor,
-                task=task,
-                order=order,
-                images_per_s=rate,
-                disk_bytes_per_s=speed,
-                costs=None if found else tables.get(table),
-                profile=found,
-                as_a_line=bool(settled),
-                times=allowed,
-                tick=lambda: bar.advance(shown),
-                make_devices=make_devices(name),
-                allow_kinds=allow_kind or (),
-            )
-            if not found:
-                tables[table] = measured.costs
-            # A configuration, and the usual way, stand under their own names.
-            shown_as = measured.row.strategy.replace(strategy, name, 1)
-            return replace(measured, row=replace(measured.row, strategy=shown_as))
+            shown = bar.add_task(called, total=len(comparison.pictures))
+            return comparison.measure(name, precision, tick=lambda: bar.advance(shown))
 
-        ways = [(name, one) for one in precisions for name in names if one == FULL or not name.endswith(USUAL)]
         every = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
         best = {way: max(runs, key=lambda one: one.row.images_per_s) for way, runs in zip(ways, every, strict=True)}
         for done in best.values():
             rows.append(done.row)
             if with_prediction:
-                rows.append(prediction.predict(done, allowed))
+                rows.append(prediction.predict(done, comparison.times))
     said = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
-    bench_out.show(rows, json_to)
-    if save_task is not None:
-        trace_file.write(save_task, prediction.workload_of(done))
-    for sentence in said:
-        (err if json_to == bench_out.STANDARD_OUTPUT else out).print(sentence, soft_wrap=True)
+    return _Compared(rows, said, done)
 
 
 def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from coe.sim.workload import Workload
 
 
-def sim(
+def sim(  # noqa: PLR0913
     task: Annotated[
         str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)} (paper section 5.1), or a trace file.")
     ] = "A1",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 REPEATS, EXPERTS = 7, 40
 
 
-def switch(
+def switch(  # noqa: PLR0913
     kind: Annotated[str, typer.Option(metavar="LIST", help="One or more, separated by commas.")] = "resnet101",
     input_size: Annotated[
         int, typer.Option("--input", min=32, max=config.MAX_INPUT, help="Input size in pixels.")

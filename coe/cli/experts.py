@@ -50,7 +50,7 @@ app.command()(experts_prepare.prepare)
 
 
 @app.command()
-def train(
+def train(  # noqa: PLR0913
     id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
     data: Annotated[Path, typer.Option(help="Labelled folder (<label>/*) or the YAML of a YOLO data set.")],
     board: BoardOption = None,
@@ -118,7 +118,7 @@ def train(
 
 
 @app.command("import")
-def import_(
+def import_(  # noqa: PLR0913
     id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
     file: Annotated[Path, typer.Argument(help="A .safetensors, .pt or .pth (weights alone) or .onnx file.")],
     board: BoardOption = None,

@@ -29,8 +29,7 @@ from coe.cli.options import (
 )
 from coe.core import Verdict
 from coe.errors import ConfigError
-from coe.inspector.precision import check_precision
-from coe.inspector.settings import AUTO
+from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, usable_variants
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
@@ -38,6 +37,7 @@ from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
+from coe.store import dotted
 from coe.store.store import Store
 
 app = application("")
@@ -45,7 +45,7 @@ REPORT = "report.html"
 
 
 @app.command()
-def inspect(
+def inspect(  # noqa: PLR0913
     board: Annotated[str, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")],
     images_at: Annotated[
         Path,
@@ -119,17 +119,33 @@ def inspect(
     """
     if resume and out_dir is None:
         raise ConfigError("--resume needs the folder of the run: give it with --out")
-    check_precision(precision, label_floor)
     allowed = times(within, max_wait)
-    check_hurry(named_strategy(strategy), max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
     quiet = quiet or as_json
     known = rules.load(board)
+    line_config = LineConfig(
+        board=known.path,
+        store=Store(store),
+        asked=AskedSettings.parsed(
+            memory=memory,
+            executors=executors,
+            threads=threads,
+            loaded=loaded,
+            device_memory=device_memory,
+            host_memory=host_memory,
+            profile=None if profile == "none" else profile,
+        ),
+        strategy=named_strategy(strategy),
+        precision=precision,
+        label_floor=label_floor,
+        max_wait_s=allowed.max_wait_s,
+        allowed_kinds=dotted.packages(allow_kind or ()),
+    )
+    check_hurry(line_config.strategy, within_s=allowed.within_s)
     items, skipped = images.find(images_at, known.components)
     if skipped and not quiet:
         err.print(f"left alone: {len(skipped)} files that are no images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
-    shelf = Store(store)
-    manifests = manifests_of(known, shelf)
+    manifests = manifests_of(known, line_config.store)
     identity = RunIdentity(
         known.board,
         known.digest,
@@ -141,27 +157,13 @@ def inspect(
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
-        identity.refuse_changes(known.path, expert_digests(known, manifests_of(known, shelf), precision))
+        identity.refuse_changes(known.path, expert_digests(known, manifests_of(known, line_config.store), precision))
         return usable_variants(known, manifests, precision, label_floor, devices)
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
         figures = RunFigures(known.board, strategy, precision=precision)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
-        run_.go(
-            known.path,
-            variants,
-            store=shelf,
-            memory=memory,
-            executors=executors,
-            device_memory=device_memory,
-            host_memory=host_memory,
-            threads=threads,
-            loaded=loaded,
-            label_floor=label_floor,
-            max_wait_s=allowed.max_wait_s,
-            allow_kinds=allow_kind or (),
-            profile=None if profile == "none" else profile,
-        )
+        run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
         paths = {item.name: item.path for item in items}

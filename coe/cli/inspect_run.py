@@ -6,8 +6,7 @@ import signal
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board.images import Item
@@ -15,14 +14,15 @@ from coe.cli.common import err
 from coe.cli.console import styled
 from coe.cli.late import LateBoards
 from coe.cli.progress import RunProgress
-from coe.core import Request, Result, Verdict
+from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.results.records import ResultsFile
 from coe.results.summary import RunFigures
 from coe.system import peak_resident_bytes
 
 if TYPE_CHECKING:
-    from coe.inspector.inspector import Inspector
+    from coe.inspector.line import Line
+    from coe.inspector.line_config import LineConfig
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Tells in which variants experts may run on devices of these names."""
@@ -44,33 +44,25 @@ class InspectionRun:
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
         self._within_s, self._late = within_s, LateBoards()
         self._items = results.left_of(items)
-        self._line: Inspector | None = None
+        self._line: Line | None = None
         self._answered = self._errors = 0
         self.stopped = False
         self.interrupted = False
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
-    def go(self, board: Path, variants: Variants, *, memory: str | None, **settings: Any) -> None:
-        """Inspect what has no result yet, on a line with these settings (see Inspector).
+    def go(self, line_config: LineConfig, variants: Variants) -> None:
+        """Inspect what has no result yet, on a line of this configuration; it is told who watches and who speaks.
 
         `variants` tells in which experts may run on devices of these names.
         """
-        budget = config.parse_bytes(memory or config.MEMORY)
+        budget = line_config.asked.memory_bytes or config.parse_bytes(config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
-        todo = [item for item in self._items if item.error is None]
+        todo = [item for item in self._items if item.failure is None]
         if todo:
-            from coe.inspector.inspector import Inspector
+            from coe.inspector.line import Line
 
             # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
-            self._line = Inspector(
-                board,
-                memory=memory,
-                strategy=self.figures.strategy,
-                precision=self.figures.precision,
-                watchers=[self._late],
-                say=self._say,
-                **settings,
-            )
+            self._line = Line(replace(line_config, watchers=[self._late], say=self._say))
             self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
             try:
                 self._results.bind(variants({executor.device for executor in self._line.plan.executors}))
@@ -78,17 +70,17 @@ class InspectionRun:
                 self._line.close()
                 raise
         for item in self._items:
-            if item.error is not None:
-                self._write(Result(_request(item), None, (), 0.0, item.error))
+            if item.failure is not None:
+                self._write(Result(_request(item), None, (), 0.0, item.failure))
         if self._line is not None:
             self._inspect(self._line, todo)
 
-    def _inspect(self, line: Inspector, todo: Sequence[Item]) -> None:
+    def _inspect(self, line: Line, todo: Sequence[Item]) -> None:
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
                 for result in self._stream(line, todo):
-                    if result.error != config.STOPPED:
+                    if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
                         self._write(result)
                         self._answered += 1
                         progress.advance(ng=result.verdict is Verdict.NG)
@@ -111,7 +103,7 @@ class InspectionRun:
             interrupted=self.interrupted,
         )
 
-    def _stream(self, line: Inspector, todo: Sequence[Item]) -> Iterator[Result]:
+    def _stream(self, line: Line, todo: Sequence[Item]) -> Iterator[Result]:
         from coe.inspector.inspector import Picture
 
         def pictures() -> Iterator[Picture]:

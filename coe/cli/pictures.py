@@ -18,7 +18,7 @@ def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     """Return all pictures that can be inspected; raises ConfigError if there is none."""
     from coe.inspector.inspector import Picture
 
-    items = [item for item in images.find(images_at, board.components)[0] if item.error is None]
+    items = [item for item in images.find(images_at, board.components)[0] if item.failure is None]
     if not items:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
     return [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in items]

@@ -31,7 +31,7 @@ app = application("Calibrate this machine for a board, once.")
 
 
 @app.command()
-def calibrate(
+def calibrate(  # noqa: PLR0913
     board: Annotated[str | None, typer.Option(help="A board by name, or its .yaml file.")] = None,
     images_at: Annotated[
         Path | None, typer.Option("--images", help="Sample images of the board. Without any, some are generated.")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -36,25 +36,35 @@ SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _LOADS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An expert with its weights, and where and how it is run; a GPU is used within `device_bytes`.
+
+    None for a part of what is free.
+    """
+
+    expert: Expert
+    kind: Kind
+    store: Store
+    target: Target
+    device_bytes: int | None = None
+
+
 def measure(
-    expert: Expert,
-    kind: Kind,
-    store: Store,
-    target: Target,
+    subject: Subject,
     *,
     sizes: Sequence[int] = SIZES,
     images: Sequence[Path] = (),
     limit_s: float = 30.0,
     say: Callable[[str], None] = lambda sentence: None,
     tick: Callable[[float], None] = lambda done: None,
-    device_bytes: int | None = None,
 ) -> KindProfile:
-    """Measure one expert on a target for about `limit_s` seconds once it is ready to run.
+    """Measure an expert on a target for about `limit_s` seconds once it is ready to run.
 
     Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
     never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
     images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
-    (0 to 1); both are called on another thread. A GPU is used within `device_bytes`, a part of what is free if None.
+    (0 to 1); both are called on another thread.
 
     Raises CannotMeasure for a target that is not to be had, StoreError for weights that are damaged, ConfigError for a
     device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
@@ -64,11 +74,11 @@ def measure(
     def work() -> KindProfile:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="coe-profile-")))
-            place = with_weights(expert, kind, store, folder, say)
+            store = with_weights(subject.expert, subject.kind, subject.store, folder, say)
             stack.callback(_tidy)
-            subject = _Subject(expert, kind, place, target)
-            trial = stack.enter_context(_trial(subject, device_bytes, folder))
-            return _measured(subject, trial, sizes, images, pace, say)
+            ready = replace(subject, store=store)
+            trial = stack.enter_context(_trial(ready, folder))
+            return _measured(ready, trial, sizes, images, pace, say)
 
     # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
@@ -80,18 +90,8 @@ def measure(
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """An expert with its weights, and where and how it is run."""
-
-    expert: Expert
-    kind: Kind
-    store: Store
-    target: Target
-
-
 def _measured(
-    subject: _Subject,
+    subject: Subject,
     trial: Trial,
     sizes: Sequence[int],
     images: Sequence[Path],
@@ -161,7 +161,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(subject: _Subject, device_bytes: int | None, folder: Path) -> Iterator[Trial]:
+def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
     expert, kind, target = subject.expert, subject.kind, subject.target
     device = assembly.devices(
@@ -169,7 +169,7 @@ def _trial(subject: _Subject, device_bytes: int | None, folder: Path) -> Iterato
         subject.store,
         {kind.name: kind},
         {target.device: target.threads},
-        device_bytes=device_bytes,
+        device_bytes=subject.device_bytes,
     )[target.device]
     if target.is_the_engines:
         with device.trial(expert) as trial:
@@ -185,7 +185,7 @@ def _trial(subject: _Subject, device_bytes: int | None, folder: Path) -> Iterato
         yield backends.bf16(kind, expert, file)
 
 
-def _agreement(subject: _Subject, trial: Trial, ready: Samples) -> Agreement:
+def _agreement(subject: Subject, trial: Trial, ready: Samples) -> Agreement:
     """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
     kind, expert = subject.kind, subject.expert
     assert isinstance(kind, ModuleKind), "other kinds run in one way"

@@ -10,12 +10,14 @@ from functools import cached_property
 from coe import config, regular
 from coe.bench.configurations import casual, entry, pinned
 from coe.bench.engine import Measured, measured_run
+from coe.bench.rows import Heading
 from coe.bench.synthetic import synthetic_pictures
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError
 from coe.inspector import assembly
 from coe.inspector.inspector import Picture
+from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.store import kinds
 from coe.store.kinds import Kind
@@ -121,16 +123,11 @@ class Site:
     def run(self, known: Profile, chosen: Chosen, images: int) -> Measured:
         """Run so many images, always the same, through a new line of a configuration."""
         given = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
-        return measured_run(
-            self.board.path,
-            self.store,
-            [given[index % len(given)] for index in range(images)],
-            memory_bytes=self.memory_bytes,
-            executors=None,
-            strategy=config.STRATEGY,
-            task=self.board.board,
-            order="sample",
-            profile=pinned(known, self.entry(chosen)),
-            as_a_line=True,
-            allow_kinds=self.allow_kinds,
+        line_config = LineConfig(
+            board=self.board.path,
+            store=self.store,
+            asked=AskedSettings(memory_bytes=self.memory_bytes, profile=pinned(known, self.entry(chosen))),
+            allowed_kinds=self.allow_kinds,
         )
+        pictures = [given[index % len(given)] for index in range(images)]
+        return measured_run(line_config, pictures, heading=Heading(self.board.board, "sample", config.STRATEGY))

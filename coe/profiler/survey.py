@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler.draft import Draft
-from coe.profiler.measure import measure, with_weights
+from coe.profiler.measure import Subject, measure, with_weights
 from coe.profiler.site import Site
 from coe.profiler.steps import Steps
 from coe.profiler.target import Target
@@ -22,15 +22,11 @@ def measure_kind(site: Site, draft: Draft, steps: Steps, kind: str, target: Targ
     if draft.knows(kind, target):
         return
     found = measure(
-        site.samples[kind],
-        site.kinds[kind],
-        site.store,
-        target,
+        Subject(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
         images=[Path(picture.image) for picture in site.pictures if isinstance(picture.image, str | Path)],
         limit_s=limit_s,
         say=steps.say,
         tick=steps.part,
-        device_bytes=site.device_bytes,
     )
     draft.add_kind(found)
 

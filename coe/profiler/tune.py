@@ -9,10 +9,10 @@ from random import Random
 
 from coe import config
 from coe.bench.configurations import CASUAL
-from coe.bench.simulated import ENTRIES, run_plan
+from coe.bench.simulated import ENTRIES, PlannedBox, run_plan
 from coe.config import format_bytes
 from coe.errors import ConfigError
-from coe.inspector.assembly import profiled_cost
+from coe.inspector.measuring import profiled_cost
 from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
@@ -198,9 +198,8 @@ class Setup:
             return self.search.on_machine(self.chosen(workspaces))
         entry, made = ENTRIES[config.STRATEGY], self.plan(workspaces)
         scaling = {device: self._scaling(device) for device in self.executors}
-        return run_plan(
-            self.search.sample, self.costs, made, entry, scaling, device="this machine", bounded=False
-        ).images_per_s
+        box = PlannedBox("this machine", self.costs, made, scaling)
+        return run_plan(self.search.sample, entry, box, bounded=False).images_per_s
 
     def loaded(self, weights_bytes: float) -> float | None:
         """Run it with so many bytes of the CPU's pools for experts; None if that leaves too little for one image."""

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from coe.board.rules import Rules
-from coe.core import Finding, Request
+from coe.core import Failure, FailureKind, Finding, Request
 from coe.errors import RulesError
 from coe.inspector.profile import UsageRow
 from coe.scheduler.cases import Cases
 
+_SILENT = Failure(FailureKind.RUN, "it said nothing")
 LEVEL = 0.05
 """How likely it may be that, by chance alone, any expert at all is named by `differences`."""
 
@@ -65,7 +66,7 @@ def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> se
         stage = coming.pop()
         needed.add(stage.expert)
         finding = findings.get(stage.expert)
-        advance = cases.found(stage, finding, 0.0) if finding else cases.failed(stage, "it said nothing", 0.0)
+        advance = cases.found(stage, finding, 0.0) if finding else cases.failed(stage, _SILENT, 0.0)
         coming += advance.stages
     return needed
 

@@ -90,7 +90,7 @@ class ChromeTrace:
         self._pools = pools
         self._tids = count(101)
         devices = dict.fromkeys([e.device for e in executors.values()] + [p.device for p in pools.values()])
-        self._pids = {LINE: 1} | {f"device {device}": pid for pid, device in enumerate(devices, 2)}
+        self._pids: dict[str | None, int] = {None: 1} | {device: pid for pid, device in enumerate(devices, 2)}
         self._tracks: dict[tuple[int, str], _Track] = {}
         self._executors = {id: self._track(e.device, f"executor {id}") for id, e in executors.items()}
         self._loads = {id: self._track(pool.device, f"pool {id}") for id, pool in pools.items()}
@@ -135,16 +135,17 @@ class ChromeTrace:
         self._count(1, "waiting", "requests", self._waiting, at)
         self._count(1, "replies", "images", self._replies, at)
         for pool in self._pools.values():
-            pid = self._pids[f"device {pool.device}"]
+            pid = self._pids[pool.device]
             self._count(pid, f"{pool.id} reserved", "MiB", round(pool.reserved_bytes / _MIB, 3), at)
             self._count(pid, f"{pool.id} resident", "experts", len(pool), at)
 
-    def span(self, resource: str, what: str, begin_s: float, end_s: float) -> None:
-        """Take in that a resource, "disk" or "copy <device>", is taken for something, each time when that begins."""
+    def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
+        """Take in that a device's copy lane (None: the disk) is taken for something, each time when that begins."""
         self._has_spans = True
-        verb, _, device = resource.partition(" ")
-        lane = f"device {device}" in self._pids and verb == "copy"
-        track = self._track(device, "copy lane") if lane else self._track(None, resource)
+        if device in self._pids:
+            track = self._track(device, "disk" if device is None else "copy lane")
+        else:
+            track = self._track(None, f"copy {device}")
         self._marks.append(track.slice("lane", what, _us(begin_s), _us(end_s), {}))
 
     def write(self, path: Path) -> None:
@@ -162,8 +163,8 @@ class ChromeTrace:
 
     def _entries(self) -> Iterator[dict[str, Any]]:
         """Yield the names of processes and threads, then what happened, by time."""
-        for name, pid in self._pids.items():
-            yield from _named("process", pid, 0, name, pid)
+        for device, pid in self._pids.items():
+            yield from _named("process", pid, 0, LINE if device is None else f"device {device}", pid)
         marks = self._marks + ([] if self._has_spans else self._lane_marks)
         used = {mark.tid for mark in marks} | {
             track.tid for track in (*self._executors.values(), *self._loads.values())
@@ -214,7 +215,7 @@ class ChromeTrace:
         self._marks.append(mark)
 
     def _track(self, device: str | None, name: str) -> _Track:
-        pid = self._pids[LINE if device is None else f"device {device}"]
+        pid = self._pids[device]
         if (pid, name) not in self._tracks:
             self._tracks[pid, name] = _Track(pid, next(self._tids), name)
         return self._tracks[pid, name]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from coe.core import Verdict, asked_id, second_looks
+from coe.core import Verdict, second_looks
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Arrived, Command, Event, Evict, Finished, Late, Load, Loaded, Rejected, Reply, Run, Why
 from coe.scheduler.pool import ModelPool
@@ -68,10 +68,13 @@ class Metrics:
 
 
 class Recorder:
-    """Counts events and commands as they pass; `now` is the driver's clock in seconds."""
+    """Counts events and commands as they pass; `now` is the driver's clock in seconds.
 
-    def __init__(self, pools: Mapping[str, ModelPool]) -> None:
-        self._pools = pools
+    `second_looks` are the ids of the experts that look again (`Router.second_looks`).
+    """
+
+    def __init__(self, pools: Mapping[str, ModelPool], second_looks: Collection[str] = ()) -> None:
+        self._pools, self._second_looks = pools, second_looks
         self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
@@ -92,8 +95,8 @@ class Recorder:
         self._control_s += control_s
         if isinstance(event, Finished):
             self._run_s += event.took_s
-            expert = self._running[event.executor]
-            self._escalated_s += event.took_s if expert != asked_id(expert) else 0.0
+            if self._running[event.executor] in self._second_looks:
+                self._escalated_s += event.took_s
         elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
             self._switches_under_way.discard((event.pool, event.expert))
             self._switch_s += event.took_s

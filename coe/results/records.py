@@ -97,8 +97,8 @@ class ResultsFile:
         such as a folder that was taken away meanwhile.
         """
         self._must_be_there()
-        if result.error is not None:
-            result = replace(result, error=shortened(result.error, config.MAX_ERROR))
+        if (failure := result.failure) is not None:
+            result = replace(result, failure=replace(failure, reason=shortened(failure.reason, config.MAX_ERROR)))
         line = memoryview(to_line(result).encode(errors="backslashreplace"))
         with writing(self._path):
             sound = os.fstat(self._fd).st_size

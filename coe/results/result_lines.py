@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from coe.core import Box, Finding, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.results.summary import finite
 
 
@@ -35,6 +35,7 @@ def to_line(result: Result) -> str:
         "latency_s": finite(result.latency_s, 6),
         "late": result.late,
         "error": result.error,
+        "failure": result.failure.kind.value if result.failure else None,
     }
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
 
@@ -65,14 +66,19 @@ def _result(row: Any, number: int) -> Result:
     component, image, serial, refdes = (_text(row[name]) for name in ("component", "image", "serial", "refdes"))
     request = Request(number, component, image, serial, refdes)
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
-    error = None if row["error"] is None else _text(row["error"])
+    failure = None if row["error"] is None else Failure(_kind(row.get("failure")), _text(row["error"]))
     late = row.get("late", False) is True
-    return Result(request, verdict, findings, _float(row["latency_s"]), error, late)
+    return Result(request, verdict, findings, _float(row["latency_s"]), failure, late)
 
 
 def _box(box: Any) -> Box:
     x0, y0, x1, y1 = map(_float, box["xyxy"])
     return Box(_text(box["label"]), _float(box["score"]), (x0, y0, x1, y1))
+
+
+def _kind(value: Any) -> FailureKind:
+    """Return the kind of a failure; a line from before there were kinds has none."""
+    return FailureKind.UNKNOWN if value is None else FailureKind(value)
 
 
 def _text(value: Any) -> str:

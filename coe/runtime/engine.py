@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from coe import config
 from coe.board.image_source import ImageSource
-from coe.core import Expert, Request, Result
-from coe.errors import CoeError, sentence_of
+from coe.core import Expert, Failure, FailureKind, Request, Result
+from coe.errors import RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
@@ -31,6 +30,7 @@ from coe.runtime.place import Place
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
+from coe.scheduler.failures import STOPPED
 from coe.store.kinds import Kind, Prepared
 
 Trace = list[tuple[float, Event | None, list[Command]]]
@@ -44,6 +44,14 @@ class _Job:
     source: ImageSource
     future: Pending
     prepared: dict[str, Prepared] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How many threads decode pictures, and how many bytes of pictures may be in their hands."""
+
+    threads: int = 2
+    limit_bytes: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +72,7 @@ def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
 class Engine:
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
-    `workers` threads decode. `watchers` see every step, on the control thread.
+    `watchers` see every step, on the control thread.
     With `keep_trace` every event and the commands that answered it are kept, for replay.
     """
 
@@ -76,15 +84,14 @@ class Engine:
         kinds: Mapping[str, Kind],
         *,
         disk: Disk | None = None,
-        workers: int = 2,
-        decoding_bytes: int = 1 << 62,
+        decoding: Decoding = Decoding(),
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
         self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
         self.trace: Trace | None = [] if keep_trace else None
         self.place = Place()
-        self._recorder = Recorder(controller.pools)
+        self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
@@ -100,9 +107,9 @@ class Engine:
             id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
-        self._workers = Workers(workers, "coe-decode")
-        self._decoding = Admission(workers, decoding_bytes)
-        self._failure: str | None = None
+        self._workers = Workers(decoding.threads, "coe-decode")
+        self._decoding = Admission(decoding.threads, decoding.limit_bytes)
+        self._failure = STOPPED
         self._filled = False
         self._settled = threading.Event()
         self._began = time.monotonic()
@@ -190,11 +197,9 @@ class Engine:
             first = self.controller.router.first(job.request.component).expert
             job.prepared[first] = self._prepare(job, first)
             event = Arrived(job.request)
-        except CoeError as error:
-            event = Rejected(job.request, sentence_of(error))
         except BaseException as error:
-            kind, _, words = sentence_of(error).partition(": ")
-            event = Rejected(job.request, f"{kind} while decoding: {words}")
+            kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
+            event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
@@ -209,8 +214,7 @@ class Engine:
             self._decide()
         except BaseException as error:
             # A bug of ours, or of a watcher; still every image gets its reply, and the reply says why the line stands.
-            words = sentence_of(error)
-            self._failure = f"the engine failed: {words}"
+            self._failure = Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}")
             self._settled.set()
             self._give_up()
         finally:
@@ -234,7 +238,7 @@ class Engine:
         while not ending or self._jobs:
             for id in list(self._jobs):
                 job = self._jobs.pop(id)
-                refused = Result.refused(job.request, self._failure or config.STOPPED, self.now())
+                refused = Result.refused(job.request, self._failure, self.now())
                 self._replies.put((job.future, refused))
             ending = ending or self._inbox.get() is None
 

@@ -6,8 +6,8 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from coe.core import Expert
-from coe.errors import DeviceLost, sentence_of
+from coe.core import Expert, FailureKind
+from coe.errors import DeviceLost, ImageError, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
 from coe.scheduler.executor import Executor
@@ -62,5 +62,6 @@ class Runner:
         except BaseException as error:
             if isinstance(error, DeviceLost):
                 self._tell(Lost(self._device_name, sentence_of(error)))
-            return RunFailed(self._name, sentence_of(error))
+            kind = FailureKind.IMAGE if isinstance(error, ImageError) else FailureKind.RUN
+            return RunFailed(self._name, sentence_of(error), kind)
         return Finished(self._name, findings, time.perf_counter() - began)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coe.board.router import Router, Step
-from coe.core import Finding, Request, Result, Stage, Verdict, worst
+from coe.core import Failure, FailureKind, Finding, Request, Result, Stage, Verdict, worst
 from coe.errors import RulesError
 
 
@@ -20,7 +20,7 @@ class _Case:
     awaiting: dict[str, list[Step]] = field(default_factory=dict)
     seen: set[Step] = field(default_factory=set)
     verdicts: list[Verdict] = field(default_factory=list)
-    error: str | None = None
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,13 @@ class Cases:
         try:
             first = self._router.first(request.component)
         except RulesError as error:
-            return self.refuse(request, str(error), now)
+            return self.refuse(request, Failure(FailureKind.RULES, str(error)), now)
         case = self._cases[request.id] = _Case(request, request.since_s(now))
         return self._advance(case, [first], now)
 
-    def refuse(self, request: Request, reason: str, now: float) -> Advance:
+    def refuse(self, request: Request, failure: Failure, now: float) -> Advance:
         """End a request that never arrived."""
-        return Advance(result=Result.refused(request, reason, now))
+        return Advance(result=Result.refused(request, failure, now))
 
     def found(self, stage: Stage, finding: Finding, now: float) -> Advance:
         """Take in what an expert says."""
@@ -69,10 +69,10 @@ class Cases:
         case.findings[stage.expert] = finding
         return self._advance(case, case.awaiting.pop(stage.expert), now)
 
-    def failed(self, stage: Stage, reason: str, now: float) -> Advance:
+    def failed(self, stage: Stage, failure: Failure, now: float) -> Advance:
         """Take in that an expert cannot say anything; the other branches still count."""
         case = self._cases[stage.request_id]
-        case.error = reason
+        case.failure = failure
         del case.awaiting[stage.expert]
         return self._advance(case, [], now)
 
@@ -86,7 +86,7 @@ class Cases:
                 try:
                     decision = self._router.next(step, finding)
                 except RulesError as error:
-                    case.error = str(error)
+                    case.failure = Failure(FailureKind.RULES, str(error))
                     continue
                 if decision.verdict is not None:
                     case.verdicts.append(decision.verdict)
@@ -101,9 +101,9 @@ class Cases:
 
     def _close(self, case: _Case, now: float) -> Result:
         del self._cases[case.request.id]
-        verdict = worst(case.verdicts) if case.error is None else None
+        verdict = worst(case.verdicts) if case.failure is None else None
         # The order of the rules, not that of the clock: results do not depend on scheduling.
         order = self._router.order(case.request.component)
         findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
         late = now > case.request.due_s
-        return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.error, late)
+        return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.failure, late)

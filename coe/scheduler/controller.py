@@ -14,7 +14,7 @@ from dataclasses import replace
 from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.router import Router, follows
-from coe.core import Batch, Stage
+from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
@@ -39,7 +39,7 @@ from coe.scheduler.events import (
     Why,
 )
 from coe.scheduler.executor import Executor
-from coe.scheduler.failures import Broken
+from coe.scheduler.failures import STOPPED, Broken, not_run
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
@@ -95,7 +95,7 @@ class Controller:
             self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.doomed_s)
         self._broken = Broken()
         self._gone: dict[str, Executor] = {}
-        self._lost: dict[str, str] = {}
+        self._lost: dict[str, Failure] = {}
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class Controller:
                     self._deadlines.arrived(event.request, now)
                 self._go_on(advance, now)
             case Rejected():
-                self._go_on(self._cases.refuse(event.request, event.reason, now), now)
+                self._go_on(self._cases.refuse(event.request, event.failure, now), now)
             case Finished():
                 self._finished(event, now)
             case RunFailed():
@@ -170,14 +170,14 @@ class Controller:
 
     def _queue(self, stage: Stage, now: float) -> None:
         if self._stopped or not self.executors:
-            self._fail(stage, config.STOPPED if self._stopped else next(reversed(self._lost.values())), now)
+            self._fail(stage, STOPPED if self._stopped else next(reversed(self._lost.values())), now)
             return
-        world, reason = self.world, self._broken.reason(stage.expert, now)
-        if reason is not None:
+        world, failure = self.world, self._broken.failure(stage.expert, now)
+        if failure is not None:
             # What cannot be loaded can still run where it is.
             able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
             if not able:
-                self._fail(stage, reason, now)
+                self._fail(stage, failure, now)
                 return
             world = replace(world, executors=able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
@@ -223,7 +223,7 @@ class Controller:
                 self._queue(stage, now)
         elif len(batch) == 1 or self._stopped:
             for stage in batch.stages:
-                self._fail(stage, f"expert '{batch.expert}' failed: {event.reason}", now)
+                self._fail(stage, not_run(batch.expert, event), now)
         else:
             cost = self._cost(executor.device, batch.expert)
             executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
@@ -244,7 +244,7 @@ class Controller:
         """Go on without a device: what waits for its executors goes to others, or fails where there are none."""
         if event.device in self._lost:
             return
-        self._lost[event.device] = f"{event.device} was lost: {event.reason}"
+        self._lost[event.device] = Failure(FailureKind.DEVICE, f"{event.device} was lost: {event.reason}")
         for executor in [one for one in self.executors.values() if one.device == event.device]:
             self._gone[executor.id] = self.executors.pop(executor.id)
             self._residency.lose(executor.pool.id)
@@ -266,9 +266,9 @@ class Controller:
     def _executor(self, id: str) -> Executor:
         return self.executors.get(id) or self._gone[id]
 
-    def _fail(self, stage: Stage, reason: str, now: float) -> None:
+    def _fail(self, stage: Stage, failure: Failure, now: float) -> None:
         self.demand.closed(stage.expert)
-        self._go_on(self._cases.failed(stage, reason, now), now)
+        self._go_on(self._cases.failed(stage, failure, now), now)
 
     def _stop(self, now: float) -> None:
         self._stopped = True
@@ -276,7 +276,7 @@ class Controller:
         for executor in self.executors.values():
             for expert in {group.expert: None for group in executor.backlog.groups()}:
                 for stage in executor.backlog.drop(expert):
-                    self._fail(stage, config.STOPPED, now)
+                    self._fail(stage, STOPPED, now)
 
     # Executors and pools
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from coe.core import Batch, Finding, Request, Result
+from coe.core import Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import Tier
 
 
@@ -100,7 +100,7 @@ class Rejected:
     """A request whose image could not be decoded, or that names no known component."""
 
     request: Request
-    reason: str
+    failure: Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,11 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """A batch could not be run on an executor."""
+    """A batch could not be run on an executor; `kind` tells whether an expert or a picture is to blame."""
 
     executor: str
     reason: str
+    kind: FailureKind = FailureKind.RUN
 
 
 @dataclass(frozen=True, slots=True)

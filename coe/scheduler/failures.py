@@ -1,16 +1,30 @@
-"""Experts that could not be loaded: how often, why, and until when they are left alone."""
+"""Why stages fail, as what the replies say; and the experts that could not be loaded, left alone for a time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from coe import config
+from coe.core import Failure, FailureKind
+from coe.scheduler.events import RunFailed
+
+STOPPED = Failure(FailureKind.STOPPED, config.STOPPED)
+
+
+def not_loaded(expert: str, reason: str) -> Failure:
+    """Return why stages fail whose expert cannot be loaded."""
+    return Failure(FailureKind.LOAD, f"expert '{expert}' cannot be loaded: {reason}")
+
+
+def not_run(expert: str, event: RunFailed) -> Failure:
+    """Return why stages fail on which their expert failed."""
+    return Failure(event.kind, f"expert '{expert}' failed: {event.reason}")
 
 
 @dataclass(frozen=True, slots=True)
-class _Failure:
-    attempts: int
-    reason: str
+class _Attempts:
+    count: int
+    failure: Failure
     until_s: float
 
 
@@ -18,21 +32,20 @@ class Broken:
     """The failures of each expert since it was last loaded."""
 
     def __init__(self) -> None:
-        self._failures: dict[str, _Failure] = {}
+        self._attempts: dict[str, _Attempts] = {}
 
     def failed(self, expert: str, reason: str, now: float) -> bool:
         """Note that a load failed; return whether the expert is left alone from now on."""
-        known = self._failures.get(expert)
-        attempts = known.attempts + 1 if known and known.attempts < config.LOAD_ATTEMPTS else 1
-        said = f"expert '{expert}' cannot be loaded: {reason}"
-        self._failures[expert] = _Failure(attempts, said, now + config.RETRY_BROKEN_S)
-        return attempts >= config.LOAD_ATTEMPTS
+        before = self._attempts.get(expert)
+        count = before.count + 1 if before and before.count < config.LOAD_ATTEMPTS else 1
+        self._attempts[expert] = _Attempts(count, not_loaded(expert, reason), now + config.RETRY_BROKEN_S)
+        return count >= config.LOAD_ATTEMPTS
 
     def loaded(self, expert: str) -> None:
         """Note that a load went well."""
-        self._failures.pop(expert, None)
+        self._attempts.pop(expert, None)
 
-    def reason(self, expert: str, now: float) -> str | None:
+    def failure(self, expert: str, now: float) -> Failure | None:
         """Return why an expert is left alone; None if it may be tried."""
-        known = self._failures.get(expert)
-        return known.reason if known and known.attempts >= config.LOAD_ATTEMPTS and now < known.until_s else None
+        tried = self._attempts.get(expert)
+        return tried.failure if tried and tried.count >= config.LOAD_ATTEMPTS and now < tried.until_s else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
@@ -34,8 +35,8 @@ from coe.scheduler.events import (
 from coe.sim.oracle import Oracle
 from coe.sim.resources import Lane, Processor
 
-Span = Callable[[str, str, float, float], None]
-"""Is told what a lane does, when it begins: (resource, what, from, to), in seconds."""
+Span = Callable[[str | None, str, float, float], None]
+"""Is told what a device's copy lane (None: the disk) does, when it begins: (device, what, from, to), in seconds."""
 
 
 class ArrivalView(Protocol):
@@ -59,10 +60,17 @@ class Faults:
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """What costs do not tell: the speed of each device by busy executors (see `Processor`), and an eviction's time."""
+
+    scaling: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    evict_s: float = 0.0
+
+
 class Simulator:
     """A box in virtual time; `now` is in seconds, and `costs` are what things take as well as what is predicted.
 
-    `scaling` gives the speed of each device by busy executors (see `Processor`), `evict_s` what an eviction takes.
     With `preloaded` the experts that pools begin with are there at time 0 (the paper's initialization phase). `clock`
     measures the time spent deciding; without it the watchers are told 0.
     """
@@ -72,22 +80,21 @@ class Simulator:
         controller: Controller,
         oracle: Oracle,
         *,
-        scaling: Mapping[str, Sequence[float]] | None = None,
+        speeds: Speeds = Speeds(),
         watchers: Sequence[Watcher] = (),
         span: Span | None = None,
         faults: Faults | None = None,
-        evict_s: float = 0.0,
         preloaded: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.controller, self.oracle = controller, oracle
         self.now = 0.0
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
-        self._evict_s, self._preloaded, self._clock = evict_s, preloaded, clock or (lambda: 0.0)
+        self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
         devices = {pool.device for pool in controller.pools.values()}
         self._disk = Lane()
         self._lanes = {device: Lane() for device in devices}
-        self._processors = {device: Processor((scaling or {}).get(device, ())) for device in devices}
+        self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._preloads: list[Load] = []
         self._reading: dict[str, list[Load]] = {}
         self._requests: dict[int, Request] = {}
@@ -164,15 +171,17 @@ class Simulator:
 
     def _serve(self) -> None:
         while (load := self._disk.next()) is not None:
-            self._serve_one(load, "disk", self._disk, self._disk_s(load), self._was_read)
+            self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
         for device, lane in self._lanes.items():
             while (load := lane.next()) is not None:
-                self._serve_one(load, f"copy {device}", lane, self._copy_s(load), self._end_load)
+                self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
 
-    def _serve_one(self, load: Load, resource: str, lane: Lane, took_s: float, then: Callable[[Load], None]) -> None:
+    def _serve_one(
+        self, load: Load, device: str | None, lane: Lane, took_s: float, then: Callable[[Load], None]
+    ) -> None:
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
-            self._span(resource, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
+            self._span(device, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
 
         def end() -> None:
             lane.busy = False

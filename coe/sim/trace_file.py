@@ -20,7 +20,7 @@ from pathlib import Path
 
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.core import Finding, Request, asked_id
+from coe.core import Finding, Request, again_id, decided
 from coe.errors import ConfigError, RulesError
 from coe.scheduler.events import Arrived, Command, Event, Reply
 from coe.sim.trace_reader import MARK, VERSION, labels, read
@@ -45,7 +45,7 @@ def workload(name: str | Path, *, order: str = "iid", tail: str = "board", seed:
 
 def write(path: Path, work: Workload) -> None:
     """Write a workload; a file of that name is replaced. Raises ConfigError."""
-    lines = (_line(one.at_s, one.request, work.recorded.get(one.request.id, {}).values()) for one in work.arrivals)
+    lines = (_line(one.at_s, one.request, decided(work.recorded.get(one.request.id, {}))) for one in work.arrivals)
     try:
         with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.write(_header(work.task, work.order, work.board))
@@ -66,6 +66,9 @@ class TraceFile:
     def __init__(self, path: Path, board: Rules, *, task: str = "recorded", order: str = "recorded") -> None:
         self.path = path
         self._board, self._labels = board, labels(board)
+        # Of a finding that was made again the second stands: whoever replays this need not know of variants.
+        asked = [expert for expert in self._labels if expert not in board.router.second_looks]
+        self._asked = {id: expert for expert in asked for id in (expert, again_id(expert))}
         self._began_s: float | None = None
         self._order: deque[_Pending] = deque()
         self._open: dict[int, _Pending] = {}
@@ -86,9 +89,7 @@ class TraceFile:
             self._order.append(pending)
         for command in commands:
             if isinstance(command, Reply) and command.result.request.id in self._open:
-                self._open.pop(command.result.request.id).reply(
-                    one for one in command.result.findings if one.label in self._labels.get(asked_id(one.expert), ())
-                )
+                self._open.pop(command.result.request.id).reply(self._usable(command.result.findings))
         while self._order and self._order[0].line:
             self._write(self._order.popleft().line)
 
@@ -96,7 +97,7 @@ class TraceFile:
         """Write what has no reply yet without findings, and end the file; calling it again does nothing."""
         while self._order:
             pending = self._order.popleft()
-            pending.reply(())
+            pending.reply({})
             self._write(pending.line)
         self._open.clear()
         try:
@@ -116,6 +117,11 @@ class TraceFile:
     def __repr__(self) -> str:
         return f"<TraceFile {self.path}, {len(self._order)} lines wait>"
 
+    def _usable(self, findings: Iterable[Finding]) -> dict[str, Finding]:
+        """Return by expert what a replay can use, of experts and labels that the rules know."""
+        known = ((self._asked[one.expert], one) for one in findings if one.expert in self._asked)
+        return {expert: one for expert, one in known if one.label in self._labels[expert]}
+
     def _write(self, line: str) -> None:
         if self._error is None:
             try:
@@ -132,7 +138,7 @@ class _Pending:
     at_s: float
     line: str = ""
 
-    def reply(self, findings: Iterable[Finding]) -> None:
+    def reply(self, findings: Mapping[str, Finding]) -> None:
         self.line = self.line or _line(self.at_s, self.request, findings)
 
 
@@ -146,11 +152,10 @@ def _header(task: str, order: str, board: Rules) -> str:
     return _json({MARK: VERSION, "task": task, "order": order, "board": board.board, "counts": counts})
 
 
-def _line(at_s: float, request: Request, findings: Iterable[Finding]) -> str:
-    # Of a finding that was made again the second stands: whoever replays this need not know of variants.
+def _line(at_s: float, request: Request, findings: Mapping[str, Finding]) -> str:
     said = {
-        asked_id(one.expert): {"label": one.label, "score": one.score if math.isfinite(one.score) else None}
-        for one in findings
+        expert: {"label": one.label, "score": one.score if math.isfinite(one.score) else None}
+        for expert, one in findings.items()
     }
     texts = {"serial": request.serial, "refdes": request.refdes, "image": request.image, "findings": said}
     return _json(

@@ -12,8 +12,9 @@ from PIL import Image
 
 from coe.board.decoding import decode
 from coe.board.picture_file import PictureFile
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
+from coe.inspector.line_config import LineConfig
 from coe.results.metrics import Recorder
 from coe.scheduler.demand import Drift
 from coe.store.store import Store
@@ -45,7 +46,7 @@ def make(folder: Path, chance: int = 0) -> None:
 
 
 class IdleLine:
-    """Stands for `coe.inspector.inspector.Inspector`; `between` is called between a picture's experts."""
+    """Stands for `coe.inspector.line.Line`; `between` is called between a picture's experts."""
 
     budget_bytes = 1000
     verdict = Verdict.OK
@@ -53,7 +54,7 @@ class IdleLine:
     opened = 0
     between: Callable[[Path], None] | None = None
 
-    def __init__(self, board: Path, **settings: Any) -> None:
+    def __init__(self, line_config: LineConfig) -> None:
         type(self).opened += 1
         self.plan = SimpleNamespace(executors=[SimpleNamespace(device=device) for device in self.devices])
         self._stopped = False
@@ -97,7 +98,7 @@ class IdleLine:
                     type(self).between(Path(picture.image))  # type: ignore[misc]
                 decode(source)
             except CoeError as error:
-                yield Result(request, None, (), 0.1, str(error))
+                yield Result(request, None, (), 0.1, Failure(FailureKind.IMAGE, str(error)))
             else:
                 yield Result(request, self.verdict, (Finding("body", "fp32", "ok", 0.9),), 0.1)
             if self._stopped:

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from coe.core import Finding
+from coe.core import FULL, Finding
+from coe.inspector.measuring import LineCosts
+from coe.inspector.precision import Choice
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import Cost
 from coe.store import variants
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.manifest import Agreement
@@ -33,7 +35,10 @@ components:
   B: {inspect: b, then: {ok: OK, bad: NG}}
   C: {inspect: c, then: {ok: OK, bad: NG}}
 """
-COSTS = CostTable({("cpu", name): Cost(0.001, 0.001, 0.001, 4 << 20, 4096) for name in "abc"})
+COSTS = LineCosts(
+    {("cpu", name, FULL): Cost(0.001, 0.001, 0.001, 4 << 20, 4096) for name in "abc"},
+    Choice(dict.fromkeys("abc", FULL), {}),
+)
 """As if each took 4 MiB: of the memory that tests give, one at a time fits, so that experts are loaded all the time."""
 
 

@@ -21,7 +21,7 @@ from coe.cli import inspect as inspect_cli
 from coe.cli import profile as profile_cli
 from coe.cli.console import Console, Progress, styled, words
 from coe.cli.progress import RunProgress
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
@@ -151,7 +151,8 @@ def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, scr
 def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_path: Path) -> None:
     held = name.encode("utf-8", "backslashreplace").decode()
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding("e", "fp32", name, 0.5),), 0.1)
-    lost = Result(Request(1, name, f"2{name}", name, name), None, (), 0.1, f"because of {name}")
+    failure = Failure(FailureKind.RUN, f"because of {name}")
+    lost = Result(Request(1, name, f"2{name}", name, name), None, (), 0.1, failure)
     with ResultsFile(tmp_path, RunIdentity("b")) as results:
         results.write(result)
         results.write(lost)

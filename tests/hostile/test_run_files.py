@@ -20,7 +20,8 @@ from tiny_line import Call, Said
 
 from coe.cli import inspect
 from coe.core import Verdict
-from coe.inspector import inspector
+from coe.inspector import line as line_module
+from coe.inspector.line_config import LineConfig
 from coe.results.records import ResultsFile
 from coe.store.store import Store
 
@@ -46,7 +47,7 @@ def run(place: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Run:
     class Line(IdleLine):
         pass
 
-    monkeypatch.setattr(inspector, "Inspector", Line)
+    monkeypatch.setattr(line_module, "Line", Line)
 
     def command(*more: object, line: dict[str, Any] | None = None, out: object = "out") -> Said:
         for name, value in (line or {}).items():
@@ -324,15 +325,15 @@ def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, n
     assert said.err.count("error:") == 1
 
 
-def inspector_settings(self: IdleLine, board: Path, **settings: Any) -> None:
+def inspector_settings(self: IdleLine, line_config: LineConfig) -> None:
     """Look at the files that a line looks at when it is opened."""
     from coe.board import rules
     from coe.inspector import assembly
     from coe.inspector.settings import settle
 
-    known = rules.load(board)
-    assembly.manifests(known, settings["store"])
-    settle(known, memory=None, executors=None, single=False, source=settings["profile"], say=lambda sentence: None)
+    known = rules.load(line_config.board)
+    assembly.manifests(known, line_config.store)
+    settle(known, line_config.asked, single=False, say=lambda sentence: None)
     raise AssertionError("every case names a file that cannot be there")
 
 

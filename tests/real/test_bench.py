@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 from built_once import linked_copy
 
 from coe.bench import engine
-from coe.bench.engine import measured_run
+from coe.bench.engine import all_at_once, measured_run
 from coe.bench.recorded import recorded
+from coe.bench.rows import Heading
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
-from coe.inspector.assembly import stored_bytes
+from coe.inspector.line_config import AskedSettings, LineConfig
+from coe.inspector.measuring import stored_bytes
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
@@ -69,20 +73,22 @@ def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(w
     assert "'mixd' is not a precision; did you mean 'mixed'?" in " ".join(err.split())
 
 
+HEADING = Heading("t", "o", "s")
+
+
+def config_of(board, store, pictures, strategy):
+    """A line of one executor, whose memory holds a quarter of the experts, with room for all pictures at once."""
+    asked = AskedSettings(memory_bytes=quarter_budget(board, store), executors={"cpu": 1}, profile=None)
+    chosen = named_strategy(strategy)
+    return LineConfig(board=board, store=store, asked=asked, strategy=chosen, inbox=all_at_once(pictures))
+
+
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
     size = stored_bytes(store.manifest(f"{board.stem}/e0"), "fp32")
-    one = measured_run(
-        board,
-        store,
-        synthetic_pictures(board, 8, 0),
-        memory_bytes=quarter_budget(board, store),
-        executors="cpu=1",
-        strategy="samba",
-        task="t",
-        order="o",
-        disk_bytes_per_s=10 * size,
-    )
+    pictures = synthetic_pictures(board, 8, 0)
+    line_config = replace(config_of(board, store, pictures, "samba"), disk_bytes_per_s=10 * size)
+    one = measured_run(line_config, pictures, heading=HEADING)
     assert one.metrics.switches > 1
     assert one.metrics.switch_s >= 0.1 * one.metrics.switches
     assert one.metrics.wall_s >= one.metrics.switch_s
@@ -92,17 +98,8 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
 
 def test_images_come_at_their_rate_whatever_the_line_does(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
-    one = measured_run(
-        board,
-        store,
-        synthetic_pictures(board, 20, 0),
-        memory_bytes=quarter_budget(board, store),
-        executors="cpu=1",
-        strategy="coserve",
-        task="t",
-        order="o",
-        images_per_s=50,
-    )
+    pictures = synthetic_pictures(board, 20, 0)
+    one = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, images_per_s=50)
     seen = recorded(one.trace)
     assert [arrival.request.id for arrival in seen.arrivals] == list(range(20))
     assert seen.arrivals[0].at_s == 0.0

@@ -8,7 +8,7 @@ from rich.console import Console
 from safetensors.torch import save_file
 
 from apps.demo import first_look, work
-from apps.demo.build import build, missing_experts
+from apps.demo.build import Edition, build, missing_experts
 from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
@@ -40,7 +40,7 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: 
 
     def make() -> dict[str, dict[str, float]]:
         only = {"chip-resistor", "crystal-can"}
-        return build(images, store, boards=1, quick=True, only=only, workers=1, console=Console(quiet=True))
+        return build(images, store, Edition(boards=1, quick=True), only=only, workers=1, console=Console(quiet=True))
 
     trained = make()
     assert store.ids() == ["demo/chip-resistor", "demo/crystal-can"]

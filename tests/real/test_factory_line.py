@@ -14,7 +14,7 @@ from apps.factory_line import line
 from coe.board import rules
 from coe.board.images import find
 from coe.cli import inspect as inspect_cli
-from coe.core import Request, Result, Verdict
+from coe.core import Failure, FailureKind, Request, Result, Verdict
 from coe.store.store import Store
 
 ALWAYS_OK = """
@@ -111,7 +111,8 @@ def test_wrong_usage_is_a_sentence_and_status_2(
 
 
 def result(serial: str, verdict: Verdict | None) -> Result:
-    return Result(Request(0, "C", "x", serial), verdict, (), 0.0, None if verdict else "lost")
+    failure = None if verdict else Failure(FailureKind.DEVICE, "lost")
+    return Result(Request(0, "C", "x", serial), verdict, (), 0.0, failure)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from coe.inspector import assembly
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.measure import measure
+from coe.profiler.measure import Subject, measure
 from coe.profiler.target import Target
 from coe.runtime.aside import aside
 from coe.runtime.processor import has_bf16
@@ -55,7 +55,7 @@ CPU, BF16, EXPORTED = Target("cpu", 1), Target("cpu", 1, "torch", "bf16"), Targe
 
 def measured(expert: Expert, store: Store, target: Target = CPU, **options: object) -> KindProfile:
     options = {"sizes": FITTED, "limit_s": 2.0, **options}
-    return measure(expert, kinds.resolve(expert.kind), store, target, **options)
+    return measure(Subject(expert, kinds.resolve(expert.kind), store, target), **options)
 
 
 @BOTH
@@ -91,13 +91,13 @@ from pathlib import Path
 from coe.inspector import assembly
 from coe.store import kinds
 from coe.core import Expert
-from coe.profiler.measure import measure
+from coe.profiler.measure import Subject, measure
 from coe.profiler.target import Target
 from coe.store.store import Store
 
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind.startswith("res") else 1], size, weights)
-found = measure(expert, kinds.resolve(kind), Store(root), Target("cpu", 1), sizes=(1, 2, 4, 8), limit_s=1.0)
+found = measure(Subject(expert, kinds.resolve(kind), Store(root), Target("cpu", 1)), sizes=(1, 2, 4, 8), limit_s=1.0)
 with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
     print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
@@ -175,7 +175,7 @@ class Slipping(ModuleKind):
 def test_an_export_that_computes_something_else_is_not_measured(tmp_path: Path):
     expert = Expert("slip", "slipping", ("ok", "bad"), 8, "line/slip")
     with pytest.raises(CannotMeasure, match="computes something else"):
-        measure(expert, Slipping(), Store(tmp_path), EXPORTED, limit_s=0.5)
+        measure(Subject(expert, Slipping(), Store(tmp_path), EXPORTED), limit_s=0.5)
 
 
 def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
@@ -190,10 +190,10 @@ def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
     with pytest.raises(CannotMeasure, match="not measured on 'cpu'"):
         measured(CLASSIFIER, store, Target("cpu", 1, "onnxruntime", "bf16"))
     with pytest.raises(ConfigError, match="no device 'gpu'"):
-        measure(CLASSIFIER, kinds.resolve("resnet18"), store, Target("gpu", 1))
+        measure(Subject(CLASSIFIER, kinds.resolve("resnet18"), store, Target("gpu", 1)))
     onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
     with pytest.raises(CannotMeasure, match="none can be made up"):
-        measure(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU)
+        measure(Subject(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU))
 
 
 def test_damaged_weights_are_said(tmp_path: Path):

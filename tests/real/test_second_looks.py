@@ -9,12 +9,15 @@ import pytest
 
 from apps.paper.prescheduled import repeating
 from coe import Inspector
-from coe.bench.engine import measured_run
+from coe.bench.engine import all_at_once, measured_run
 from coe.bench.prediction import predict, workload_of
+from coe.bench.rows import Heading
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import assembly
+from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.runtime.cpu import CpuDevice
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.store.store import MANIFEST, Store
@@ -56,7 +59,7 @@ def prepared(own_tiny):
     return board, root
 
 
-PRETENDING = partial(assembly.devices, on_cpu=Pretending)
+PRETENDING = partial(assembly.devices, makers={"cpu": Pretending})
 
 
 def by_name(results):
@@ -94,18 +97,16 @@ def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepare
 
 def test_a_measured_run_is_foretold_with_its_second_looks_and_saved_without(prepared, pictures, tmp_path):
     board, root = prepared
-    done = measured_run(
-        board,
-        Store(root),
-        pictures,
-        memory_bytes=150_000_000,
-        executors="cpu=1",
-        strategy="coserve",
+    line_config = LineConfig(
+        board=board,
+        store=Store(root),
+        asked=AskedSettings(memory_bytes=150_000_000, executors={"cpu": 1}, profile=None),
+        strategy=named_strategy("coserve"),
         precision="half",
-        task="t",
-        order="given",
+        inbox=all_at_once(pictures),
         make_devices=PRETENDING,
     )
+    done = measured_run(line_config, pictures, heading=Heading("t", "given", "coserve"))
     assert done.metrics.escalated > 0
     foretold = predict(done)
     assert (done.row.strategy, foretold.strategy) == ("coserve half", "coserve half (predicted)")

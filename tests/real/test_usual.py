@@ -214,10 +214,10 @@ def test_the_usual_way_stands_beside_less_precise_ones(work, call):
 def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     measured_run, tables, ways = engine.measured_run, [], []
 
-    def spy(*arguments, **options):
-        found = measured_run(*arguments, **options)
-        tables.append((options["costs"], found.costs))
-        ways.append(options["make_devices"])
+    def spy(line_config, *arguments, **options):
+        found = measured_run(line_config, *arguments, **options)
+        tables.append((line_config.costs, found.costs))
+        ways.append(line_config.make_devices)
         return found
 
     monkeypatch.setattr(engine, "measured_run", spy)

@@ -5,7 +5,7 @@ from typing import Any
 
 from coe.board.rules import Rules
 from coe.scheduler.costs import Cost
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 
 def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None) -> Rules:
@@ -48,11 +48,14 @@ def line_of(
     executors: int = 1,
     workspace: int = 4,
     costs: Mapping[str, Cost] | None = None,
+    bad_loads: Mapping[str, int] | None = None,
+    bad_stages: frozenset[tuple[int, str]] = frozenset(),
     **options: Any,
 ) -> VirtualLine:
     """A line whose experts all cost the same but for those in `costs`; `capacity` is that of each executor."""
     prices = {name: cost() for name in rules.experts} | dict(costs or {})
-    return VirtualLine(rules, prices, pools_of(executors, capacity, workspace), **options)
+    plan = pools_of(executors, capacity, workspace)
+    return VirtualLine(rules, prices, plan, troubles=Troubles(bad_loads or {}, bad_stages), **options)
 
 
 def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:

@@ -97,7 +97,7 @@ def test_a_second_look_that_cannot_be_had_is_an_error_of_its_image_alone():
 def test_second_looks_are_counted_with_their_seconds():
     findings = {(n, "a"): says("a", "ok", 0.0 if n < 2 else 0.5) for n in range(3)} | {(1, "a@fp32"): "bad"}
     line = line_of(half(board({"A": 1}), a=0.25), 40, findings=findings)
-    recorder = Recorder(line.controller.pools)
+    recorder = Recorder(line.controller.pools, line.board.router.second_looks)
     observe = line.observe
 
     def both(event, commands, now, control_s=0.0):

@@ -6,7 +6,7 @@ import pytest
 from lines import arrive, board, cost, line_of, log_of
 
 from coe import config
-from coe.core import Finding
+from coe.core import Failure, FailureKind, Finding
 from coe.scheduler.events import Command, Event, Finished
 from coe.testing import VirtualLine
 
@@ -193,3 +193,32 @@ def test_when_the_user_stops_what_runs_is_finished_and_the_rest_is_answered(when
     assert all(result.verdict is None for result in line.results.values())
     assert {line.results[number].error for number in (3, 4)} == {config.STOPPED}
     assert not [what for moment, what in line.log if moment > when and " run " in what]
+
+
+def test_a_failure_says_of_which_kind_it_is() -> None:
+    unsaid = Finding("a", "fp32", "martian", 1.0)
+    line = line_of(
+        board({"A": 2, "B": 1}), 14, bad_loads={"b": 9}, bad_stages=frozenset({(3, "a")}), findings={(4, "a"): unsaid}
+    )
+    line.reject(10.0, "A", "x.png: truncated")
+    arrive(line, 10.0, "ZBAA")
+    line.lose(40.0, "cpu")
+    arrive(line, 50.0, "A")
+    line.run()
+    assert {number: result.failure and result.failure.kind.value for number, result in line.results.items()} == {
+        0: "image",
+        1: "rules",
+        2: "load",
+        3: "run",
+        4: "rules",
+        5: "device",
+    }
+
+
+def test_images_of_a_line_that_is_stopped_say_so() -> None:
+    line = line_of(board({"A": 1}), 14)
+    running, later = line.arrive(10.0, "A"), line.arrive(10.2, "A")
+    line.stop(10.1)
+    line.run()
+    assert line.results[running].failure is None
+    assert line.results[later].failure == Failure(FailureKind.STOPPED, config.STOPPED)

@@ -3,8 +3,8 @@
 import math
 import os
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.events import Evict, Load, Loaded, Run, Why
 from coe.scheduler.pool import State
 from coe.scheduler.strategies import STRATEGIES
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 THOROUGH = int(os.environ.get("COE_THOROUGH", "1"))
 """Set it to 50 for an afternoon's search."""
@@ -36,7 +36,16 @@ class Case:
         dice = hash((self.salt, request, int(expert[1:]))) % 1000
         return Finding(expert, "fp32", LABELS[min(2, dice % 5)] if dice % 7 else "ok", (dice % 11) / 10)
 
-    def line(self, strategy: str, executors: int, spare: int, evict_s: float, **options: Any) -> VirtualLine:
+    def line(
+        self,
+        strategy: str,
+        executors: int,
+        spare: int,
+        evict_s: float,
+        *,
+        bad_loads: Mapping[str, int] | None = None,
+        bad_stages: frozenset[tuple[int, str]] = frozenset(),
+    ) -> VirtualLine:
         """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more."""
         single = max(cost.batch_bytes(1) for cost in self.costs.values())
         capacity = max(cost.weights_bytes for cost in self.costs.values()) + single + spare
@@ -52,9 +61,9 @@ class Case:
             pools_of(executors, capacity, workspace),
             strategy=strategy,
             findings=findings,
+            troubles=Troubles(bad_loads or {}, bad_stages),
             evict_s=evict_s,
             max_wait_s=(0.5, 4.0, 600.0)[self.salt % 3] if strategy == "line" else None,
-            **options,
         )
         for number, (at_s, component) in enumerate(self.arrivals):
             # Boards of three images, each due at another time; some are not to be had in time, some have passed.

@@ -17,7 +17,7 @@ from coe.scheduler.events import Command, Event, Load, Reply, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.sim.bound import Bound, bound
-from coe.sim.simulator import Simulator
+from coe.sim.simulator import Simulator, Speeds
 from coe.sim.workload import Arrival, Workload
 from coe.testing import VirtualLine
 
@@ -133,7 +133,7 @@ def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, prel
     )
     recorder, replies = Recorder(controller.pools), Replies()
     simulator = Simulator(
-        controller, Says(case), scaling=box.scaling, watchers=[recorder, replies], preloaded=preloaded
+        controller, Says(case), speeds=Speeds(box.scaling), watchers=[recorder, replies], preloaded=preloaded
     )
     simulator.start()
     experts = list(case.rules.experts)

@@ -17,7 +17,7 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan
 from coe.scheduler.strategies import STRATEGIES
-from coe.testing import VirtualLine, pools_of
+from coe.testing import Troubles, VirtualLine, pools_of
 
 CHAIN = {"a": "c", "b": "c"}
 Trace = list[tuple[float, Event | None, list[Command]]]
@@ -160,14 +160,14 @@ def lines(draw: st.DrawFn, *, otherwise: bool = False) -> list[Line]:
     said = dict.fromkeys(draw(st.sets(places, max_size=12)), "bad")
     made = []
     for _ in range(2):
-        faults = {}
+        troubles = Troubles()
         if otherwise:
             said = dict.fromkeys(draw(st.sets(places, max_size=12)), "bad")
-            faults["bad_loads"] = draw(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=2))
-            faults["bad_stages"] = frozenset(draw(st.sets(places, max_size=4)))
+            bad_loads = draw(st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=2))
+            troubles = Troubles(bad_loads, frozenset(draw(st.sets(places, max_size=4))))
         prices = {e: cost(load_s=draw(seconds), base_s=draw(seconds), per_image_s=0.1) for e in rules.experts}
-        options = {"strategy": strategy, "findings": said, "evict_s": draw(seconds), "shared": shared, **faults}
-        line = Line(rules, capacity, executors, prices, **options)
+        options = {"strategy": strategy, "findings": said, "evict_s": draw(seconds), "shared": shared}
+        line = Line(rules, capacity, executors, prices, troubles=troubles, **options)
         now = 0.0
         for component in components:
             now += draw(seconds)
@@ -234,7 +234,7 @@ def test_an_image_that_was_not_recorded_is_told_so():
 
 def test_an_expert_that_cannot_be_loaded_fails_its_images_alone():
     rules = board({"A": 3, "B": 2})
-    first, second = Line(rules, 14), Line(rules, 14, bad_loads={"b": 1})
+    first, second = Line(rules, 14), Line(rules, 14, troubles=Troubles({"b": 1}))
     for line in (first, second):
         arrive(line, 0.0, "ABA")
     again(second, recorded(first))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_invariants import THOROUGH, Case, cases
 from test_never_beaten import boxes
 
-from coe.bench.simulated import ENTRIES, run_plan, simulated_run
+from coe.bench.simulated import ENTRIES, PlannedBox, run_plan, simulated_run
 from coe.core import Request
 from coe.sim.machine import Machine
 from coe.sim.workload import Arrival, Workload, task
@@ -26,7 +26,7 @@ def test_no_row_beats_its_own_bound(data: st.DataObject, case: Case, name: str, 
     arrivals = [Arrival(late_s + at_s, Request(i, component)) for i, (at_s, component) in enumerate(case.arrivals)]
     workload = Workload("test", "iid", case.rules, arrivals)
     scaling = {device: tuple(speeds) for device, speeds in box.scaling.items()}
-    row = run_plan(workload, box.costs, box.plan, ENTRIES[name], scaling, device="box", seed=seed)
+    row = run_plan(workload, ENTRIES[name], PlannedBox("box", box.costs, box.plan, scaling), seed=seed)
     assert (row.images, row.errors) == (len(arrivals), 0)
     assert row.lower_bound_switches is not None
     assert row.lower_bound_makespan_s is not None

@@ -12,7 +12,7 @@ from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.sim.oracle import RecordedOracle, SampledOracle
-from coe.sim.simulator import Simulator
+from coe.sim.simulator import Simulator, Speeds
 from coe.sim.workload import Arrival
 from coe.testing import rules_from
 
@@ -49,8 +49,8 @@ class Log:
                 case Reply():
                     self.note(now, f"reply {command.result.request.id}")
 
-    def span(self, resource: str, what: str, begin_s: float, end_s: float) -> None:
-        self.note(begin_s, f"{resource}: {what} until {end_s:g}")
+    def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
+        self.note(begin_s, f"{'disk' if device is None else f'copy {device}'}: {what} until {end_s:g}")
 
     def note(self, now: float, what: str) -> None:
         self.lines.append((round(now, 6), what))
@@ -150,7 +150,7 @@ def test_executors_share_their_device() -> None:
     plan, arrivals = plan_of(("c0", "cpu", 11), ("c1", "cpu", 11)), [(0.0, "A"), (0.5, "B")]
     alone, _ = simulate(plan, {"cpu": cpu}, arrivals)
     assert alone.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.0, "reply 0"), (1.5, "reply 1")]
-    shared, _ = simulate(plan, {"cpu": cpu}, arrivals, scaling={"cpu": [1.0, 1.0]})
+    shared, _ = simulate(plan, {"cpu": cpu}, arrivals, speeds=Speeds({"cpu": [1.0, 1.0]}))
     assert shared.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.5, "reply 0"), (2.0, "reply 1")]
 
 

@@ -41,7 +41,7 @@ class Faulty(CpuDevice):
 
 
 def faulty_devices(*arguments: object, **options: object) -> dict:
-    return assembly.devices(*arguments, **options, on_cpu=Faulty)  # type: ignore[arg-type]
+    return assembly.devices(*arguments, **options, makers={"cpu": Faulty})  # type: ignore[arg-type]
 
 
 @dataclass

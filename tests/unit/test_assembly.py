@@ -10,7 +10,9 @@ import pytest
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.inspector.assembly import line_up, measure, stored_bytes
+from coe.inspector.line_config import LineConfig
+from coe.inspector.measuring import measure, stored_bytes
+from coe.inspector.opening import line_up
 from coe.inspector.settings import Settings
 from coe.scheduler.costs import Cost
 from coe.store.kinds import FileKind, ModuleKind
@@ -97,7 +99,7 @@ def quiet(_: str) -> None:
 def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_out(board, manifests):
     bench = Bench(manifests)
     a, b, f = board.experts.values()
-    experts = [a, b, f, replace(a, id="a2", variant="bf16"), replace(b, id="b2", variant="bf16")]
+    experts = [a, b, f, replace(a, variant="bf16"), replace(b, variant="bf16")]
     costs = measure(experts, {"cpu": bench}, manifests, KINDS, quiet)
     # a in fp32 runs from its blob, b from its weights as trained: those are two sorts.
     assert sorted(bench.measured) == [
@@ -106,18 +108,19 @@ def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_o
         ("net", 64, "bf16"),
         ("net", 64, "fp32"),
     ]
-    assert {id: (cost.per_image_s, cost.load_s, cost.weights_bytes) for (_, id), cost in costs.items()} == {
-        "a": (16.0, 88.0, 88),
-        "b": (4.0, 80.0, 80),
-        "f": (4.0, 80.0, 80),
-        "a2": (8.0, 44.0, 44),
-        "b2": (2.0, 40.0, 40),
+    assert {key: (cost.per_image_s, cost.load_s, cost.weights_bytes) for key, cost in costs.items()} == {
+        ("cpu", "a", "fp32"): (16.0, 88.0, 88),
+        ("cpu", "b", "fp32"): (4.0, 80.0, 80),
+        ("cpu", "f", "fp32"): (4.0, 80.0, 80),
+        ("cpu", "a", "bf16"): (8.0, 44.0, 44),
+        ("cpu", "b", "bf16"): (2.0, 40.0, 40),
     }
 
 
 def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, manifests):
     bench, said = Bench(manifests), []
-    lineup = line_up(board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}), said.append)
+    line_config = LineConfig(board="b", say=said.append)
+    lineup = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, Settings(1000, {"cpu": 1}))
     assert {variant for _, _, variant in bench.measured} == {"fp32"}
     assert set(lineup.board.experts) == {"a", "b", "f"}
     assert not any("precision" in sentence for sentence in said)
@@ -126,7 +129,8 @@ def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, ma
 def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
     bench, said = Bench(manifests), []
     settings = Settings(1000, {"cpu": 1})
-    lineup = line_up(board, manifests, {"cpu": bench}, KINDS, settings, said.append, mode="half")
+    line_config = LineConfig(board="b", precision="half", say=said.append)
+    lineup = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, settings)
     assert {id: expert.variant for id, expert in lineup.board.experts.items()} == {
         "a": "bf16",
         "b": "bf16",
@@ -142,9 +146,10 @@ def test_half_puts_second_looks_beside_the_experts_and_prices_them(board, manife
 @pytest.mark.parametrize("mode", ["fp32", "half", "mixed"])
 def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
     settings, bench = Settings(300, {"cpu": 2}, workspace_bytes={"cpu": 50}), Bench(manifests)
-    first = line_up(board, manifests, {"cpu": bench}, KINDS, settings, quiet, mode=mode)
+    line_config = LineConfig(board="b", precision=mode)
+    first = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, settings)
     bench.measured.clear()
-    again = line_up(board, manifests, {"cpu": bench}, KINDS, settings, quiet, mode=mode, costs=first.costs)
+    again = line_up(replace(line_config, costs=first.costs), board, manifests, {"cpu": bench}, KINDS, settings)
     assert again.choice == first.choice
     assert not bench.measured
     for id in again.board.experts:
@@ -154,7 +159,8 @@ def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manif
 def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
-    lineup = line_up(board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}), said.append, mode="mixed")
+    line_config = LineConfig(board="b", precision="mixed", say=said.append)
+    lineup = line_up(line_config, board, bare, {"cpu": Bench(bare)}, KINDS, Settings(1000, {"cpu": 1}))
     assert {expert.variant for expert in lineup.board.experts.values()} == {"fp32"}
     assert said[-1].endswith("; 2 run in fp32 because they are not prepared (coe-experts prepare)")
     with pytest.raises(ConfigError):

@@ -18,7 +18,7 @@ from coe.scheduler.costs import Cost
 from coe.scheduler.events import Arrived, Command, Event, Finished, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.simulator import Simulator
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 MIB = 1 << 20
 BOARD = """
@@ -192,12 +192,12 @@ def test_spans_of_disk_and_lanes_take_the_place_of_what_loads_tell(tmp_path: Pat
 
 def test_an_unknown_resource_gets_a_thread_of_its_own(tmp_path: Path) -> None:
     trace = line_of(16).trace
-    trace.span("copy tpu", "x load a", 0.0, 1.0)
+    trace.span("tpu", "x load a", 0.0, 1.0)
     assert "copy tpu" in names_of(written(trace, tmp_path)).values()
 
 
 def test_failures_end_what_they_failed_and_say_why(tmp_path: Path) -> None:
-    line = line_of(24, bad_loads={"b": 1}, bad_stages=frozenset({(0, "a")}))
+    line = line_of(24, troubles=Troubles({"b": 1}, frozenset({(0, "a")})))
     line.arrive(3.0, "A")
     line.run()
     events = written(line.trace, tmp_path)
@@ -263,7 +263,7 @@ def test_any_run_gives_a_sound_trace_whose_counters_end_at_the_truth(
     evict_s: float,
     bad: frozenset[tuple[int, str]],
 ) -> None:
-    line = line_of(capacity, executors=executors, strategy=strategy, evict_s=evict_s, bad_stages=bad)
+    line = line_of(capacity, executors=executors, strategy=strategy, evict_s=evict_s, troubles=Troubles(bad_stages=bad))
     for at_s, component in arrivals:
         line.arrive(at_s, component)
     line.run()

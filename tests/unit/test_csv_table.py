@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.files import write_atomically
 from coe.results.csv_table import COLUMNS, guarded, restored, rows
 
@@ -27,7 +27,7 @@ def named(image: str, serial: str = "", component: str = "R", refdes: str = "") 
 def test_no_cell_is_a_formula(sign: str) -> None:
     text = f"{sign}cmd|' /C calc'!A0"
     finding = Finding(text, "fp32", "ok", 1.0)
-    failed = Result(Request(0, text, text, text, text), None, (finding,), 0.0, text)
+    failed = Result(Request(0, text, text, text, text), None, (finding,), 0.0, Failure(FailureKind.RUN, text))
     heads, row = table(failed)
     assert tuple(heads) == COLUMNS
     texts = [cell for name, cell in zip(COLUMNS, row, strict=True) if name not in ("verdict", "latency_s", "late")]

@@ -17,7 +17,7 @@ from apps.demo.recipe import fingerprint, recipe
 from apps.demo.render import Picture, photograph
 from apps.demo.site import Truth
 from coe.board import rules
-from coe.core import Request, Result, Verdict
+from coe.core import Failure, FailureKind, Request, Result, Verdict
 from coe.store.store import Store
 
 BOARD = rules.load("demo")
@@ -110,7 +110,8 @@ def test_verdicts_are_counted_against_the_truth(defect: str, verdict: str, wrong
 
 def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
     place = Place("SN1", "R1", "R0402-10K", "", (1,))
-    parts, defects = tally([(place, Result(Request(1, "R0402-10K"), None, (), 0.0, "unreadable"))])
+    result = Result(Request(1, "R0402-10K"), None, (), 0.0, Failure(FailureKind.IMAGE, "unreadable"))
+    parts, defects = tally([(place, result)])
     assert parts.keys() == {"R0402-10K"}
     assert defects.keys() == {"ok"}
     assert total(parts).errors == total(parts).wrong == total(parts).images == 1

@@ -21,7 +21,8 @@ NAMES = [f"e{index}" for index in range(8)]
 def sorted_anew(pool: ModelPool, graph: ExpertGraph, first: set[str]) -> list[str]:
     """The paper's two stages, written as plainly as can be."""
     ready = list(pool.by_arrival())
-    orphans = [expert for expert in ready if graph.is_orphan(expert, pool)]
+    waiting = [expert for expert in ready if graph.waits_for_others(expert)]
+    orphans = [expert for expert in waiting if not any(before in pool for before in graph.predecessors(expert))]
     assert not first & set(orphans)
     others = [expert for expert in ready if expert not in orphans]
     return sorted(orphans, key=lambda e: (-pool.size(e), graph.probability(e), e)) + sorted(

@@ -27,20 +27,9 @@ def test_neighbours_are_those_of_the_edges(diamond: ExpertGraph) -> None:
     assert sorted(diamond.successors("a")) == ["b", "c"]
 
 
-@pytest.mark.parametrize(
-    ("expert", "resident", "orphan"),
-    [("a", "", False), ("d", "", True), ("d", "a", True), ("d", "c", False), ("d", "bc", False), ("b", "dc", True)],
-)
-def test_an_orphan_is_a_successor_without_any_resident_predecessor(
-    diamond: ExpertGraph, expert: str, resident: str, orphan: bool
-) -> None:
-    assert diamond.is_orphan(expert, set(resident)) is orphan
-
-
-def test_what_a_component_begins_with_waits_for_nobody_and_is_no_orphan() -> None:
+def test_what_a_component_begins_with_waits_for_nobody() -> None:
     graph = ExpertGraph(experts("ab"), [("a", "b")], {"a": 0.03, "b": 0.97}, first=["a", "b"])
     assert not graph.waits_for_others("b")
-    assert not graph.is_orphan("b", set())
 
 
 def test_a_first_step_that_is_no_expert_is_refused() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coe.bench.recorded import recorded
-from coe.core import Batch, Finding, Request, Stage
+from coe.core import Batch, Failure, FailureKind, Finding, Request, Stage
 from coe.scheduler.events import Arrived, Finished, Rejected, Run, RunFailed
 from coe.sim.workload import Arrival
 
@@ -20,7 +20,7 @@ def test_requests_are_numbered_as_they_came_and_findings_with_them():
     trace = [
         (0.0, None, []),
         (2.0, Arrived(Request(7, "B", "second.png")), [run("cpu0", "b", 7)]),
-        (2.5, Rejected(Request(3, "A"), "no image"), []),
+        (2.5, Rejected(Request(3, "A"), Failure(FailureKind.IMAGE, "no image")), []),
         (2.5, Arrived(Request(1, "A")), [run("cpu1", "a", 1)]),
         # The batch that follows at once on the same executor is not the one that finished.
         (3.0, Finished("cpu0", (says("b", "ok"),)), [run("cpu0", "c", 7)]),

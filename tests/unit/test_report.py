@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coe.board.images import Item
-from coe.core import Box, Finding, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
 from coe.results.report import write_report
@@ -79,7 +79,8 @@ def result(
 ) -> Result:
     findings = (Finding("body", "fp32", "ok", 0.9), Finding("joint", "fp32", "bridge", 0.7999, tuple(boxes)))
     request = Request(0, component, name, serial, refdes)
-    return Result(request, verdict, findings if verdict else (), 0.1, None if verdict else error)
+    failure = None if verdict else Failure(FailureKind.IMAGE, error)
+    return Result(request, verdict, findings if verdict else (), 0.1, failure)
 
 
 def grey(_: str) -> np.ndarray:

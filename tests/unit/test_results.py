@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 
 from coe import files
 from coe.board.images import Item
-from coe.core import Box, Finding, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError
 from coe.files import LOCK, DiskFull, NotWritten, write_atomically
 from coe.results.records import ResultsFile, read
+from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures
 from coe.scheduler.demand import Drift
@@ -42,7 +43,8 @@ FINDINGS = (
 
 def result(name: str, verdict: Verdict | None = Verdict.OK, error: str | None = None, serial: str = "SN1") -> Result:
     findings = FINDINGS if verdict else ()
-    return Result(Request(0, "R0402", name, serial, "R1"), verdict, findings, 0.25, error)
+    failure = None if error is None else Failure(FailureKind.IMAGE, error)
+    return Result(Request(0, "R0402", name, serial, "R1"), verdict, findings, 0.25, failure)
 
 
 def failed(name: str) -> Result:
@@ -90,7 +92,26 @@ def test_a_line_is_what_the_issue_says(run: ResultsFile) -> None:
         "latency_s": 0.25,
         "late": False,
         "error": None,
+        "failure": None,
     }
+
+
+def test_a_line_says_what_kept_an_image_from_being_judged(run: ResultsFile) -> None:
+    run.write(failed("a.png"))
+    row = json.loads((run.folder / "results.jsonl").read_text())
+    assert (row["error"], row["failure"]) == ("is empty", "image")
+
+
+def test_a_line_from_before_there_were_kinds_of_failures_is_read() -> None:
+    row = json.loads(to_line(failed("a.png")))
+    del row["failure"]
+    assert from_line(json.dumps(row).encode(), 0).failure == Failure(FailureKind.UNKNOWN, "is empty")
+
+
+def test_a_kind_of_failure_that_there_is_not_is_refused() -> None:
+    row = json.loads(to_line(failed("a.png"))) | {"failure": "bad luck"}
+    with pytest.raises(ValueError, match="'bad luck' is not a valid FailureKind"):
+        from_line(json.dumps(row).encode(), 0)
 
 
 def test_what_was_written_reads_back(run: ResultsFile) -> None:
@@ -313,15 +334,23 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
     assert [path.read_bytes() for path in sorted(folder.glob("*"))] == there
 
 
-@pytest.mark.parametrize("now", [{"component": "C0603"}, {"serial": "SN2"}, {"refdes": "R2"}, {"error": "is gone"}])
-def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: Path, now: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"component": "C0603"},
+        {"serial": "SN2"},
+        {"refdes": "R2"},
+        {"failure": Failure(FailureKind.IMAGE, "is gone")},
+    ],
+)
+def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: Path, now: dict[str, object]) -> None:
     with start(tmp_path) as run:
         for name in "ab":
             run.write(result(name))
     items = [replace(item("a"), **now), item("b")]  # type: ignore[arg-type]
     with start(tmp_path, resume=True) as run:
         left = run.left_of(items)
-        kept = "error" in now  # it was seen while it was there
+        kept = "failure" in now  # it was seen while it was there
         assert [one.name for one in left] == ([] if kept else ["a"])
         assert run.finish(items, RUN).total.missing == len(left)
 

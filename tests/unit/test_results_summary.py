@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coe.board.images import Item
-from coe.core import Finding, Request, Result, Verdict
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.results.summary import RunFigures, Tally, summarise
 from coe.scheduler.demand import Drift
 
@@ -16,7 +16,8 @@ OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
 
 
 def result(serial: str, component: str, verdict: Verdict | None) -> Result:
-    return Result(Request(0, component, "x", serial), verdict, (), 0.0, None if verdict else "is empty")
+    failure = None if verdict else Failure(FailureKind.IMAGE, "is empty")
+    return Result(Request(0, component, "x", serial), verdict, (), 0.0, failure)
 
 
 def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from coe.bench.rows import Latencies, MachineFigures, Row, row, to_json, to_table
+from coe.bench.rows import Heading, Latencies, MachineFigures, Row, row, to_json, to_table
 from coe.core import Request, Result, Verdict
 from coe.results.metrics import Recorder
 from coe.scheduler.events import Reply
@@ -155,5 +155,5 @@ def test_without_replies_a_quantile_is_nothing() -> None:
 
 
 def test_a_row_of_a_run_without_images_divides_by_nothing() -> None:
-    empty = row("t", "o", "d", "s", Recorder({}).metrics(), Latencies())
+    empty = row(Heading("t", "o", "s"), "d", Recorder({}).metrics(), Latencies())
     assert (empty.images, empty.images_per_s, empty.scheduling_us_per_request, empty.hit_ratio) == (0, 0.0, 0.0, 1.0)

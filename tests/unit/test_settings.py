@@ -10,8 +10,9 @@ from coe import config, system
 from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
+from coe.inspector.line_config import AUTO, AskedSettings
 from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
-from coe.inspector.settings import AUTO, Settings, settle
+from coe.inspector.settings import Settings, settle
 from coe.runtime.fit import Line
 from coe.testing import rules_from
 
@@ -66,9 +67,10 @@ def made_for(board: Rules, **changes: object) -> Profile:
 
 
 def settled(board: Rules, source: object, said: list[str] | None = None, **given: object) -> Settings:
-    options: dict[str, object] = {"memory": None, "executors": None, "single": False} | given
+    single = bool(given.pop("single", False))
+    asked = AskedSettings.parsed(profile=source, **given)  # type: ignore[arg-type]
     sentences = said if said is not None else []
-    return settle(board, source=source, say=sentences.append, **options)  # type: ignore[arg-type]
+    return settle(board, asked, single=single, say=sentences.append)
 
 
 def test_without_a_profile_there_are_defaults(board: Rules) -> None:
@@ -115,10 +117,9 @@ def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
 @pytest.mark.parametrize("said", [{"device_memory": "1GiB"}, {"host_memory": 1000}])
 @pytest.mark.parametrize("executors", [None, "cpu=2"])
 def test_memory_of_a_gpu_without_executors_is_refused(board: Rules, said, executors) -> None:
-    options = {"memory": None, "single": False, "source": None, "say": lambda sentence: None}
     with pytest.raises(ConfigError, match="none were asked for; give --executors cuda=1 too"):
-        settle(board, executors=executors, **said, **options)
-    assert settle(board, executors="cpu=1,cuda=1", **said, **{**options, "single": True}).executors == {"cpu": 1}
+        settled(board, None, executors=executors, **said)
+    assert settled(board, None, executors="cpu=1,cuda=1", single=True, **said).executors == {"cpu": 1}
 
 
 def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board: Rules) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.core import Batch, Box, Finding, Request, Result, Stage, Verdict
+from coe.core import Batch, Box, Failure, FailureKind, Finding, Request, Result, Stage, Verdict
 from coe.errors import ConfigError
 from coe.results.metrics import Watcher
 from coe.scheduler.controller import Controller
@@ -161,7 +161,8 @@ def test_a_name_is_a_task_or_a_trace(board: Rules, path: Path) -> None:
 
 def reply(number: int, *found: Finding, error: str | None = None, component: str = "R-1K") -> list[Command]:
     verdict = Verdict.OK if error is None else None
-    return [Reply(Result(Request(number, component), verdict, found, 0.0, error))]
+    failure = None if error is None else Failure(FailureKind.RUN, error)
+    return [Reply(Result(Request(number, component), verdict, found, 0.0, failure))]
 
 
 def arrive(number: int) -> Arrived:
@@ -207,7 +208,8 @@ def test_lines_are_written_in_order_of_arrival_as_soon_as_they_can(board: Rules,
 
 def test_a_replay_gets_only_what_it_can_use(board: Rules, path: Path) -> None:
     with TraceFile(path, board) as file:
-        file.observe(Rejected(Request(0, "R-1K"), "no picture"), reply(0, error="no picture"), 0.0)
+        rejected = Rejected(Request(0, "R-1K"), Failure(FailureKind.IMAGE, "no picture"))
+        file.observe(rejected, reply(0, error="no picture"), 0.0)
         file.observe(Arrived(Request(1, "R-9K")), reply(1, error="no component", component="R-9K"), 1.0)
         file.observe(arrive(2), [], 2.0)
         file.observe(None, reply(2, ok("body"), error="joints cannot be loaded"), 3.0)

@@ -1,0 +1,125 @@
+"""All that a line is told, in one frozen object. Law: options are read and checked once, at the edge.
+
+The edges are the keyword arguments of `Inspector`, the options of a command, and a benchmark. From there on the whole
+object is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from coe import config, values
+from coe.errors import ConfigError
+from coe.inspector.precision import check_precision
+from coe.inspector.profile import Profile
+from coe.runtime.decider import MakeDecider
+from coe.scheduler.controller import Controller
+from coe.scheduler.strategies import Strategy, check_hurry
+from coe.scheduler.strategies import strategy as named_strategy
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.inspector.assembly import MakeDevices
+    from coe.inspector.measuring import LineCosts
+    from coe.results.metrics import Watcher
+
+AUTO = "auto"
+"""Use the profile that lies where `coe-profile` puts it, if there is one that fits."""
+OnFull = Literal["block", "raise"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedSettings:
+    """What a user says of memory, executors and threads; None leaves it to this machine's profile, or to a default.
+
+    `executors` are by device, `threads` those of each, `loaded` is how many experts of mean size the memory is to hold.
+    `profile` is a profile, the path of one, "auto" or None.
+    """
+
+    memory_bytes: int | None = None
+    executors: dict[str, int] | None = None
+    threads: int | None = None
+    loaded: float | None = None
+    device_bytes: int | None = None
+    host_bytes: int | None = None
+    profile: Profile | Path | str | None = AUTO
+
+    @classmethod
+    def parsed(
+        cls,
+        *,
+        memory: int | str | None = None,
+        executors: str | None = None,
+        threads: int | None = None,
+        loaded: float | None = None,
+        device_memory: int | str | None = None,
+        host_memory: int | str | None = None,
+        profile: Profile | Path | str | None = AUTO,
+    ) -> AskedSettings:
+        """Read what a user wrote: memories in bytes or as "1.5GiB", executors as "cpu=2"; raises ConfigError."""
+        if profile is not None and not isinstance(profile, Profile | Path | str):
+            raise ConfigError(f"profile={values.shown(profile)}: give a profile, the path of one, '{AUTO}' or None")
+        return cls(
+            memory_bytes=None if memory is None else values.amount("memory", memory),
+            executors=None if executors is None else config.parse_executors(values.text("executors", executors)),
+            threads=None if threads is None else values.whole("threads", threads, least=1, most=config.MAX_THREADS),
+            loaded=None
+            if loaded is None
+            else values.real("loaded", loaded, least=config.MIN_LOADED, most=config.MAX_LOADED),
+            device_bytes=None if device_memory is None else values.amount("device_memory", device_memory),
+            host_bytes=None if host_memory is None else values.amount("host_memory", host_memory),
+            profile=profile,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """How many images, and how many bytes of them, may be under way, and what `submit` does when they are.
+
+    Without `limit_bytes` the images have a part of the memory, else they have that beside it. Raises ConfigError for
+    what bounds nothing.
+    """
+
+    images: int = config.INBOX_IMAGES
+    limit_bytes: int | None = None
+    on_full: OnFull = "block"
+
+    def __post_init__(self) -> None:
+        if self.on_full not in ("block", "raise"):
+            raise ConfigError(f"on_full={values.shown(self.on_full)} is neither 'block' nor 'raise'")
+        values.whole("inbox", self.images, least=1, most=config.MAX_INBOX)
+        if self.limit_bytes is not None:
+            values.whole("inbox_bytes", self.limit_bytes, least=1, most=config.MAX_BYTES * 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineConfig:
+    """What a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
+
+    `make_devices` is None for our devices. Raises ConfigError for a precision that there is not, or a time that the
+    strategy would pass over.
+    """
+
+    board: str | Path
+    store: Store = field(default_factory=Store)
+    asked: AskedSettings = field(default_factory=AskedSettings)
+    strategy: Strategy = field(default_factory=lambda: named_strategy(config.STRATEGY))
+    precision: str = config.PRECISION
+    label_floor: float = config.LABEL_FLOOR
+    inbox: Inbox = field(default_factory=Inbox)
+    disk_bytes_per_s: int | None = None
+    max_wait_s: float | None = None
+    costs: LineCosts | None = None
+    watchers: Sequence[Watcher] = ()
+    say: Callable[[str], None] = lambda sentence: None
+    keep_trace: bool = False
+    make_devices: MakeDevices | None = None
+    make_decider: MakeDecider = Controller
+    allowed_kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision, self.label_floor)
+        check_hurry(self.strategy, max_wait_s=self.max_wait_s)

@@ -1,0 +1,149 @@
+"""What a line is made of, before any of its threads: read, measured, and checked to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.core import FULL
+from coe.errors import ConfigError
+from coe.inspector import assembly, precision
+from coe.inspector.line_config import LineConfig
+from coe.inspector.measuring import LineCosts, file_bytes, measure
+from coe.inspector.memory import experts_bytes, fixed_bytes, planned
+from coe.inspector.precision import Choice
+from coe.inspector.settings import Settings, settle
+from coe.runtime.device import Device
+from coe.scheduler.costs import Cost
+from coe.scheduler.plan import Plan, joined
+from coe.store import kinds
+from coe.store.kinds import FileKind, Kind
+from coe.store.manifest import Manifest
+from coe.store.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Lineup:
+    """A board with its experts in the variants that they run in, what each costs, and why these."""
+
+    board: Rules
+    costs: LineCosts
+    choice: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """A line without its threads: the board with experts in the variants chosen, their costs, devices and pools.
+
+    `file_bytes` are by expert, of the file that it runs from.
+    """
+
+    board: Rules
+    kinds: Mapping[str, Kind]
+    settings: Settings
+    devices: Mapping[str, Device]
+    costs: LineCosts
+    plan: Plan
+    file_bytes: Mapping[str, int]
+
+    @property
+    def budget_bytes(self) -> int:
+        """What all devices may take for experts and batches."""
+        own_bytes = [device.memory_bytes for device in self.devices.values()]
+        return sum(self.settings.memory_bytes if size is None else size for size in own_bytes)
+
+
+def assemble(config: LineConfig) -> Assembly:
+    """Read a board and its experts, make the devices, measure what is not known, and divide the memory.
+
+    Raises ConfigError, RulesError or StoreError for what cannot work.
+    """
+    named = rules.load(config.board)
+    names = sorted({expert.kind for expert in named.experts.values()})
+    known = {name: kinds.resolve(name, config.allowed_kinds) for name in names}
+    named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
+    manifests = assembly.manifests(named, config.store)
+    settings = settle(named, config.asked, single=config.strategy.single, say=config.say)
+    devices = (config.make_devices or assembly.devices)(
+        settings.executors,
+        Snapshot(config.store, manifests),
+        known,
+        settings.threads,
+        device_bytes=settings.device_bytes,
+        host_bytes=settings.host_bytes,
+        say=config.say,
+    )
+    lineup = line_up(config, named, manifests, devices, known, settings)
+    for id, device in devices.items():
+        device.prepare(lineup.board.experts.values(), settings.executors[id])
+    plan = planned(
+        settings,
+        devices,
+        lineup.board.experts,
+        lineup.costs,
+        with_images=config.inbox.limit_bytes is None,
+        demotes=not config.strategy.cached,
+    )
+    return Assembly(
+        lineup.board,
+        known,
+        settings,
+        devices,
+        lineup.costs,
+        joined(plan) if config.strategy.shared else plan,
+        file_bytes(lineup.board, manifests),
+    )
+
+
+def line_up(
+    config: LineConfig,
+    board: Rules,
+    manifests: Mapping[str, Manifest],
+    devices: Mapping[str, Device],
+    known: Mapping[str, Kind],
+    settings: Settings,
+) -> Lineup:
+    """Choose the variants that a board's experts run in, measuring what they cost unless `config.costs` tells.
+
+    `manifests` are by weights.
+    """
+    mode, floor = config.precision, config.label_floor
+    offers = {
+        expert.id: {str(variant): one for variant, one in manifests[expert.weights].variants.items()}
+        for expert in board.experts.values()
+        if not isinstance(known[expert.kind], FileKind)
+    }
+    usable = {id: precision.allowed(mode, offers.get(id, {}), devices, floor) for id in board.experts}
+    candidates = {
+        (id, variant): replace(board.experts[id], variant=variant)
+        for id, variants in usable.items()
+        for variant in dict.fromkeys((FULL, *variants))
+    }
+    if config.costs is not None:
+        costs = config.costs.by_variant
+    else:
+        disk_bytes_per_s, profile = config.disk_bytes_per_s, settings.profile
+        costs = measure(candidates.values(), devices, manifests, known, config.say, disk_bytes_per_s, profile)
+    costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates}
+    choice = precision.choose(
+        mode,
+        offers,
+        board.graph,
+        costs,
+        experts_bytes(settings, devices),
+        floor,
+        pools=sum(settings.executors.values()),
+        fixed_bytes=lambda pairs: fixed_bytes(devices, [candidates[pair] for pair in pairs], settings.executors),
+    )
+    if mode != FULL:
+        config.say(choice.reason)
+    return Lineup(precision.applied(board, choice), LineCosts(costs, choice), choice)
+
+
+def _known(costs: precision.Costs, device: str, expert: str, variant: str) -> Cost:
+    try:
+        return costs[device, expert, variant]
+    except KeyError:
+        raise ConfigError(f"no cost is known for expert '{expert}' in {variant} on device '{device}'") from None

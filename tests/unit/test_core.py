@@ -1,0 +1,25 @@
+"""The words of the framework: second looks, and what was decided."""
+
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding
+
+
+def says(expert: str, label: str) -> Finding:
+    return Finding(expert, "q8", label, 0.5)
+
+
+def test_where_an_expert_looked_again_its_second_finding_decides() -> None:
+    findings = {one.expert: one for one in (says("a", "ok"), says(again_id("a"), "bad"), says("b", "ok"))}
+    assert {expert: one.label for expert, one in decided(findings).items()} == {"a": "bad", "b": "ok"}
+    assert [one.expert for one in deciding(findings.values())] == [again_id("a"), "b"]
+
+
+def test_the_order_of_two_looks_means_nothing() -> None:
+    findings = {one.expert: one for one in (says(again_id("a"), "bad"), says("a", "ok"))}
+    assert {expert: one.label for expert, one in decided(findings).items()} == {"a": "bad"}
+
+
+def test_an_error_is_the_sentence_of_a_failure() -> None:
+    request = Request(0, "R0402", submitted_s=1.0, due_s=2.0)
+    refused = Result.refused(request, Failure(FailureKind.STOPPED, "too late"), now=3.0)
+    assert (refused.verdict, refused.error, refused.latency_s, refused.late) == (None, "too late", 2.0, True)
+    assert Result(request, Verdict.OK, (), 0.1).error is None
