@@ -195,7 +195,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
         assert run(*arguments).status == 130
     assert not place.exists()
     measured: list[str] = []
-    monkeypatch.setattr(survey, "measure", lambda expert, *a, **o: measured.append(expert.kind))
+    monkeypatch.setattr(survey, "measure", lambda subject, **o: measured.append(subject.expert.kind))
     monkeypatch.setattr(survey, "together", lambda expert, *a, **o: measured.append("together"))
     said = run(*arguments)
     assert said.status == 0
