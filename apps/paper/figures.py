@@ -12,31 +12,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from apps.paper import curves, reported
-from apps.paper.bars import COLOURS, Measure, Panel, grouped
 from apps.paper.curves import ExecutorPoint, LoadedPoint
+from coe.bench.bars import COLOURS, SWITCHES, THROUGHPUT, Panel, grouped
 from coe.bench.rows import Row
-from coe.results import plots
 from coe.results.plots import INK, save
 
 _BEST, _CASUAL = COLOURS[reported.BEST], "#d08010"
 """The outlines of what the paper states; its casual one darker than our bars, or it would not be seen."""
 
 ABLATION = ("coserve-none", "coserve-em", "coserve-em-ra", "coserve")
-
-THROUGHPUT = Measure(
-    plots.THROUGHPUT,
-    lambda row: row.images_per_s,
-    lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
-    "clairvoyant limit",
-    lambda value: f"{value:#.3g}" if value < 99.95 else f"{value:,.0f}",
-)
-SWITCHES = Measure(
-    "expert switches",
-    lambda row: row.switches,
-    lambda row: row.lower_bound_switches,
-    "clairvoyant limit",
-    lambda value: f"{value:,.0f}",
-)
 
 
 @rc_context({"text.parse_math": False})  # names and arguments may hold dollars

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -57,6 +59,9 @@ def sim(  # noqa: PLR0913
         typer.Option(min=0, max=config.MAX_SEED, help="Of the components drawn and of the labels that experts say."),
     ] = 0,
     json_to: JsonOption = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Draw throughput and switches, as pictures in a folder.")
+    ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write what happened when, for ui.perfetto.dev or chrome://tracing."),
@@ -70,7 +75,7 @@ def sim(  # noqa: PLR0913
     "at least" is what no order could beat: the fewest switches, and the least time. Labels are drawn from the rules'
     shares unless a trace has recorded findings.
 
-    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --json rows.json
+    Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
     from coe.bench.simulated import ENTRIES, entry, simulated_run
     from coe.sim.machine import Machine
@@ -80,7 +85,7 @@ def sim(  # noqa: PLR0913
     workloads = workloads_of(task, order, tail, seed)
     allowed = bench_out.times(within, max_wait, [one.strategy.name for one in entries])
     bench_out.check_json(json_to)
-    _check(trace, save_task, workloads)
+    _check(plot, trace, save_task, workloads)
     _check_boxes(machines, workloads, entries)
     rows: list[Row] = []
     several = len(machines) * len(workloads) * len(entries) > 1
@@ -92,6 +97,11 @@ def sim(  # noqa: PLR0913
                     place = _own(trace, machine, workload, one) if trace and several else trace
                     rows.append(simulated_run(machine, workload, one, seed=seed, trace=place, times=allowed))
                     bar.advance(shown)
+    if plot is not None:
+        from coe.bench.bars import draw
+
+        for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
+            err.print(f"drew {path}", soft_wrap=True)
     bench_out.show(rows, json_to)
 
 
@@ -126,10 +136,15 @@ def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> l
     return made
 
 
-def _check(trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
+def _check(plot: Path | None, trace: Path | None, save_task: Path | None, workloads: Sequence[Workload]) -> None:
     """Find out before a long run what could not be written after it."""
     from coe.sim import trace_file
 
+    if plot is not None:
+        try:
+            plot.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"--plot: {plot} cannot be a folder for pictures: {error.strerror or error}") from None
     if trace is not None and (what := why_not(trace)):
         raise ConfigError(f"--trace: {trace} {what}; name a file")
     if save_task is not None:

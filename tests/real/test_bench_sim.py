@@ -249,3 +249,20 @@ def test_a_box_that_will_not_do_is_said(call, small: Path, tmp_path: Path, old: 
     assert sentence in said.words
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
+
+
+def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
+    status, _, err = call("sim", "--task", "A1", "--strategy", "samba,line", "--plot", tmp_path / "out")
+    assert status == 0
+    names = ["throughput.png", "switches.png"]
+    assert [line for line in err.splitlines() if "drew" in line] == [
+        f"drew {tmp_path / 'out' / name}" for name in names
+    ]
+    assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_a_file_is_no_folder_for_pictures(call, tmp_path):
+    (tmp_path / "out").touch()
+    said = call("sim", "--task", "A1", "--strategy", "line", "--plot", tmp_path / "out")
+    assert said.status == 2
+    assert "cannot be a folder for pictures" in said.words

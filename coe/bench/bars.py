@@ -1,10 +1,12 @@
-"""Grouped bars: a panel per device and order, a group per task, a bar per strategy. A missing run leaves a gap."""
+"""Rows as bars: a panel per device and order, a group per task, a bar per strategy. A missing run leaves a gap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from coe.bench.rows import Row
-from coe.results.plots import HALO, INK, SMALL, head, note, sheet, tidy
+from coe.results import plots
+from coe.results.plots import HALO, INK, SMALL, head, note, save, sheet, tidy
 
 COLOURS = {
     "samba": "#4d4d4d",
@@ -47,6 +50,22 @@ class Measure:
     limit: Callable[[Row], float | None]
     limit_name: str
     text: Callable[[float], str]
+
+
+THROUGHPUT = Measure(
+    plots.THROUGHPUT,
+    lambda row: row.images_per_s,
+    lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
+    "clairvoyant limit",
+    lambda value: f"{value:#.3g}" if value < 99.95 else f"{value:,.0f}",
+)
+SWITCHES = Measure(
+    "expert switches",
+    lambda row: row.switches,
+    lambda row: row.lower_bound_switches,
+    "clairvoyant limit",
+    lambda value: f"{value:,.0f}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +130,15 @@ def by_task(rows: Sequence[Row]) -> tuple[str, ...]:
     """Return the tasks of rows: the paper's in its order, then others as they come."""
     given = dict.fromkeys(row.task for row in rows)
     return (*(task for task in TASKS if task in given), *(task for task in given if task not in TASKS))
+
+
+@rc_context({"text.parse_math": False})  # names and arguments may hold dollars
+def draw(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw throughput and switches by task and strategy, with `command` at the foot; return the files."""
+    return [
+        save(grouped(rows, THROUGHPUT, "Throughput by task and strategy", command), folder / "throughput.png"),
+        save(grouped(rows, SWITCHES, "Expert switches by task and strategy", command), folder / "switches.png"),
+    ]
 
 
 def grouped(
