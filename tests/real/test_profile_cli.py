@@ -89,6 +89,7 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call
     assert "was profiled under 143.1 MiB, not 142.1 MiB" in said.words
 
 
+@pytest.mark.slow
 def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
@@ -149,6 +150,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert tuned["device"] == ",".join(f"{device}={number}" for device, number in entry.chosen.executors.items())
 
 
+@pytest.mark.slow
 def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, driver) -> None:
     board, _ = bench
     place = tmp_path / "profile.json"
@@ -161,6 +163,7 @@ def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, dri
     assert all(entry.device_bytes is None for entry in known.boards.values())
 
 
+@pytest.mark.slow
 def test_a_gpu_too_small_for_the_board_is_no_reason_to_lose_the_rest(bench, run, tmp_path, driver) -> None:
     board, store = bench
     place = tmp_path / "profile.json"

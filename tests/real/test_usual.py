@@ -10,6 +10,7 @@ import pytest
 import torch
 from built_once import linked_copy
 from fake_gpu import FakeDriver
+from tables import with_slow_rows
 
 from coe import Inspector
 from coe.bench import engine, usual
@@ -66,7 +67,7 @@ def test_it_says_what_our_device_says(board, make, id):
         judge(theirs, expert)
 
 
-@pytest.mark.parametrize("strategy", ["line", "samba"])
+@pytest.mark.parametrize("strategy", with_slow_rows(["line", "samba"], fast=1))
 def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
     # Room for two of the three large experts.
     options = {"strategy": strategy, "memory": "150MB", "profile": None}
@@ -76,6 +77,7 @@ def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatc
     assert verdicts(inspect_all(pictures, **options | USUAL)) == ours
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, pictures):
     ours = verdicts(inspect_all(pictures[:16], memory="400MB", profile=None))
     with Inspector(tiny[0], store=tiny[1], keep_trace=True, **GPU, **USUAL) as line:
@@ -201,6 +203,7 @@ def test_the_usual_way_stands_beside_ours(work, call):
     assert " x the images/s of samba-usual" in said.out
 
 
+@pytest.mark.slow
 def test_the_usual_way_stands_beside_less_precise_ones(work, call):
     where = work / "mixed.json"
     names = ("--strategy", "line-usual,line", "--precision", "fp32,mixed")

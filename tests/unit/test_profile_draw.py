@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tables import with_slow_rows
 
 from coe.errors import ConfigError
 from coe.inspector.profile import (
@@ -85,7 +86,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", with_slow_rows(CASES, fast=3))
 def test_a_picture_is_drawn_whatever_there_is(name: str, tmp_path: Path) -> None:
     path = draw(CASES[name], "A", tmp_path / "new" / f"{name}.png")
     with Image.open(path) as picture:
