@@ -2,36 +2,47 @@
 
 A page says in comments, which its readers do not see, how its programs are run:
 
-`<!-- not run: REASON -->` before a Python block: it is only compiled. `<!-- blocks share names -->`: the page's blocks are
-one program. A block of the language `text` behind a Python block is what that prints, with `...` for what varies.
+    <!-- not run: REASON -->            before a Python block: the block is only compiled
+    <!-- blocks share names -->         anywhere: the blocks of the page are one program
+    <!-- prints in the tests: TEXT -->  behind a Python block whose line is a stand-in there: what the block prints
+
+Where a block prints the same for its readers, a block of the language `text` behind it shows that. `...` stands for
+what varies.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SHARED = "<!-- blocks share names -->"
 _FENCED = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"""
+    (?:^<!--[ ]not[ ]run:[ ](?P<reason>[^\n]+)[ ]-->\n+)?
+    ^```(?P<language>\w*)\n
+    (?P<text>.*?)
+    ^```$
+    (?:\n+<!--[ ]prints[ ]in[ ]the[ ]tests:\s(?P<output>.*?)-->$)?
+    """,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 _INLINE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; `place` is "page:line" of its first line, `reason` why a program is not run."""
+    """A fenced block, whose first line is `line` of the page; `reason` tells why a program is not run."""
 
     page: Path
     line: int
     language: str
     text: str
     reason: str | None
-    output: str = ""
+    output: str
 
     @property
     def place(self) -> str:
@@ -44,12 +55,11 @@ def blocks(page: Path) -> list[Block]:
     found: list[Block] = []
     for match in _FENCED.finditer(text):
         line = text.count("\n", 0, match.start("text")) + 1
-        block = Block(page, line, match["language"], match["text"], match["reason"])
-        if block.language == "text" and found and found[-1].language == "python":
-            program = found[-1]
-            found[-1] = Block(page, program.line, "python", program.text, program.reason, block.text)
+        if match["language"] == "text" and found and found[-1].language == "python":
+            found[-1] = replace(found[-1], output=match["text"])
         else:
-            found.append(block)
+            output = match["output"] or ""
+            found.append(Block(page, line, match["language"], match["text"], match["reason"], output))
     return found
 
 
@@ -70,6 +80,13 @@ def commands() -> Iterator[tuple[str, str]]:
             if not block.language:
                 for line in block.text.replace("\\\n", " ").splitlines():
                     yield block.place, line.strip().removeprefix(".venv/bin/")
+
+
+def links(page: Path) -> Iterator[Path]:
+    """Yield the files of this repository that a page points to."""
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", _FENCED.sub("", page.read_text(encoding="utf-8"))):
+        if "://" not in target:
+            yield page.parent / target
 
 
 def inline(page: Path) -> list[str]:

@@ -1,4 +1,7 @@
-"""Each command in README and docs works as it stands: the command itself reads its arguments, and is ended there."""
+"""What README and docs name exists: files, targets of make, options, and whole commands.
+
+Each command reads its arguments itself, as the page has them, and is ended where its work would begin.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pages
@@ -48,11 +52,9 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     def start(words: list[str]) -> None:
         module = module_of(words)
         monkeypatch.setattr(sys, "argv", words if words[0] in COMMANDS else words[2:])
+        main = partial(typer.run, module.main) if takes_options(module.main) else module.main
         with pytest.raises(Began):
-            if set(inspect.signature(module.main).parameters) <= {"arguments"}:
-                module.main()
-            else:
-                typer.run(module.main)
+            main()
 
     return start
 
@@ -65,12 +67,20 @@ def module_of(words: list[str]) -> Any:
     return importlib.import_module(f"{words[2]}.__main__") if hasattr(module, "__path__") else module
 
 
-def options_of(command: Any) -> Iterator[str]:
-    """Yield the options of a command and of all its subcommands."""
-    for parameter in command.params:
-        yield from parameter.opts
-    for subcommand in getattr(command, "commands", {}).values():
-        yield from options_of(subcommand)
+def options_of(module: Any) -> set[str]:
+    """Return the options of a command of typer and of its subcommands; of others, none."""
+    app = getattr(module, "app", None)
+    if app is None and takes_options(module.main):
+        app = typer.Typer()
+        app.command()(module.main)
+    command = app and typer.main.get_command(app)
+    commands = [command, *getattr(command, "commands", {}).values()] if command else []
+    return {option for command in commands for parameter in command.params for option in parameter.opts}
+
+
+def takes_options(main: Callable[..., object]) -> bool:
+    """Tell a function that typer makes a command of from one that reads the arguments itself."""
+    return not set(inspect.signature(main).parameters) <= {"arguments"}
 
 
 @pytest.mark.parametrize(("place", "words"), STARTED, ids=[f"{place} {' '.join(words)}" for place, words in STARTED])
@@ -85,8 +95,8 @@ def test_a_stale_option_is_seen(begin: Callable[[list[str]], None], wrong: str) 
 
 
 def test_options_in_sentences_exist() -> None:
-    apps = [typer.main.get_command(module_of([name]).app) for name in COMMANDS]
-    known = {"--help", *(option for app in apps for option in options_of(app))}
+    modules = [module_of(words) for words in ([[name] for name in COMMANDS] + [words for _, words in STARTED])]
+    known = {"--help"}.union(*(options_of(module) for module in modules))
     stale = [
         (page.name, option)
         for page in pages.PAGES
@@ -98,9 +108,15 @@ def test_options_in_sentences_exist() -> None:
     assert stale == []
 
 
+def test_links_lead_to_files() -> None:
+    dead = [(page.name, str(file)) for page in pages.PAGES for file in pages.links(page) if not file.exists()]
+    assert dead == []
+
+
 def test_make_has_the_targets_that_pages_name() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {words[1] for _, words in LINES if words[0] == "make"}
-    named |= {target for page in pages.PAGES for words in pages.inline(page) for target in re.findall(r"^make ([a-z-]+)", words)}
+    inline = [words for page in pages.PAGES for words in pages.inline(page)]
+    named |= {target for words in inline for target in re.findall(r"^make ([a-z-]+)", words)}
     assert named <= targets
     assert named
