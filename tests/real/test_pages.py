@@ -48,6 +48,15 @@ def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys
             assert doctest.OutputChecker().check_output(block.output, printed, doctest.ELLIPSIS), printed
 
 
+def test_no_program_and_no_comment_is_passed_over() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    python = [block for block in ALL if block.language == "python"]
+    assert sum(text.count("```python") for text in texts) == len(python) > 0
+    assert sum(text.count("<!-- not run") for text in texts) == sum(block.reason is not None for block in python)
+    shown = sum(text.count("<!-- prints") + text.count("```text") for text in texts)
+    assert shown == sum(block.output != "" for block in python)
+
+
 @pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=place)
 def test_a_program_that_is_not_run_can_be_compiled(block: Block) -> None:
     compiled(block)
