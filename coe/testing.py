@@ -19,7 +19,7 @@ from coe.board import rules
 from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
+from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
@@ -78,7 +78,7 @@ class VirtualLine:
             graph=board.graph,
             costs=self.costs,
             plan=plan,
-            strategy=named_strategy(strategy) if isinstance(strategy, str) else strategy,
+            strategy=named_strategy(strategy),
             max_wait_s=max_wait_s,
         )
         self.log: list[tuple[float, str]] = []
@@ -101,6 +101,11 @@ class VirtualLine:
     def now(self) -> float:
         """The time, in seconds."""
         return self._simulator.now
+
+    @property
+    def switches(self) -> int:
+        """How many loads there were because a stage needs an expert that is not resident; initial loads are none."""
+        return sum(load.why is not Why.INITIAL for load in self.loads)
 
     def arrive(self, at_s: float, component: str, *, serial: str = "", due_s: float = math.inf) -> int:
         """Let an image of a component arrive; return its request's id."""

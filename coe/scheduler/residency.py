@@ -22,7 +22,7 @@ from coe.scheduler.pool import ModelPool
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
 
-    def __init__(self, plan: Plan, eviction: str, emit: Callable[[Command], None]) -> None:
+    def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}

@@ -11,33 +11,34 @@ from coe import values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
-from coe.scheduler.policies.base import Need
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One policy of each family, by name.
+    """One policy of each family: the name of its file, or a class of your own.
 
     With `single` only the first executor works, with the whole budget. With `cached` nothing runs in the memory of the
     host where that is another than the device's: it is a cache between disk and device. Raises ConfigError for a policy
-    that does not exist, and for one that needs what the others do not give.
+    that does not exist, for a class that is no policy, and for a policy that needs what the others do not give.
     """
 
     name: str
-    assign: str = "makespan"
-    arrange: str = "group"
-    select: str = "head"
-    split: str = "profiled"
-    eviction: str = "dependency"
-    prefetch: str = "next-group"
+    assign: str | type[Assign] = "makespan"
+    arrange: str | type[Arrange] = "group"
+    select: str | type[Select] = "head"
+    split: str | type[Split] = "profiled"
+    eviction: str | type[Eviction] = "dependency"
+    prefetch: str | type[Prefetch] = "next-group"
     single: bool = False
     cached: bool = False
 
     def __post_init__(self) -> None:
         for family in policies.FAMILIES:
-            name = getattr(self, family)
-            needs = policies.named(family, name).needs
+            policy: str | type[Policy] = getattr(self, family)
+            needs = policies.class_of(family, policy).needs
             if missing := [need for need in Need if need in needs and not self._has(need)]:
+                name = policy if isinstance(policy, str) else policy.__name__
                 wanted = ", and ".join(f"{need}, as with {_givers(need)}" for need in missing)
                 raise ConfigError(f"strategy '{self.name}' cannot work: {family} policy '{name}' needs {wanted}")
 
@@ -56,7 +57,7 @@ class Strategy:
         return joined(plan) if self.shared else plan
 
     def _has(self, need: Need) -> bool:
-        return any(need in policies.named(family, getattr(self, family)).gives for family in policies.FAMILIES)
+        return any(need in policies.class_of(family, getattr(self, family)).gives for family in policies.FAMILIES)
 
 
 def _givers(need: Need) -> str:
@@ -91,8 +92,10 @@ _ALL = (
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 
 
-def strategy(name: str) -> Strategy:
-    """Return a strategy by name; raises ConfigError, listing what there is."""
+def strategy(name: str | Strategy) -> Strategy:
+    """Return a strategy by name, or a strategy as it is; raises ConfigError, listing what there is."""
+    if isinstance(name, Strategy):
+        return name
     if values.text("strategy", name) not in STRATEGIES:
         raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, STRATEGIES)}")
     return STRATEGIES[name]
