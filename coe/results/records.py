@@ -153,7 +153,7 @@ class ResultsFile:
 
     def _open(self) -> int:
         """Open the file of results to append to it; raises OSError, or ConfigError if it is a pipe."""
-        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.AT_ONCE, 0o644)
+        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, 0o644)
         if stat.S_ISFIFO(os.fstat(number).st_mode):
             os.close(number)
             raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
