@@ -41,7 +41,7 @@ def _us(seconds: float) -> int:
 
 
 @dataclass(slots=True)
-class _Mark:
+class _TraceEvent:
     """One event of the trace; `fields` is what only its phase has."""
 
     phase: str
@@ -66,14 +66,16 @@ class _Track:
     name: str
     end_us: int = 0
 
-    def slice(self, category: str, name: str, begin_us: int, end_us: int, args: dict[str, Any]) -> _Mark:
+    def slice(self, category: str, name: str, begin_us: int, end_us: int, args: dict[str, Any]) -> _TraceEvent:
         """Make a slice that begins no sooner than the last one ends."""
         begin_us = max(begin_us, self.end_us)
         self.end_us = max(begin_us, end_us)
-        return _Mark("X", name, self.pid, self.tid, begin_us, args, {"cat": category, "dur": self.end_us - begin_us})
+        return _TraceEvent(
+            "X", name, self.pid, self.tid, begin_us, args, {"cat": category, "dur": self.end_us - begin_us}
+        )
 
-    def instant(self, category: str, name: str, at_us: int, args: dict[str, Any]) -> _Mark:
-        return _Mark("i", name, self.pid, self.tid, at_us, args, {"cat": category, "s": "t"})
+    def instant(self, category: str, name: str, at_us: int, args: dict[str, Any]) -> _TraceEvent:
+        return _TraceEvent("i", name, self.pid, self.tid, at_us, args, {"cat": category, "s": "t"})
 
 
 class ChromeTrace:
@@ -94,12 +96,12 @@ class ChromeTrace:
         self._tracks: dict[tuple[int, str], _Track] = {}
         self._executors = {id: self._track(e.device, f"executor {id}") for id, e in executors.items()}
         self._loads = {id: self._track(pool.device, f"pool {id}") for id, pool in pools.items()}
-        self._marks: list[_Mark] = []
-        self._lane_marks: list[_Mark] = []
+        self._marks: list[_TraceEvent] = []
+        self._lane_marks: list[_TraceEvent] = []
         self._has_spans = False
         self._running: dict[str, tuple[int, Run]] = {}
         self._loading: dict[tuple[str, str], tuple[int, Load]] = {}
-        self._counters: dict[tuple[int, str], _Mark] = {}
+        self._counters: dict[tuple[int, str], _TraceEvent] = {}
         self._waiting = self._replies = 0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
@@ -175,7 +177,7 @@ class ChromeTrace:
         for mark in sorted(marks + self._not_ended(), key=lambda mark: mark.at_us):
             yield mark.to_json()
 
-    def _not_ended(self) -> list[_Mark]:
+    def _not_ended(self) -> list[_TraceEvent]:
         """Return what runs or loads still, as instants where it began: writing must not close it."""
         marks = [
             self._executors[id].instant("batch", f"{run.batch.expert}, not ended", at_us, _batch_args(run))
@@ -210,7 +212,7 @@ class ChromeTrace:
         if last is not None and last.at_us == at_us:
             last.args[unit] = value
             return
-        mark = _Mark("C", name, pid, 0, at_us, {unit: value})
+        mark = _TraceEvent("C", name, pid, 0, at_us, {unit: value})
         self._counters[pid, name] = mark
         self._marks.append(mark)
 

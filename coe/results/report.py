@@ -48,7 +48,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
+class BoardRow:
     """One board at a glance; `named` are the images that keep it from being OK, the worst first."""
 
     serial: str
@@ -61,7 +61,7 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BoxMark:
     """One box: pixels for the drawing, percents of the picture for its tag."""
 
     box: Box
@@ -74,13 +74,13 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Thumbnail:
     """A thumbnail as a data address, and the size of the original in pixels."""
 
     address: str
     width: int
     height: int
-    marks: tuple[Mark, ...]
+    marks: tuple[BoxMark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Card:
     """One image of the gallery; `picture` is None if it can no longer be read."""
 
     result: Result
-    picture: Picture | None
+    picture: Thumbnail | None
     boxes: tuple[Box, ...]
 
 
@@ -156,7 +156,7 @@ def outcome(result: Result) -> str:
     return result.verdict.value if result.verdict else "ERROR"
 
 
-def _boards(results: Iterable[Result], summary: Summary) -> list[Board]:
+def _boards(results: Iterable[Result], summary: Summary) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
         if result.request.serial in by_serial:
@@ -165,14 +165,14 @@ def _boards(results: Iterable[Result], summary: Summary) -> list[Board]:
     return sorted(boards, key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
 
 
-def _board(serial: str, results: list[Result], tally: Tally) -> Board:
+def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
     results = sorted(results, key=lambda result: natural(_place(result)))
     outcomes = [outcome(result) for result in results] + ["MISSING"] * tally.missing
     cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
     faults = sorted((result for result in results if outcome(result) != "OK"), key=lambda r: _ORDER[outcome(r)])
     named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
     columns, rows = min(len(cells), STRIP_COLUMNS), math.ceil(len(cells) / STRIP_COLUMNS)
-    return Board(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
+    return BoardRow(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
 
 
 def _place(result: Result) -> str:
@@ -187,13 +187,13 @@ def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: 
         pixels = load_image(result.request.image)
         height, width = pixels.shape[:2]
         return Card(
-            result, Picture(_thumbnail(pixels, side), width, height, tuple(_marks(found, width, height))), boxes
+            result, Thumbnail(_data_address(pixels, side), width, height, tuple(_marks(found, width, height))), boxes
         )
     except Exception:  # the caller's own function: a lost picture must not cost the report
         return Card(result, None, boxes)
 
 
-def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[Mark]:
+def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
     for number, (finding, box) in enumerate(found, 1):
         if not all(map(math.isfinite, box.xyxy)):
             continue
@@ -204,10 +204,10 @@ def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Ite
         drawn = Box(box.label, box.score, (round(x0, 2), round(y0, 2), round(x1, 2), round(y1, 2)))
         percents = (100 * x0 / width, 100 * y0 / height, 100 * x1 / width, 100 * y1 / height)
         left, top, right, bottom = (round(percent, 2) for percent in percents)
-        yield Mark(drawn, number, box.label == finding.label, left, top, right, bottom)
+        yield BoxMark(drawn, number, box.label == finding.label, left, top, right, bottom)
 
 
-def _thumbnail(pixels: NDArray[np.uint8], side: int) -> str:
+def _data_address(pixels: NDArray[np.uint8], side: int) -> str:
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     data = io.BytesIO()

@@ -28,7 +28,7 @@ class _Attempts:
     until_s: float
 
 
-class Broken:
+class BrokenExperts:
     """The failures of each expert since it was last loaded."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.sim.oracle import Oracle
 from coe.sim.share import least_share
-from coe.sim.walk import Device, Floats, Walk, Work
+from coe.sim.walk import DeviceLimits, Floats, LeastWork, Walk
 
 if TYPE_CHECKING:
     from coe.sim.workload import Workload
@@ -65,11 +65,11 @@ def bound(
     stages, by some 50 bytes each. Raises ConfigError if a cost is not known.
     """
     names = dict.fromkeys(executor.device for executor in plan.executors)
-    devices = [Device.of(name, plan, scaling.get(name, ())) for name in names]
+    devices = [DeviceLimits.of(name, plan, scaling.get(name, ())) for name in names]
     walk = Walk(Cases(workload.board.router), oracle, costs, devices, resident, cached)
     for arrival in workload.arrivals:
         walk.take(arrival.at_s, arrival.request)
-    work = Work(walk)
+    work = LeastWork(walk)
     tails_s = _tails_s(walk, work)
     times = [walk.last_s, _disk_s(walk, tails_s), _copy_s(walk, tails_s), _compute_s(walk, work)]
     switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, plan)
@@ -90,9 +90,9 @@ def _reloads(walk: Walk, plan: Plan) -> int:
     return sum(needed - left > room for left in gone)
 
 
-def _tails_s(walk: Walk, work: Work) -> Floats:
+def _tails_s(walk: Walk, work: LeastWork) -> Floats:
     """Return what must at least follow the copy of each expert: one image of it, and all its stages."""
-    single_s = np.array([min(way.run_s for way in used.ways) for used in walk.used.values()])
+    single_s = np.array([min(times.run_s for times in used.on_devices) for used in walk.used.values()])
     stages = np.bincount(walk.numbers, minlength=len(walk.used)).astype(np.float64)
     work_s = work.of(stages)
     with np.errstate(divide="ignore"):
@@ -107,16 +107,18 @@ def _disk_s(walk: Walk, tails_s: Floats) -> float:
     if not read:
         return 0.0
     takes_s = np.array([used.disk_s for used in read])
-    return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.ways) + tails_s[u.number] for u in read]))
+    return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.on_devices) + tails_s[u.number] for u in read]))
 
 
 def _copy_s(walk: Walk, tails_s: Floats) -> float:
     """Return what copying takes: a lane for each device, and an expert must go through one of them."""
-    copied = [used for used in walk.used.values() if used.switched and all(way.copy_s > 0 for way in used.ways)]
+    copied = [
+        used for used in walk.used.values() if used.switched and all(times.copy_s > 0 for times in used.on_devices)
+    ]
     if not copied:
         return 0.0
     head_s = min(used.disk_s for used in copied)
-    takes_s = np.array([[way.copy_s for way in used.ways] for used in copied]).T
+    takes_s = np.array([[times.copy_s for times in used.on_devices] for used in copied]).T
     follows_s = tails_s[[used.number for used in copied]]
     if len(takes_s) == 1:
         return head_s + _jackson_s(takes_s[0], follows_s)
@@ -132,7 +134,7 @@ def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
     return float((np.cumsum(takes_s[order]) + tails_s[order]).max())
 
 
-def _compute_s(walk: Walk, work: Work) -> float:
+def _compute_s(walk: Walk, work: LeastWork) -> float:
     """Return what batches take: from any time on, at least the work of the stages that cannot begin before it."""
     if not walk.used:
         return 0.0

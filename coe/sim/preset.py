@@ -57,18 +57,18 @@ Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Part(BaseModel):
+class _PresetPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MemoryPreset(_Part):
+class MemoryPreset(_PresetPart):
     """A memory: its bytes, and how many of them are not for experts."""
 
     size: Figure[Bytes]
     reserved: Figure[Bytes]
 
 
-class KindPreset(_Part):
+class KindPreset(_PresetPart):
     """What experts of a kind are wherever they run. `open_ms` is what a load takes beside the reading itself."""
 
     input: Figure[Number]
@@ -76,7 +76,7 @@ class KindPreset(_Part):
     open_ms: Figure[Milliseconds]
 
 
-class CostPreset(_Part):
+class CostPreset(_PresetPart):
     """What a kind costs on a device, at the kind's input size: the paper's K and B, and bytes of one image."""
 
     per_image_ms: Figure[Milliseconds]
@@ -85,7 +85,7 @@ class CostPreset(_Part):
     max_batch: Figure[Number]
 
 
-class DevicePreset(_Part):
+class DevicePreset(_PresetPart):
     """A processor, the memory that its experts lie in, and the way there from host memory if that is another."""
 
     memory: str
@@ -94,7 +94,7 @@ class DevicePreset(_Part):
     kinds: dict[str, CostPreset]
 
 
-class ConfigurationPreset(_Part):
+class ConfigurationPreset(_PresetPart):
     """How many executors, and which share of a device's memory holds experts (else what batches do not need)."""
 
     executors: Figure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
@@ -105,7 +105,7 @@ class ConfigurationPreset(_Part):
         return dict(self.expert_share.value) if self.expert_share else {}
 
 
-class Preset(_Part):
+class Preset(_PresetPart):
     """A box. The first device is the one that strategies with a single executor use."""
 
     about: str

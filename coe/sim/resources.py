@@ -10,7 +10,7 @@ from itertools import count
 from coe.scheduler.events import Load
 
 
-class Lane:
+class SimulatedLane:
     """Serves loads one at a time, by urgency and then first come, first served, as the engine's lanes do."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from coe.scheduler.events import (
     Why,
 )
 from coe.sim.oracle import Oracle
-from coe.sim.resources import Lane, Processor
+from coe.sim.resources import Processor, SimulatedLane
 
 Span = Callable[[str | None, str, float, float], None]
 """Is told what a device's copy lane (None: the disk) does, when it begins: (device, what, from, to), in seconds."""
@@ -92,8 +92,8 @@ class Simulator:
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
         devices = {pool.device for pool in controller.pools.values()}
-        self._disk = Lane()
-        self._lanes = {device: Lane() for device in devices}
+        self._disk = SimulatedLane()
+        self._lanes = {device: SimulatedLane() for device in devices}
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._preloads: list[Load] = []
         self._reading: dict[str, list[Load]] = {}
@@ -177,7 +177,7 @@ class Simulator:
                 self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
 
     def _serve_one(
-        self, load: Load, device: str | None, lane: Lane, took_s: float, then: Callable[[Load], None]
+        self, load: Load, device: str | None, lane: SimulatedLane, took_s: float, then: Callable[[Load], None]
     ) -> None:
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:

@@ -33,7 +33,7 @@ def read(path: Path, board: Rules | None = None) -> Workload:
     """
     try:
         with path.open("rb") as file:
-            return _Reader(path).workload(iter(lambda: file.readline(_LONGEST_LINE), b""), board)
+            return _TraceReader(path).workload(iter(lambda: file.readline(_LONGEST_LINE), b""), board)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a trace file or a task") from error
 
@@ -43,7 +43,7 @@ def labels(board: Rules) -> dict[str, frozenset[str]]:
     return {name: frozenset({*expert.labels, NOTHING}) for name, expert in board.experts.items()}
 
 
-class _Reader:
+class _TraceReader:
     """Turns lines into a workload; knows the line that it is at."""
 
     def __init__(self, path: Path) -> None:

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceLimits:
     """A device at its best: `speed` is that of all executors together, `rate` the most that one of them gets."""
 
     name: str
@@ -32,12 +32,12 @@ class Device:
     capacity_bytes: int
 
     @staticmethod
-    def of(name: str, plan: Plan, scaling: Sequence[float]) -> Device:
+    def of(name: str, plan: Plan, scaling: Sequence[float]) -> DeviceLimits:
         """Return a device of a plan that has executors; see `coe.sim.resources.Processor` for `scaling`."""
         mine = [executor for executor in plan.executors if executor.device == name]
         pools = {executor.pool for executor in mine}
         totals = [scaling[min(busy, len(scaling)) - 1] if scaling else busy for busy in range(1, len(mine) + 1)]
-        return Device(
+        return DeviceLimits(
             name,
             speed=float(max(totals)),
             rate=max(total / busy for busy, total in enumerate(totals, 1)),
@@ -50,7 +50,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LeastTimes:
     """An expert on one device: when it can be there, what copying it there takes, and what one image takes."""
 
     ready_s: float
@@ -59,19 +59,19 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsedExpert:
     """An expert that stages need, and its ways, one for each device. `disk_s` is 0 if it need not be read."""
 
     number: int
     switched: bool
     disk_s: float
     weights_bytes: int
-    ways: tuple[Way, ...]
+    on_devices: tuple[LeastTimes, ...]
     ready_s: float
 
     def done_s(self, from_s: float) -> float:
         """Return when a stage that may begin at `from_s` can be done."""
-        return min(max(from_s, way.ready_s) + way.run_s for way in self.ways)
+        return min(max(from_s, times.ready_s) + times.run_s for times in self.on_devices)
 
 
 class Walk:
@@ -86,12 +86,12 @@ class Walk:
         cases: Cases,
         oracle: Oracle,
         costs: CostTable,
-        devices: Sequence[Device],
+        devices: Sequence[DeviceLimits],
         resident: Collection[str],
         cached: Collection[str],
     ) -> None:
         self.costs, self.devices = costs, devices
-        self.used: dict[str, Used] = {}
+        self.used: dict[str, UsedExpert] = {}
         self.begins_s, self.numbers = array("d"), array("i")
         self.last_s = 0.0
         self.held_up: set[str] = set()
@@ -142,28 +142,28 @@ class Walk:
             stage = (here or away).pop()
             stages = self._cases.found(stage, findings[stage.expert], 0.0).stages
 
-    def _meet(self, expert: str) -> Used:
+    def _meet(self, expert: str) -> UsedExpert:
         prices = [self.costs(device.name, expert) for device in self.devices]
         switched = expert not in self._resident
         read = switched and expert not in self._cached
         # One read may serve another device by way of the host's copy, so the least read counts for all.
         disk_s = min(cost.load_s - cost.copy_s for cost in prices) if read else 0.0
-        ways = tuple(
-            Way(disk_s + cost.copy_s if switched else 0.0, cost.copy_s, cost.batch_s(1) / device.rate)
+        on_devices = tuple(
+            LeastTimes(disk_s + cost.copy_s if switched else 0.0, cost.copy_s, cost.batch_s(1) / device.rate)
             for cost, device in zip(prices, self.devices, strict=True)
         )
-        self.used[expert] = used = Used(
+        self.used[expert] = used = UsedExpert(
             number=len(self.used),
             switched=switched,
             disk_s=disk_s,
             weights_bytes=min(cost.weights_bytes for cost in prices),
-            ways=ways,
-            ready_s=min(way.ready_s for way in ways),
+            on_devices=on_devices,
+            ready_s=min(times.ready_s for times in on_devices),
         )
         return used
 
 
-class Work:
+class LeastWork:
     """What the stages of experts take at least on each device, at the full speed of all its executors."""
 
     def __init__(self, walk: Walk) -> None:

@@ -95,7 +95,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacedPart:
     """One component on a board, by its type and its own name there."""
 
     component: str
@@ -183,7 +183,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     return replace(board, router=Router(components, escalations), graph=graph)
 
 
-def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:
+def placement(board: Rules, seed: int = 0) -> tuple[PlacedPart, ...]:
     """Return the parts of one board in the order in which a camera comes to them; the same for all boards of a seed.
 
     Each component that occurs is there round(count) times, at least once. Board files do not say where parts stand,
@@ -206,7 +206,7 @@ def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:
         letters = re.match("[A-Za-z]*", name)
         prefix = (letters[0] if letters else "").upper() or "X"
         numbers[prefix] += 1
-        parts.append(Part(name, f"{prefix}{numbers[prefix]}"))
+        parts.append(PlacedPart(name, f"{prefix}{numbers[prefix]}"))
     return tuple(parts)
 
 

@@ -7,7 +7,7 @@ from coe.scheduler.backlog import Backlog
 from coe.scheduler.policies.base import Arrange
 
 
-class Group(Arrange):
+class GroupByExpert(Arrange):
     """Stages of one expert are run together.
 
     A group that has been running for `config.GROUP_HOLD_S` takes no more, else a busy expert could hold up the others
