@@ -61,7 +61,7 @@ class Group:
         return float(self._hurried.keys()[0][0]) if self._hurried else math.inf
 
     def add(self, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
-        """Put a stage at the end or, if it is in a hurry, by its due time; `charge_s` is its predicted share of time."""
+        """Put a stage at the end or, in a hurry, where its due time belongs; `charge_s` is its predicted seconds."""
         self._put(_Place(stage, charge_s, now), due_s)
 
     def hurry(self, request_id: int, due_s: float, was_s: float) -> bool:

@@ -30,7 +30,7 @@ def names(family: str) -> tuple[str, ...]:
 
 @cache
 def named(family: str, name: str) -> type[Policy]:
-    """Return a policy's class; raises ConfigError, listing the family's folder, if there is none of that name."""
+    """Return the class of a policy; raises ConfigError, listing the family's policies, if the name is unknown."""
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
@@ -44,5 +44,5 @@ def named(family: str, name: str) -> type[Policy]:
 
 
 def make(family: str, name: str) -> Any:
-    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
+    """Return a new policy, a `FAMILIES[family]`; raises ConfigError, listing the family's policies, for other names."""
     return named(family, name)()
