@@ -1,7 +1,7 @@
-"""What no order can beat: the fewest switches and the least time, were everything known beforehand.
+"""The bound that no order can beat: the fewest switches and the least time, if everything were known beforehand.
 
-Each term assumes that one resource is all that holds a run up; so each is valid alone and the largest holds.
-`docs/bound.md` argues each of them.
+Each term assumes that only one resource limits the run. Each is a valid bound, so the largest is too. `docs/bound.md`
+explains each of them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from coe.sim.workload import Workload
 
 CUTS = 64
-"""At how many points in time the work that comes from then on is weighed."""
+"""At how many points in time the remaining work is summed up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The fewest switches and the least seconds from time 0 to the last reply.
 
-    `makespan_s` is the largest of the other times: `arrivals_s` is what the slowest image takes if nothing stands in
-    its way, `disk_s` what reading experts takes, `copy_s` what copying them to devices takes, `compute_s` what the
-    batches take.
+    `makespan_s` is the largest of the other times: `arrivals_s` is the end of the last image if no image waits for
+    another, `disk_s` the time to read experts, `copy_s` the time to copy them to devices, `compute_s` the time of the
+    batches.
     """
 
     switches: int
@@ -45,7 +45,7 @@ class Bound:
 
     @property
     def limit(self) -> str:
-        """What limits the makespan most: arrivals, disk, copy or compute."""
+        """The resource that limits the makespan most: arrivals, disk, copy or compute."""
         return max(("arrivals", "disk", "copy", "compute"), key=lambda name: float(getattr(self, f"{name}_s")))
 
 
@@ -58,9 +58,9 @@ def bound(
     resident: Collection[str],
     cached: Collection[str],
 ) -> Bound:
-    """Return what no order of a workload's stages can beat on a plan.
+    """Return the bound that no order of a workload's stages can beat on a plan.
 
-    `resident` are the experts that are in some pool at time 0, `cached` those of which the host holds a copy then.
+    `resident` are the experts in some pool at time 0, `cached` the experts of which the host holds a copy then.
     `scaling` is by device (see `coe.sim.resources.Processor`). One pass over the arrivals; memory grows with the
     stages, by some 50 bytes each. Raises ConfigError if a cost is not known.
     """
@@ -77,7 +77,7 @@ def bound(
 
 
 def _reloads(walk: Walk, plan: Plan) -> int:
-    """Return how many residents must leave and come back, because they wait for what there is no room for.
+    """Return how many resident experts must leave and come back, because absent experts that run before them need room.
 
     When the first absent expert is loaded, none of the residents that are held up has done its last stage.
     """
@@ -85,13 +85,13 @@ def _reloads(walk: Walk, plan: Plan) -> int:
     room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
     held_up = sorted((walk.used[expert].weights_bytes for expert in walk.held_up), reverse=True)
     needed = sum(held_up) + min(absent, default=0)
-    # If none leaves, if the largest leaves, if the two largest leave, ...: how often that is not enough.
+    # Count the steps that leave too little room: none leaves, the largest leaves, the two largest leave, ...
     gone = accumulate(held_up[:-1], initial=0) if held_up else ()
     return sum(needed - left > room for left in gone)
 
 
 def _tails_s(walk: Walk, work: LeastWork) -> Floats:
-    """Return what must at least follow the copy of each expert: one image of it, and all its stages."""
+    """Return the least time after the copy of each expert, by its number: one image of it, and all its stages."""
     single_s = np.array([min(times.run_s for times in used.on_devices) for used in walk.used.values()])
     stages = np.bincount(walk.numbers, minlength=len(walk.used)).astype(np.float64)
     work_s = work.of(stages)
@@ -102,7 +102,7 @@ def _tails_s(walk: Walk, work: LeastWork) -> Floats:
 
 
 def _disk_s(walk: Walk, tails_s: Floats) -> float:
-    """Return what reading takes: one disk, which reads first what has most to follow it."""
+    """Return the time that reading takes: the one disk reads the expert with most work after it first."""
     read = [used for used in walk.used.values() if used.disk_s > 0]
     if not read:
         return 0.0
@@ -111,7 +111,7 @@ def _disk_s(walk: Walk, tails_s: Floats) -> float:
 
 
 def _copy_s(walk: Walk, tails_s: Floats) -> float:
-    """Return what copying takes: a lane for each device, and an expert must go through one of them."""
+    """Return the time that copying takes: each device has a lane, and an expert must go through one of them."""
     copied = [
         used for used in walk.used.values() if used.switched and all(times.copy_s > 0 for times in used.on_devices)
     ]
@@ -126,7 +126,7 @@ def _copy_s(walk: Walk, tails_s: Floats) -> float:
 
 
 def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
-    """Return the least time in which one machine does all jobs and all their tails have passed.
+    """Return the least time until one machine has done all jobs, one after another, and all their tails have passed.
 
     Jackson's rule (1955): no order is better than that of falling tails.
     """
@@ -135,7 +135,7 @@ def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
 
 
 def _compute_s(walk: Walk, work: LeastWork) -> float:
-    """Return what batches take: from any time on, at least the work of the stages that cannot begin before it."""
+    """Return the time that batches take: after any moment, at least the work of stages that cannot begin before it."""
     if not walk.used:
         return 0.0
     begins_s, numbers = np.frombuffer(walk.begins_s), np.frombuffer(walk.numbers, dtype=np.int32)
