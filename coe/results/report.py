@@ -1,7 +1,7 @@
-"""`report.html`: one file that needs nothing else. Law: whatever comes from outside is escaped, by jinja2 alone.
+"""`report.html`: a page that needs no other file. Law: jinja2 alone escapes all text that comes from outside.
 
-The page's text is in `report.html.j2`; here results become what it shows. It loads nothing from anywhere (its own
-content security policy forbids it), and reads without scripts and on paper.
+The text of the page is in `report.html.j2`; this file prepares the results for it. The page loads nothing (its content
+security policy forbids it), and can be read without scripts and on paper.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from coe.results.summary import Summary, Tally
 from coe.visible import visible
 
 TAGGED_BOXES = 3
-"""Up to so many boxes carry their label in the picture; more get a number there and their label below."""
+"""Up to this many boxes have their label in the picture; if there are more, each has a number, and its label below."""
 STRIP_COLUMNS = 40
 NAMED_PER_BOARD = 6
 UNFOLDED_BOARDS = 24
 UNFOLDED_ROWS = 20
-"""More boards or components lie behind a line that unfolds, so that the pictures are never far down."""
+"""Further boards or components are folded behind a line, so that the pictures are never far down."""
 
 _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One image in a board's strip: its outcome and where it is drawn."""
+    """An image in a board's strip: its outcome, and its column and row there."""
 
     outcome: str
     column: int
@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """One board at a glance; `named` are the images that keep it from being OK, the worst first."""
+    """A board at a glance; `named` are the images that keep it from being OK, the worst first."""
 
     serial: str
     tally: Tally
@@ -62,7 +62,7 @@ class BoardRow:
 
 @dataclass(frozen=True, slots=True)
 class BoxMark:
-    """One box: pixels for the drawing, percents of the picture for its tag."""
+    """A box: pixels for its drawing, percents of the picture for its tag."""
 
     box: Box
     number: int
@@ -85,7 +85,7 @@ class Thumbnail:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One image of the gallery; `picture` is None if it can no longer be read."""
+    """An image of the gallery; `picture` is None if it can no longer be read."""
 
     result: Result
     picture: Thumbnail | None
@@ -104,9 +104,9 @@ def write_report(
 ) -> None:
     """Write the report of a run, as a whole or not at all.
 
-    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB; it is called for
-    the first `pictures` NG and REVIEW images, one at a time, and whatever it raises costs that picture alone. Raises
-    DiskFull, or NotWritten for another reason.
+    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB. It is called for the
+    first `pictures` NG and REVIEW images, one at a time; if it raises, only that picture is missing. Raises DiskFull,
+    or NotWritten for another reason.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -147,12 +147,12 @@ def write_report(
 
 
 def _shown(value: object) -> object:
-    """Return what the page shows of a value: no name passes for another. Markup is ours, and stays."""
+    """Return a value with its hidden characters made visible, so that no name looks like another. Markup stays."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def outcome(result: Result) -> str:
-    """Return the verdict as a word, ERROR where there is none."""
+    """Return the verdict as a word, or ERROR without a verdict."""
     return result.verdict.value if result.verdict else "ERROR"
 
 
@@ -180,21 +180,21 @@ def _place(result: Result) -> str:
 
 
 def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: int) -> Card:
-    found = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
-    found.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # what decides comes first
-    boxes = tuple(box for _, box in found)
+    pairs = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
+    pairs.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # deciding boxes come first
+    boxes = tuple(box for _, box in pairs)
     try:
         pixels = load_image(result.request.image)
         height, width = pixels.shape[:2]
         return Card(
-            result, Thumbnail(_data_address(pixels, side), width, height, tuple(_marks(found, width, height))), boxes
+            result, Thumbnail(_data_address(pixels, side), width, height, tuple(_marks(pairs, width, height))), boxes
         )
-    except Exception:  # the caller's own function: a lost picture must not cost the report
+    except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes)
 
 
-def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
-    for number, (finding, box) in enumerate(found, 1):
+def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
+    for number, (finding, box) in enumerate(pairs, 1):
         if not all(map(math.isfinite, box.xyxy)):
             continue
         x0, x1 = (min(max(x, 0.0), width) for x in (box.xyxy[0], box.xyxy[2]))
@@ -216,7 +216,7 @@ def _data_address(pixels: NDArray[np.uint8], side: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Write a share for people; never rounds up to 100 % or down to 0 % what is neither."""
+    """Write a share for people; a share is never rounded up to 100 % or down to 0 %."""
     if share is None or not math.isfinite(share):
         return "–"
     percent = round(100 * share, 1)
@@ -228,12 +228,12 @@ def percent(share: float | None) -> str:
 
 
 def _score(score: float) -> str:
-    """Write a score for people, rounded down: what missed a threshold of 0.80 must not read 0.80."""
+    """Write a score for people, rounded down: a score under a threshold of 0.80 must not read 0.80."""
     return f"{math.floor(score * 100 + 1e-6) / 100:.2f}" if math.isfinite(score) else "no score"
 
 
 def _moment(text: str) -> str:
-    """Write an ISO date and time for people; anything else is shown as it is."""
+    """Write an ISO date and time for people; any other text stays unchanged."""
     try:
         return datetime.fromisoformat(text).strftime("%d %B %Y, %H:%M").lstrip("0")
     except ValueError:
