@@ -25,10 +25,7 @@ def quiet_onnxruntime() -> None:
 
 
 def quiet_torch() -> None:
-    """Keep torch's compiler, which training imports, from making a temporary folder named after the user.
-
-    Some users have no name, and then torch would fail.
-    """
+    """Keep torch's compiler, which training imports, from making a folder named after a user, who may have no name."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "inductor"))
 
 

@@ -18,7 +18,7 @@ class Step:
 
     expert: str
     min_score: float
-    # Not in the repr, which would otherwise repeat a shared step for every path that leads to it.
+    # Not in the repr, which would repeat a shared step for every path that leads to it.
     outcomes: Mapping[str, Outcome] = field(repr=False)
     shares: Mapping[str, float] = field(default_factory=dict, repr=False)
 
@@ -105,9 +105,9 @@ class Router:
                 yield again_id(step.expert)
 
     def judge(self, expert: str, finding: Finding | None) -> str:
-        """Return the id that decides for an expert with this finding: its own, or that of its second look if in doubt.
+        """Return the id whose finding decides: `expert`, or that of its second look if `finding` is in doubt.
 
-        Without a finding yet (None) it is its own. A margin that is not a number counts as a doubt.
+        `finding` is None before the expert has run. A margin that is not a number counts as a doubt.
         """
         escalation = self.escalations.get(expert)
         if escalation is None or finding is None or finding.variant == FULL or finding.margin >= escalation.below:
@@ -199,10 +199,7 @@ def first_experts(components: Iterable[Component]) -> frozenset[str]:
 
 
 def _reached(root: Step, mass: float) -> dict[Step, float]:
-    """Return how many of `mass` images at a step reach each step after it, itself included.
-
-    Branches that meet count once.
-    """
+    """Return how many of `mass` images at a step reach it and each later step; branches that meet count once."""
     reached = {root: mass}
     for step in root.walk():
         here = reached[step] = min(reached.get(step, 0.0), mass)

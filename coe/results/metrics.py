@@ -26,7 +26,7 @@ class Metrics:
     """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that ran without a switch. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
+    that did not cause one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
     of decisions, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in
     full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
     they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results

@@ -41,7 +41,7 @@ class RunFigures:
 
     @property
     def hit_ratio(self) -> float | None:
-        """1 - switches / stages: the share of stages that ran without a switch; None before any stage ran."""
+        """1 - switches / stages: the share of stages that did not cause a switch; None before any stage ran."""
         return max(0.0, 1 - self.switches / self.stages) if self.stages else None
 
     def after(self, before: RunFigures | None) -> RunFigures:

@@ -88,7 +88,7 @@ class Deadlines:
     any more, so that other boards can be done in time.
 
     Once the earliest image is answered, the board is due with the next. Its images are moved only when that makes a
-    difference (`_CHANGED`): thousands of images, each due a moment after the other, would otherwise move each time.
+    difference (`_CHANGED`), so that thousands of images, each due a moment after the other, do not move each time.
     """
 
     def __init__(self, max_wait_s: float, too_late_from: TooLateFrom) -> None:

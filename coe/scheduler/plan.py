@@ -87,11 +87,11 @@ def plan(
             # Rounded up, so that exactly this budget is enough.
             least = (small.least_bytes * count + fixed_bytes) / (1 - (config.INBOX_SHARE if with_images else 0))
             enough = f"{math.ceil(least / (1 << 20))}MiB"
-            beside = f" beside {format_bytes(images_bytes)} for images under way" if images_bytes else ""
+            images = f" after {format_bytes(images_bytes)} for images under way" if images_bytes else ""
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
                 f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}, because each has "
-                f"{format_bytes(max(0, capacity))} of it{beside}; {advice}"
+                f"{format_bytes(max(0, capacity))} of it{images}; {advice}"
             ) from None
         if loaded is not None and workspace != wanted:
             single = max(costs(device, expert).batch_bytes(1) for expert in experts)

@@ -79,7 +79,7 @@ class ModelPool:
         return self._count[State.READY]
 
     def __contains__(self, expert: object) -> bool:
-        """Whether an expert is ready or on its way; one that is leaving is not."""
+        """Whether an expert is ready or on its way; an expert that is leaving does not count."""
         entry = self._entries.get(expert)  # type: ignore[call-overload]
         return entry is not None and entry.state is not State.LEAVING
 

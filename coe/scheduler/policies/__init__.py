@@ -1,4 +1,4 @@
-"""Policies by family and name. A policy is added by adding a file; a strategy names one of each family."""
+"""Policies by family and name. To add a policy, add a file; a strategy names one policy of each family."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class Split(Policy, ABC):
 
 
 class Eviction(Policy, ABC):
-    """Who leaves first? One object serves one pool, and may keep its ranking as experts come and go."""
+    """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go."""
 
     def watch(self, pool: ModelPool, world: World) -> None:
         """Take the pool, before anything is in it; called once."""
@@ -124,7 +124,7 @@ class Eviction(Policy, ABC):
 
 
 class Prefetch(Policy, ABC):
-    """What is loaded while the executor runs and the lane idles?"""
+    """Which expert is loaded while the executor runs and the lane idles?"""
 
     def watch(self, world: World) -> None:
         """Take the world, before anything happens; called once."""
