@@ -1,8 +1,7 @@
 """A watcher that keeps a timetable of a run, for chrome://tracing and Perfetto (Trace Event Format, JSON object).
 
 One process of the trace is the line (replies, waiting requests, the disk), and each device is another: a thread for
-each executor, copy lane and pool, and counters for each pool. Viewers drop overlapping slices of a thread, so no slices
-overlap here.
+each executor, copy lane and pool, and counters for each pool. Slices of a thread never overlap: viewers drop those.
 """
 
 from __future__ import annotations

@@ -25,8 +25,7 @@ class Cost:
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
     `activation_bytes * n + workspace_bytes` in addition to the weights. The weights take `weights_bytes` while they are
     resident, and `load_s` to load from disk. `load_s` includes `copy_s` for the copy from host memory to the device, 0
-    if both are the same memory. `max_batch` is where the average latency stops falling. Raises ConfigError for a number
-    that is negative, infinite or not a number.
+    if both are the same memory. `max_batch` is where the average latency stops falling. Raises ConfigError.
     """
 
     per_image_s: float

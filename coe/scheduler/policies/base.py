@@ -1,7 +1,6 @@
 """The base classes of policies. A policy is one file, one class, one ranking; it looks at the line and changes nothing.
 
-Policies get the real executors, backlogs and pools, not copies; a test that covers every policy proves that it only
-looks.
+Policies get the real executors, backlogs and pools, not copies; a test proves for every policy that it only looks.
 """
 
 from __future__ import annotations
