@@ -5,8 +5,8 @@
     with Inspector(board="demo") as line:
         result = line.submit(frame, component="R0402", serial="SN1").result()
 
-The names below are the whole public API for a factory line. They are imported when they are first used, so that
-`import coe` takes no time and needs no torch.
+The names below are the whole public API for a factory line. Each is imported at its first use, so that `import coe`
+takes no time and needs no torch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Named bundles of policies. The paper's systems (section 5.1) and its ablation (section 5.3) are a line each.
+"""Named bundles of policies. The paper's systems (section 5.1) and its ablation (section 5.3) take one line each.
 
-A bundle that cannot work is refused where it is made: policies say what they need of the others.
+A bundle that cannot work is refused when it is made: each policy states what it needs from the others.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy,
 class Strategy:
     """One policy of each family: the name of its file, or a class of your own.
 
-    With `single` only the first executor works, with the whole budget. With `cached` nothing runs in the memory of the
-    host where that is another than the device's: it is a cache between disk and device. Raises ConfigError for a policy
-    that does not exist, for a class that is no policy, and for a policy that needs what the others do not give.
+    With `single` only the first executor works, with the whole budget. With `cached` host memory that is separate from
+    the device's runs no experts: it is a cache between disk and device. Raises ConfigError for an unknown policy, for
+    a class that is no policy, and for a policy whose needs the others do not meet.
     """
 
     name: str
@@ -44,16 +44,16 @@ class Strategy:
 
     @property
     def shared(self) -> bool:
-        """Whether all executors take from one backlog, and those of a device have one pool."""
+        """Whether all executors take from one backlog, and the executors of a device share one pool."""
         return self._has(Need.SHARED_BACKLOG)
 
     @property
     def hurries(self) -> bool:
-        """Whether what has waited for long, or is due, goes first."""
+        """Whether stages that have waited for long, or are due, go first."""
         return self._has(Need.DUE_FIRST)
 
     def pooled(self, plan: Plan) -> Plan:
-        """Return the plan with the pools that this strategy works with: those of a device are one if it is `shared`."""
+        """Return the plan with the pools that this strategy needs: one pool for each device if it is `shared`."""
         return joined(plan) if self.shared else plan
 
     def _has(self, need: Need) -> bool:
@@ -102,7 +102,7 @@ def strategy(name: str | Strategy) -> Strategy:
 
 
 def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: float | None = None) -> None:
-    """Raise ConfigError for bounds that are no time, or that a strategy would not look at; None is no bound."""
+    """Raise ConfigError for a bound that is not a time, or that the strategy would ignore; None means no bound."""
     for name, bound_s, words in (
         ("max_wait_s", max_wait_s, "an image can wait at most"),
         ("within_s", within_s, "a result can be there within"),
@@ -111,7 +111,7 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
             continue
         values.seconds(name, bound_s, meaning=words)
         if not chosen.hurries:
-            names = ", ".join(name for name, known in STRATEGIES.items() if known.hurries)
+            names = ", ".join(strategy.name for strategy in _ALL if strategy.hurries)
             raise ConfigError(
                 f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
                 f"leave it out, or use {names}"
@@ -120,13 +120,13 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long an image may be under way before it goes first, and within what its result is due; None is no bound."""
+    """The longest time before an image is due, and the time within which its result is due; None means no bound."""
 
     max_wait_s: float | None = None
     within_s: float | None = None
 
     def heeded_by(self, chosen: Strategy) -> Times:
-        """Return what of this a strategy looks at: all or nothing."""
+        """Return these bounds if the strategy looks at them, else no bounds."""
         return self if chosen.hurries else Times()
 
 

@@ -1,4 +1,4 @@
-"""What contends in a simulated box: a lane serves one load at a time, a processor is shared by those who run on it."""
+"""The shared resources of a simulated box: a lane serves one load at a time, batches on a processor share it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import count
 from coe.scheduler.events import Load
 
 
-class Lane:
-    """Serves loads one at a time, by urgency and then first come, first served, as the engine's lanes do."""
+class SimulatedLane:
+    """A disk or a copy lane: serves one load at a time, by urgency, then first come, first served, as in the engine."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Load]] = []
@@ -23,7 +23,7 @@ class Lane:
         heapq.heappush(self._waiting, (load.why.urgency, next(self._turn), load))
 
     def next(self) -> Load | None:
-        """Begin the next load, unless one is being served or none waits."""
+        """Begin the next load and return it; None if a load is being served or none waits."""
         if self.busy or not self._waiting:
             return None
         self.busy = True
@@ -36,10 +36,10 @@ class _Job:
 
 
 class Processor:
-    """Runs several batches at once; how fast, `scaling` says.
+    """Runs several batches at once, at the speeds in `scaling`.
 
-    `scaling[n - 1]` is the speed of all n batches together, in units of one batch alone; each gets an equal part
-    (processor sharing). Beyond its end the last speed holds; without any, batches do not slow each other.
+    `scaling[n - 1]` is the speed of n batches together, in units of one batch alone; each batch gets an equal part
+    (processor sharing). For larger n the last speed holds. If `scaling` is empty, batches do not slow each other.
     """
 
     def __init__(self, scaling: Sequence[float] = ()) -> None:
@@ -62,7 +62,7 @@ class Processor:
         self.version += 1
 
     def next_end(self) -> tuple[float, str] | None:
-        """Return when which batch ends first if nothing begins before; None if nothing runs."""
+        """Return the time and the name of the next batch to end, if no batch begins before; None if none runs."""
         if not self._jobs:
             return None
         name = min(self._jobs, key=lambda name: self._jobs[name].left_s)

@@ -178,7 +178,7 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small
         (("--strategy", "fastest"), "there is no strategy 'fastest'; known: coserve, coserve-casual, coserve-em, "),
         (("--strategy", "coserv"), "there is no strategy 'coserv'; did you mean 'coserve'"),
         (("--strategy", ""), "there is no strategy ''"),
-        (("--task", "C1"), "'C1' is neither a task (A1, A2, B1, B2) nor a trace file that is there"),
+        (("--task", "C1"), "'C1' is neither a task (A1, A2, B1, B2) nor an existing trace file"),
         (("--task", "."), ". cannot be read"),
         (("--order", "random"), "--order: there is no 'random'; known: boards, iid"),
         (("--tail", "fat"), "--tail: there is no 'fat'; did you mean 'flat'?"),

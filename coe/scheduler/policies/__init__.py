@@ -1,4 +1,4 @@
-"""Policies by family and name. A file adds a policy; a strategy has one of each family, by name or as a class."""
+"""Policies by family and name. To add a policy, add a file; a strategy has one of each family, by name or as a class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(family: str) -> tuple[str, ...]:
 
 @cache
 def named(family: str, name: str) -> type[Policy]:
-    """Return a policy's class; raises ConfigError, listing the family's folder, if there is none of that name."""
+    """Return the class of a policy; raises ConfigError, listing the family's policies, if the name is unknown."""
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
