@@ -28,7 +28,7 @@ from coe.sim.machine import Machine
 from coe.sim.workload import TAILS, TASKS
 
 if TYPE_CHECKING:
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
 
 app = application("Draw the figures of the CoServe paper, and repeat runs without scheduling (figure 19).")
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")]
@@ -150,7 +150,7 @@ def rows_at(path: Path) -> list[Row]:
         ) from None
 
 
-def cost_of_scheduling(measured: Measured, repeated: Measured) -> str:
+def cost_of_scheduling(measured: MeasuredRun, repeated: MeasuredRun) -> str:
     """Say what scheduling costs, from a run and the same run without it."""
     gain = repeated.row.images_per_s / measured.row.images_per_s - 1 if measured.row.images_per_s else 0.0
     inference_ms = 1e3 * measured.metrics.run_s / max(1, measured.metrics.images)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from apps.paper.curves import ExecutorPoint, LoadedPoint
-from coe.bench.simulated import ENTRIES, simulated_run
+from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.profiler.search import windows
 from coe.scheduler.plan import TooSmall
 from coe.sim.machine import Configuration, Machine, workspace_wanted
@@ -52,7 +52,7 @@ def loaded_experts(machine: Machine, workload: Workload, *, seed: int, tick: Cal
     mean_bytes = sum(costs(first, expert).weights_bytes for expert in workload.board.experts) / len(
         workload.board.experts
     )
-    strategy = ENTRIES["coserve"].strategy
+    strategy = CONTENDERS["coserve"].strategy
     plan = machine.plan(workload.board, costs, strategy, found)
     capacity = sum(pool.capacity_bytes for pool in plan.pools if pool.device == first)
     points = []
@@ -79,7 +79,12 @@ def _speed(
     """Return images a second, None where an expert does not fit."""
     try:
         row = simulated_run(
-            machine, workload, ENTRIES["coserve"], seed=seed, configuration=Configuration(numbers, share), bounded=False
+            machine,
+            workload,
+            CONTENDERS["coserve"],
+            seed=seed,
+            configuration=Configuration(numbers, share),
+            bounded=False,
         )
     except TooSmall:
         return None

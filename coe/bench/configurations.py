@@ -39,9 +39,9 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
     )
 
 
-def chosen(known: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
+def chosen(profile: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
     """Return what a profile chose for a board; raises ConfigError if it does not know this board and memory."""
-    found = known.boards.get(board.board)
+    found = profile.boards.get(board.board)
     again = f"run coe-profile --board {board.path} first"
     if found is None or found.digest != board.digest:
         raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
@@ -53,7 +53,7 @@ def chosen(known: Profile, board: Rules, memory_bytes: int | None) -> BoardProfi
     return found
 
 
-def entry(
+def board_profile(
     board: Rules, one: Chosen, memory_bytes: int, device_bytes: int | None = None, host_bytes: int | None = None
 ) -> BoardProfile:
     """Return nothing but a configuration of a board under a budget, as a part of a profile."""
@@ -71,9 +71,9 @@ def entry(
     )
 
 
-def pinned(known: Profile, one: BoardProfile) -> Profile:
+def pinned(profile: Profile, one: BoardProfile) -> Profile:
     """Return the profile with nothing but this configuration of a board."""
-    return known.model_copy(update={"boards": {one.board: one}})
+    return profile.model_copy(update={"boards": {one.board: one}})
 
 
 def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:

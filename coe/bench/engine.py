@@ -36,7 +36,7 @@ _SAMPLE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """A measured run: its row, and all that it takes to repeat or to predict it.
 
     `trace` holds every event and its commands; `coe.bench.recorded.recorded` reads what came in from it.
@@ -64,7 +64,7 @@ def measured_run(
     images_per_s: float | None = None,
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
-) -> Measured:
+) -> MeasuredRun:
     """Run pictures through a new line and measure it, from when the pools hold what they begin with.
 
     Pictures come as fast as the line's inbox has room (see `all_at_once`), or `images_per_s` of them a second, whatever
@@ -114,7 +114,7 @@ def measured_run(
     device = ",".join(f"{name}={count}" for name, count in devices.items())
     words = [heading.strategy, *([precision] if precision != FULL else [])]
     heading = replace(heading, strategy=" ".join(words))
-    return Measured(
+    return MeasuredRun(
         row=row(heading, device, seen, latencies, within_s=times.within_s, machine=figures),
         strategy=strategy.name,
         metrics=seen,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from coe.bench.engine import Measured
+from coe.bench.engine import MeasuredRun
 from coe.bench.recorded import recorded
 from coe.core import FULL, decided
 
@@ -12,7 +12,7 @@ Labels = frozenset[tuple[str, str]]
 """Expert and label, of all experts that an image needed, as they were decided."""
 
 
-def of_precisions(runs: Mapping[tuple[str, str], Measured]) -> list[str]:
+def of_precisions(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
     """Say of runs by strategy and precision what second looks cost, and whether the labels are those of fp32."""
     sentences = []
     for (name, precision), done in runs.items():
@@ -22,7 +22,7 @@ def of_precisions(runs: Mapping[tuple[str, str], Measured]) -> list[str]:
     return sentences
 
 
-def of_ways(runs: Mapping[tuple[str, str], Measured], suffix: str) -> list[str]:
+def of_ways(runs: Mapping[tuple[str, str], MeasuredRun], suffix: str) -> list[str]:
     """Say of strategies that also ran the usual way, under their name with `suffix`, what ours gains."""
     sentences = []
     for (name, _), ours in runs.items():
@@ -33,7 +33,7 @@ def of_ways(runs: Mapping[tuple[str, str], Measured], suffix: str) -> list[str]:
     return sentences
 
 
-def _second_looks(one: Measured) -> str:
+def _second_looks(one: MeasuredRun) -> str:
     seen = one.metrics
     return (
         f"{one.row.strategy}: {seen.escalated} of {seen.stages - seen.escalated} findings were run again in fp32, "
@@ -41,7 +41,7 @@ def _second_looks(one: Measured) -> str:
     )
 
 
-def _alike(full: Measured, other: Measured, those: str = "in fp32") -> str:
+def _alike(full: MeasuredRun, other: MeasuredRun, those: str = "in fp32") -> str:
     """Say on how many images of two runs of the same pictures the labels are equal to `those` of the first."""
     right = dict(_labels_by_image(full))
     mine = _labels_by_image(other)
@@ -52,7 +52,7 @@ def _alike(full: Measured, other: Measured, those: str = "in fp32") -> str:
     )
 
 
-def _labels_by_image(one: Measured) -> list[tuple[str, Labels]]:
+def _labels_by_image(one: MeasuredRun) -> list[tuple[str, Labels]]:
     """Return the images of a run with what was decided of them; where an expert looked twice, the second look."""
     seen = recorded(one.trace)
     found = []

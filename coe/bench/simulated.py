@@ -25,7 +25,7 @@ Scaling = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Contender:
     """What is compared: a strategy, and the configuration of the box that it runs with."""
 
     name: str
@@ -43,32 +43,33 @@ class PlannedBox:
     scaling: Scaling
 
 
-def _entries() -> dict[str, Entry]:
+def _contenders() -> dict[str, Contender]:
     """Return every strategy, and `coserve` with the paper's casual configuration (section 5.2).
 
     The baselines run with the casual split too: the paper tunes memory for its own system alone.
     """
-    entries = {
-        name: Entry(name, strategy, "casual" if strategy.cached else "best") for name, strategy in STRATEGIES.items()
+    contenders = {
+        name: Contender(name, strategy, "casual" if strategy.cached else "best")
+        for name, strategy in STRATEGIES.items()
     }
-    entries["coserve-casual"] = Entry("coserve-casual", STRATEGIES["coserve"], "casual")
-    return entries
+    contenders["coserve-casual"] = Contender("coserve-casual", STRATEGIES["coserve"], "casual")
+    return contenders
 
 
-ENTRIES = _entries()
+CONTENDERS = _contenders()
 
 
-def entry(name: str) -> Entry:
-    """Return an entry by name; raises ConfigError, listing what there is."""
-    if name not in ENTRIES:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, ENTRIES)}")
-    return ENTRIES[name]
+def contender(name: str) -> Contender:
+    """Return an contender by name; raises ConfigError, listing what there is."""
+    if name not in CONTENDERS:
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, CONTENDERS)}")
+    return CONTENDERS[name]
 
 
 def simulated_run(
     machine: Machine,
     workload: Workload,
-    chosen: Entry,
+    chosen: Contender,
     *,
     seed: int = 0,
     configuration: Configuration | None = None,
@@ -78,7 +79,7 @@ def simulated_run(
 ) -> Row:
     """Run a workload on a box in virtual time, from pools filled beforehand to the last reply.
 
-    Labels are drawn with `seed` where the workload has none recorded. `configuration` overrides the entry's,
+    Labels are drawn with `seed` where the workload has none recorded. `configuration` overrides the contender's,
     `bounded` works out the clairvoyant bound, `trace` is a file for what happened when. Raises ConfigError if an
     expert does not fit or has no cost.
     """
@@ -91,7 +92,7 @@ def simulated_run(
 
 def run_plan(
     workload: Workload,
-    chosen: Entry,
+    chosen: Contender,
     box: PlannedBox,
     *,
     seed: int = 0,

@@ -40,7 +40,7 @@ from coe.store import dotted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
     from coe.bench.rows import Row
 
 
@@ -181,7 +181,7 @@ class _Compared:
 
     rows: list[Row]
     sentences: list[str]
-    last: Measured
+    last: MeasuredRun
 
 
 def _compare(
@@ -193,7 +193,7 @@ def _compare(
     rows: list[Row] = []
     with Progress(console=err, transient=True) as bar:
 
-        def measure(name: str, precision: str) -> Measured:
+        def measure(name: str, precision: str) -> MeasuredRun:
             called = name if precision == FULL else f"{name} {precision}"
             shown = bar.add_task(called, total=len(comparison.pictures))
             return comparison.measure(name, precision, tick=lambda: bar.advance(shown))

@@ -11,7 +11,7 @@ from coe.scheduler.strategies import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
     from coe.inspector.inspector import Picture
     from coe.inspector.line_config import LineConfig
     from coe.inspector.measuring import LineCosts
@@ -34,7 +34,7 @@ class Comparison:
     times: Times = ANY_TIME
     _costs: dict[tuple[str, int, bool], LineCosts] = field(default_factory=dict)
 
-    def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> Measured:
+    def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> MeasuredRun:
         """Run what a name stands for, in a precision.
 
         Strategies are compared on one cost table: it is measured once for as many executors and their way to run.

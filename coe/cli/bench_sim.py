@@ -21,7 +21,7 @@ from coe.sim.workload import ORDERS, TAILS, TASKS
 
 if TYPE_CHECKING:
     from coe.bench.rows import Row
-    from coe.bench.simulated import Entry
+    from coe.bench.simulated import Contender
     from coe.sim.machine import Machine
     from coe.sim.workload import Workload
 
@@ -72,23 +72,23 @@ def sim(  # noqa: PLR0913
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --json rows.json
     """
-    from coe.bench.simulated import ENTRIES, entry, simulated_run
+    from coe.bench.simulated import CONTENDERS, contender, simulated_run
     from coe.sim.machine import Machine
 
-    entries = [entry(name) for name in (ENTRIES if strategy.strip() == "all" else split(strategy))]
+    contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
     workloads = workloads_of(task, order, tail, seed)
-    allowed = bench_out.times(within, max_wait, [one.strategy.name for one in entries])
+    allowed = bench_out.times(within, max_wait, [one.strategy.name for one in contenders])
     bench_out.check_json(json_to)
     _check(trace, save_task, workloads)
-    _check_boxes(machines, workloads, entries)
+    _check_boxes(machines, workloads, contenders)
     rows: list[Row] = []
-    several = len(machines) * len(workloads) * len(entries) > 1
+    several = len(machines) * len(workloads) * len(contenders) > 1
     with Progress(console=err, transient=True) as bar:
-        shown = bar.add_task("simulating", total=len(machines) * len(workloads) * len(entries))
+        shown = bar.add_task("simulating", total=len(machines) * len(workloads) * len(contenders))
         for machine in machines:
             for workload in workloads:
-                for one in entries:
+                for one in contenders:
                     place = _own(trace, machine, workload, one) if trace and several else trace
                     rows.append(simulated_run(machine, workload, one, seed=seed, trace=place, times=allowed))
                     bar.advance(shown)
@@ -138,17 +138,17 @@ def _check(trace: Path | None, save_task: Path | None, workloads: Sequence[Workl
         trace_file.write(save_task, workloads[0])
 
 
-def _check_boxes(machines: Sequence[Machine], workloads: Sequence[Workload], entries: Sequence[Entry]) -> None:
+def _check_boxes(machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender]) -> None:
     """Find out before a long run what could not be run at its end: a cost that is not known, a memory too small."""
     boards = {workload.board.board: workload.board for workload in workloads}
     for machine in machines:
         for name, board in boards.items():
             costs = machine.costs(board)
-            for one in entries:
+            for one in contenders:
                 machine.plan(board, costs, one.strategy, machine.configuration(one.configuration, name))
 
 
-def _own(path: Path, machine: Machine, workload: Workload, one: Entry) -> Path:
+def _own(path: Path, machine: Machine, workload: Workload, one: Contender) -> Path:
     """Return the place of one run's trace among those of several."""
     own = re.sub(r"[^\w.-]+", "-", "-".join((workload.task, workload.order, machine.name, one.name)))
     return path.with_name(f"{path.stem}-{own}{path.suffix}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.bench.configurations import casual, chosen, entry, pinned
+from coe.bench.configurations import board_profile, casual, chosen, pinned
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
@@ -58,7 +58,7 @@ def settled_by(
     on_gpu = own[0] is not None
     choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: found.chosen} if found else {})}
     return budget, {
-        name: pinned(known, entry(board, one, budget, *own)) for name, one in choices.items() if name in names
+        name: pinned(known, board_profile(board, one, budget, *own)) for name, one in choices.items() if name in names
     }
 
 

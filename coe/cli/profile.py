@@ -105,7 +105,7 @@ def calibrate(  # noqa: PLR0913
 def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
     """Calibrate a site (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
     from coe.profiler import calibrate as work
-    from coe.profiler.steps import Steps
+    from coe.profiler.steps import ProgressSteps
 
     # Found out now rather than after ten minutes.
     profile.writable(place)
@@ -133,7 +133,7 @@ def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on
             site,
             place=place,
             effort=work.QUICK if quick else work.THOROUGH,
-            steps=Steps(say, step),
+            steps=ProgressSteps(say, step),
             faithful=faithful,
             on_machine=on_machine,
         )

@@ -155,7 +155,7 @@ def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, dri
     arguments = ("--board", board, "--store", tmp_path / "empty", "--memory", "150MB", "--quick", "--out", place)
     said = run(*arguments)
     assert said.status == 0
-    assert "4 experts have no weights, so nobody knows what the GPU would hold; it is left out" in said.words
+    assert "4 experts have no weights, so their memory on the GPU is not known; the GPU is left out" in said.words
     known = profile.load(place)
     assert {kind.device for kind in known.kinds} == {"cpu"}
     assert all(entry.device_bytes is None for entry in known.boards.values())

@@ -11,7 +11,7 @@ from coe.errors import ConfigError, DeviceFull
 from coe.profiler import survey
 from coe.profiler.draft import Draft
 from coe.profiler.site import Site
-from coe.profiler.steps import Steps
+from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_together
 from coe.profiler.target import Target
 from coe.profiler.together import _batch_s
@@ -71,7 +71,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
 
 def test_steps_that_were_left_out_count_as_done() -> None:
     told: list[tuple[str, float]] = []
-    steps = Steps(print, lambda what, done, total: told.append((what, done)))
+    steps = ProgressSteps(print, lambda what, done, total: told.append((what, done)))
     steps.expect([("a", 1.0), ("b", 2.0), ("c", 4.0)])
     steps.begin("a")
     steps.begin("c")
