@@ -168,7 +168,7 @@ def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypat
 
 
 def test_what_opens_its_own_files_has_no_other_way(board):
-    with pytest.raises(ConfigError, match="experts of kind 'onnx' have no usual way but ours"):
+    with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files and have no usual way"):
         UsualDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
 
 
