@@ -179,7 +179,7 @@ def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monk
     arguments = ("--board", board, "--store", store, "--quick", "--out", tmp_path / "p.json")
     said = run(*arguments, "--device-memory", "1GB")
     assert said.status == 2
-    assert "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing" in said.words
+    assert "torch finds no GPU to use, so --device-memory and --host-memory have no effect" in said.words
 
 
 def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
