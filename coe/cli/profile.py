@@ -22,7 +22,7 @@ from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.profiler.site import Site
+    from coe.profiler.site import CalibrationSite
 
 _SHOWN = 10
 """How many experts the tables of usage show."""
@@ -101,9 +101,9 @@ def calibrate(  # noqa: PLR0913
     if board is None:
         raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
     loaded = rules.load(board)
-    from coe.profiler.site import Site
+    from coe.profiler.site import CalibrationSite
 
-    site = Site(
+    site = CalibrationSite(
         loaded,
         Store(store),
         pictures_of(loaded, images_at) if images_at else [],
@@ -116,7 +116,7 @@ def calibrate(  # noqa: PLR0913
     _show(done, done.boards[loaded.board], place, plot)
 
 
-def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
+def _calibrate(site: CalibrationSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
     """Calibrate a site (see `coe.profiler.calibrate.calibrate`) with a progress bar."""
     from coe.profiler import calibrate as work
     from coe.profiler.steps import ProgressSteps

@@ -17,7 +17,7 @@ from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
 from coe.profiler.draft import Draft
-from coe.profiler.site import Site
+from coe.profiler.site import CalibrationSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_kind, measure_together
 from coe.profiler.target import Target
@@ -55,7 +55,7 @@ QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
 def calibrate(
-    site: Site,
+    site: CalibrationSite,
     *,
     place: Path,
     effort: Effort,
@@ -93,7 +93,9 @@ def calibrate(
     return draft.finish(confirm(site, draft.profile, choices, images=images, say=steps.say, tick=steps.part))
 
 
-def _measured(site: Site, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]) -> Site:
+def _measured(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]
+) -> CalibrationSite:
     """Measure the kinds of a site on the CPU and the GPU; return the site, with its GPU if the GPU is of use.
 
     `threads` falls from all cores, for a single executor, to one thread for each of many executors.
@@ -128,7 +130,9 @@ def _measured(site: Site, draft: Draft, steps: ProgressSteps, effort: Effort, th
     return site
 
 
-def _with_gpu(site: Site, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float) -> Site:
+def _with_gpu(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float
+) -> CalibrationSite:
     """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""
     try:
         for kind in site.samples:
@@ -141,7 +145,7 @@ def _with_gpu(site: Site, draft: Draft, steps: ProgressSteps, likeliest: str, ta
     return replace(site, gpu=gpu)
 
 
-def _has_gpu(site: Site, say: Callable[[str], None]) -> bool:
+def _has_gpu(site: CalibrationSite, say: Callable[[str], None]) -> bool:
     """Tell whether there is a GPU to calibrate; raises ConfigError if its memory was given and there is no GPU."""
     if not torch_driver.is_there():
         if (site.device_bytes, site.host_bytes) != (None, None):
@@ -165,7 +169,7 @@ def _has_gpu(site: Site, say: Callable[[str], None]) -> bool:
     return True
 
 
-def _on_machine(site: Site, profile: Profile, images: int) -> Callable[[Chosen], float]:
+def _on_machine(site: CalibrationSite, profile: Profile, images: int) -> Callable[[Chosen], float]:
     """Return a function that runs sample images with a configuration and returns images a second."""
     if missing := site.without_weights:
         raise ConfigError(

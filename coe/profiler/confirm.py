@@ -11,7 +11,7 @@ from coe.bench.recorded import recorded
 from coe.config import format_bytes
 from coe.core import Finding
 from coe.inspector.profile import BoardProfile, Chosen, Profile
-from coe.profiler.site import Site
+from coe.profiler.site import CalibrationSite
 from coe.profiler.usage import usage
 from coe.scheduler.plan import memory_scores
 
@@ -26,7 +26,7 @@ _MOST_RUNS = 6
 
 
 def confirm(
-    site: Site,
+    site: CalibrationSite,
     profile: Profile,
     choices: Sequence[BoardProfile],
     *,
@@ -83,7 +83,11 @@ def confirm(
 
 
 def _entry(
-    site: Site, profile: Profile, choices: Sequence[BoardProfile], chosen: Chosen, seen: FindingsByImage | None
+    site: CalibrationSite,
+    profile: Profile,
+    choices: Sequence[BoardProfile],
+    chosen: Chosen,
+    seen: FindingsByImage | None,
 ) -> BoardProfile:
     """Return a board's part of the profile: configuration, search samples, and how often images needed each expert."""
     choice = next((choice for choice in choices if choice.chosen.executors == chosen.executors), None)
@@ -96,7 +100,7 @@ def _entry(
     )
 
 
-def _budget(site: Site) -> str:
+def _budget(site: CalibrationSite) -> str:
     """Write how much of the host's memory a line may take."""
     copies = f" and {format_bytes(site.gpu.host_bytes)} for copies" if site.gpu and site.gpu.host_bytes else ""
     return format_bytes(site.memory_bytes) + copies

@@ -38,7 +38,7 @@ class KnownMemory:
 
 
 @dataclass(frozen=True)
-class Site:
+class CalibrationSite:
     """A board, its experts, sample images (some are generated if there are none), and the memory that a line may take.
 
     `device_bytes` and `host_bytes` are for a GPU; None means a part of the free memory. `gpu` is the GPU's memory as
@@ -107,7 +107,7 @@ class Site:
             gc.collect()
         return self.looked_at[device, executors]
 
-    def without_gpu(self) -> Site:
+    def without_gpu(self) -> CalibrationSite:
         """Return the same site without its GPU."""
         return replace(self, gpu=None)
 

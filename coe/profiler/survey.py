@@ -9,14 +9,16 @@ from tempfile import TemporaryDirectory
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler.draft import Draft
 from coe.profiler.measure import Subject, measure, with_weights
-from coe.profiler.site import Site
+from coe.profiler.site import CalibrationSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
 from coe.profiler.together import together
 from coe.runtime.aside import aside
 
 
-def measure_kind(site: Site, draft: Draft, steps: ProgressSteps, kind: str, target: Target, limit_s: float) -> None:
+def measure_kind(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, kind: str, target: Target, limit_s: float
+) -> None:
     """Take the next step: measure a kind; raises CannotMeasure, ConfigError."""
     steps.begin(target.step(kind))
     if draft.knows(kind, target):
@@ -31,7 +33,7 @@ def measure_kind(site: Site, draft: Draft, steps: ProgressSteps, kind: str, targ
     draft.add_kind(measured)
 
 
-def measure_together(site: Site, draft: Draft, kind: str, target: Target, most: int) -> None:
+def measure_together(site: CalibrationSite, draft: Draft, kind: str, target: Target, most: int) -> None:
     """Measure the joint speed of 1, 2, ... executors, up to `most`, with a kind that was measured.
 
     Known speeds are not measured again. More executors than fitted before are tried: there may be more memory now.
@@ -42,7 +44,7 @@ def measure_together(site: Site, draft: Draft, kind: str, target: Target, most: 
     draft.add_scaling(target.device, target.threads, tuple(speeds))
 
 
-def _faster(site: Site, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
+def _faster(site: CalibrationSite, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
     """Yield the joint speed for each number of executors, until a number does not fit."""
     measured = draft.profile.kind(kind, target.device, target.threads)
     images = {} if target.device == "cpu" or measured is None else {"images": measured.max_batch}

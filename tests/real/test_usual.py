@@ -174,7 +174,7 @@ def test_what_opens_its_own_files_has_no_other_way(board):
 
 def test_tensors_of_another_network_are_not_loaded(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
-    with pytest.raises(StoreError, match="not the tensors of a resnet18 for ok, bad, worse; import the expert again"):
+    with pytest.raises(StoreError, match="does not fit a resnet18 for ok, bad, worse; import the expert again"):
         on_cpu(board).load("pool", expert)
 
 
@@ -233,7 +233,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     ("options", "sentence"),
     [
         (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration of our own loads"),
+        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration, not a strategy"),
         (("--strategy", "samba-usual", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
         (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],
