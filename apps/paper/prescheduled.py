@@ -2,11 +2,10 @@
 
     with Inspector(board, costs=line.costs, make_decider=repeating(line.trace)) as again: ...
 
-Each pool's commands keep their recorded order. A command is issued as soon as its needs are met. A batch needs its
-executor idle, its expert loaded and its stages waiting. A load needs its bytes free, an eviction its expert idle; both
-also need the images that had arrived and the batches of the pool that had ended when they were recorded, so nothing is
-loaded ahead of its record. Routing still runs, because models run again and give new findings. Real pools keep the
-books, so no budget can be exceeded.
+Each pool's commands keep their recorded order; a command is issued once its needs are met. A batch needs its executor
+idle, its expert loaded and its stages waiting. A load needs its bytes free, an eviction its expert idle; both also wait
+for the images and ended batches that came before them in the record. Routing runs again, because models run again and
+give new findings. Real pools keep the books, so no budget can be exceeded.
 """
 
 from __future__ import annotations
