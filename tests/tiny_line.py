@@ -47,8 +47,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(sys, "argv", ["coe", *(str(argument) for argument in arguments)])
         with pytest.raises(SystemExit) as ended:
             command.main()
-        said = capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        output = capsys.readouterr()
+        return Said(int(ended.value.code or 0), output.out, output.err)
 
     return run
 

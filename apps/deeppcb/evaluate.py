@@ -122,12 +122,12 @@ def part_report(shown: list[ImageBoxes], limit: float) -> dict[str, float]:
 
 def show(console: Console, counts: dict[str, Count], boxes: dict[str, Any]) -> None:
     """Print both tables."""
-    said = ("NG", "REVIEW", "OK", "error")
-    words = "/".join(said)
+    verdicts = ("NG", "REVIEW", "OK", "error")
+    words = "/".join(verdicts)
     table = Table("board type", f"bad: {words}", f"good: {words}", "escapes", "false calls", title="verdicts (images)")
     for name, count in counts.items():
         rate = rates(count)
-        cells = ["/".join(str(count[truth, one]) for one in said) for truth in ("bad", "good")]
+        cells = ["/".join(str(count[truth, verdict]) for verdict in verdicts) for truth in ("bad", "good")]
         table.add_row(name, *cells, f"{rate['escape_rate']:.2%}", f"{rate['false_call_rate']:.2%}")
     console.print(table)
     table = Table("measure", "here", "published", title=f"boxes ({boxes['boxes']} defects)")

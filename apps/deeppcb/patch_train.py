@@ -92,9 +92,9 @@ def _loss(module: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, 
         functional.binary_cross_entropy_with_logits(logits, targets, reduction="none") * weights * (1 + 4 * targets)
     )
     counted = logits.masked_fill(weights == 0, -20.0).flatten(1).amax(dim=1)
-    known = weights.flatten(1).amax(dim=1)
+    counts = weights.flatten(1).amax(dim=1)
     bad = targets.flatten(1).amax(dim=1)
-    whole = functional.binary_cross_entropy_with_logits(counted, bad, reduction="none") * known
+    whole = functional.binary_cross_entropy_with_logits(counted, bad, reduction="none") * counts
     return 4 * places.mean() + 0.5 * whole.mean()
 
 

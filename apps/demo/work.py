@@ -142,9 +142,9 @@ def body_file(folder: Path, seed: int, quick: bool) -> Path:
     return folder / f"body-{fingerprint(BODY, seed, quick)}.safetensors"
 
 
-def head_of(state: dict[str, torch.Tensor], expert: Expert, known: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Keep only the rows of an expert's labels in a common head with the labels `known`."""
-    rows = [known.index(label_of(label, known)) for label in expert.labels]
+def head_of(state: dict[str, torch.Tensor], expert: Expert, labels: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Keep only the rows of an expert's labels in a common head with these `labels`."""
+    rows = [labels.index(label_of(label, labels)) for label in expert.labels]
     return {name: value[rows].contiguous() if name.startswith("fc.") else value for name, value in state.items()}
 
 

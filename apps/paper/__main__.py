@@ -92,7 +92,7 @@ def scheduling(  # noqa: PLR0913
     memory: Annotated[
         str | None,
         typer.Option(
-            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit beside the activations."
+            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit, and the activations."
         ),
     ] = None,
     disk_bandwidth: Annotated[

@@ -104,11 +104,11 @@ def split(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _choices(option: str, text: str, known: Sequence[str] | Mapping[str, object]) -> list[str]:
-    names = list(known) if text.strip() == "all" else split(text)
+def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, object]) -> list[str]:
+    names = list(choices) if text.strip() == "all" else split(text)
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, known)}")
+        if name not in choices:
+            raise ConfigError(f"{option}: there is no '{name}'{did_you_mean(name, choices)}")
     return names
 
 

@@ -101,11 +101,11 @@ def switch(  # noqa: PLR0913
 
 
 def _variants(text: str) -> list[Variant]:
-    known: tuple[Variant, ...] = get_args(Variant)
+    all_variants: tuple[Variant, ...] = get_args(Variant)
     variants: list[Variant] = []
     for name in text.split(","):
-        if not (matching := [variant for variant in known if variant == name.strip()]):
-            raise ConfigError(f"--variant: there is no '{name.strip()}'{did_you_mean(name, known)}")
+        if not (matching := [variant for variant in all_variants if variant == name.strip()]):
+            raise ConfigError(f"--variant: there is no '{name.strip()}'{did_you_mean(name, all_variants)}")
         variants += matching
     return variants
 

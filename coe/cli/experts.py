@@ -268,12 +268,12 @@ def synth(
     """
     shelf = Store(store)
     stored = set(shelf.ids())
-    made: dict[tuple[str, int, int], list[str]] = {}
+    originals_of: dict[tuple[str, int, int], list[str]] = {}
     wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in stored]
     columns = (words("making", "bold"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err) as bar:
         for expert in bar.track(wanted):
-            originals = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
+            originals = originals_of.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
             if len(originals) < files:
                 shelf.put(
                     expert.weights,
@@ -288,7 +288,7 @@ def synth(
                 # A stable choice that does not depend on the order of the rules.
                 original = originals[zlib.crc32(expert.id.encode()) % len(originals)]
                 shelf.link(expert.weights, original, labels=expert.labels)
-    out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
+    out.print(f"{len(wanted)} experts made, {sum(map(len, originals_of.values()))} files")
 
 
 def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:

@@ -167,8 +167,8 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     from coe.profiler.draw import draw
     from coe.profiler.usage import differences
 
-    made = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
-    out.print(styled((str(place), "bold"), made), soft_wrap=True)
+    origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
+    out.print(styled((str(place), "bold"), origin), soft_wrap=True)
     wide(out).print(_kinds(stored.kinds))
     chosen = board.chosen
     executors = ", ".join(

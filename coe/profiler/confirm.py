@@ -69,7 +69,8 @@ def confirm(
         f"{format_bytes((machine.peak_rss_bytes if machine else 0) - grown)} before the line was opened"
     )
     trace = recorded(runs[best].trace)
-    seen = [(arrival.request.component, trace.findings.get(arrival.request.id, {})) for arrival in trace.arrivals]
+    requests = [arrival.request for arrival in trace.arrivals]
+    findings_by_image = [(request.component, trace.findings.get(request.id, {})) for request in requests]
     chosen = candidates[best].model_copy(
         update={
             "images_per_s": speeds[best],
@@ -79,7 +80,7 @@ def confirm(
             "reasons": (*candidates[best].reasons, why, memory),
         }
     )
-    return _entry(site, profile, choices, chosen, seen if site.pictures else None)
+    return _entry(site, profile, choices, chosen, findings_by_image if site.pictures else None)
 
 
 def _entry(
@@ -87,13 +88,13 @@ def _entry(
     profile: Profile,
     choices: Sequence[BoardProfile],
     chosen: Chosen,
-    seen: FindingsByImage | None,
+    findings_by_image: FindingsByImage | None,
 ) -> BoardProfile:
     """Return a board's part of the profile: configuration, search samples, and how often images needed each expert."""
     choice = next((choice for choice in choices if choice.chosen.executors == chosen.executors), None)
     return site.board_profile(chosen).model_copy(
         update={
-            "usage": usage(site.board, seen, memory_scores(site.file_bytes(profile))),
+            "usage": usage(site.board, findings_by_image, memory_scores(site.file_bytes(profile))),
             "windows": choice.windows if choice else (),
             "executors": choices[0].executors,
         }

@@ -219,19 +219,19 @@ def _foretold(line: LinearRegression, experts: int) -> float:
     return line.slope * experts + line.intercept
 
 
-def _ceiling(known: Sequence[tuple[int, float]], index: int, right: int) -> float:
+def _ceiling(samples: Sequence[tuple[int, float]], index: int, right: int) -> float:
     """Return the highest value of a curve that nowhere bends upwards, between a sample and the next one or `right`.
 
     The curve lies under the line through the two samples left of the gap, and under the line through the two right.
     """
-    x, y = known[index]
-    rise = (y - known[index - 1][1]) / (x - known[index - 1][0]) if index else math.inf
-    if index + 1 == len(known):
+    x, y = samples[index]
+    rise = (y - samples[index - 1][1]) / (x - samples[index - 1][0]) if index else math.inf
+    if index + 1 == len(samples):
         return max(y, y + rise * (right - 1 - x)) if index else math.inf
-    next_x, next_y = known[index + 1]
+    next_x, next_y = samples[index + 1]
     fall = math.inf
-    if index + 2 < len(known):
-        fall = (next_y - known[index + 2][1]) / (known[index + 2][0] - next_x)
+    if index + 2 < len(samples):
+        fall = (next_y - samples[index + 2][1]) / (samples[index + 2][0] - next_x)
     width = next_x - x
     from_left = y + max(0.0, rise) * width
     from_right = next_y + max(0.0, fall) * width

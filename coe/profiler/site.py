@@ -92,7 +92,7 @@ class CalibrationSite:
     def look(self, device: str, executors: int) -> KnownMemory:
         """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile."""
         if (device, executors) not in self.looked_at:
-            made = assembly.devices(
+            line_device = assembly.devices(
                 {device: executors},
                 self.store,
                 self.kinds,
@@ -100,10 +100,12 @@ class CalibrationSite:
                 device_bytes=self.device_bytes,
                 host_bytes=self.host_bytes,
             )[device]
-            held_bytes = made.fixed_bytes(self.board.experts.values(), executors)
-            self.looked_at[device, executors] = KnownMemory(made.memory_bytes, made.host_bytes, held_bytes)
+            held_bytes = line_device.fixed_bytes(self.board.experts.values(), executors)
+            self.looked_at[device, executors] = KnownMemory(
+                line_device.memory_bytes, line_device.host_bytes, held_bytes
+            )
             # This device must have given its GPU memory back before the next device looks.
-            del made
+            del line_device
             gc.collect()
         return self.looked_at[device, executors]
 

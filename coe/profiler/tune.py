@@ -202,7 +202,7 @@ class Setup:
         return run_plan(self.search.sample, contender, box, bounded=False).images_per_s
 
     def loaded(self, weights_bytes: float) -> float | None:
-        """Run the sample with `weights_bytes` of the CPU's pools for experts; None if no image fits beside them."""
+        """Run the sample with `weights_bytes` of the CPU's pools for experts; None if then not one image fits."""
         pool_bytes, number = self.pool_bytes, self.executors["cpu"]
         wanted, experts = pool_bytes - int(weights_bytes / number), list(self.search.site.board.experts)
         if wanted < 1 or workspace_bytes("cpu", pool_bytes, experts, self.costs, wanted) != wanted:

@@ -30,16 +30,19 @@ class Difference:
 
 
 def usage(
-    board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None, scores: Mapping[str, float] | None = None
+    board: Rules,
+    findings_by_image: Iterable[tuple[str, Mapping[str, Finding]]] | None,
+    scores: Mapping[str, float] | None = None,
 ) -> tuple[UsageRow, ...]:
     """Return the usage of a board's experts, the most probable by the rules first; ties by name.
 
-    `seen` holds for each inspected sample image its component, and its findings by expert. An image needs the experts
-    that the routing asks for, whether they could answer or not; other findings do not count. Without images `by_images`
-    is None. `scores` are memory scores by expert. Raises RulesError for a component that the board does not have.
+    `findings_by_image` holds for each inspected sample image its component, and its findings by expert. An image needs
+    the experts that the routing asks for, whether they could answer or not; other findings do not count. Without images
+    `by_images` is None. `scores` are memory scores by expert. Raises RulesError for a component that the board does not
+    have.
     """
     needed, images = Counter[str](), 0
-    for component, findings in seen or ():
+    for component, findings in findings_by_image or ():
         images += 1
         needed.update(_needed(board, component, findings))
     probability = board.graph.probability
