@@ -1,7 +1,7 @@
-"""A kind of our own: a small ResNet that looks for a defect at every place of a large image.
+"""A kind outside the framework: a small ResNet that looks for a defect at every place of a large image.
 
-Averaging over a whole image, as a common classifier does, drowns a defect of 30 pixels in 640 x 640. This network
-keeps its map of scores and lets the worst place speak for the image. The rules name it by its dotted path.
+A common classifier averages over the whole image, which hides a defect of 30 pixels in 640 x 640. This network keeps
+its map of scores, and the worst place decides for the image. The rules name the kind by its dotted path.
 """
 
 from __future__ import annotations

@@ -25,17 +25,17 @@ def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) ->
 
 
 Counts = dict[str, Counter[tuple[str, str]]]
-"""By type of object, or `all`: how many photos of a truth ("normal" or "anomaly") got a verdict, or "error"."""
+"""By type of object, and for `all`: the number of photos by truth ("normal" or "anomaly") and verdict, or "error"."""
 
 
 def counted(photos: list[Photo], results: list[Result]) -> Counts:
-    """Return for each type, and for `all`, how many photos of which truth got which verdict."""
+    """Return for each type, and for `all`, the number of photos by truth and verdict."""
     truths = {photo.inside.as_posix(): photo.label for photo in photos}
     counts: Counts = {}
     for result in results:
-        said = result.verdict.value if result.verdict else "error"
+        verdict = result.verdict.value if result.verdict else "error"
         for name in (result.request.component, "all"):
-            counts.setdefault(name, Counter())[truths[result.request.image], said] += 1
+            counts.setdefault(name, Counter())[truths[result.request.image], verdict] += 1
     return dict(sorted(counts.items()))
 
 

@@ -1,7 +1,7 @@
 """Train the experts of the `objects` board, one classifier for each type, and put them into the store.
 
 The data is small (82 and 63 photos to train on) and there are no weights to start from, so the photos are varied as
-far as the labels allow: moved, turned, lit otherwise, but never blotted out, because a missing part is the anomaly.
+far as the labels allow: moved, turned and lit in other ways. Nothing is erased: a missing part is the anomaly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experts.augment import Augment
 from experts.resnet import ResNet
 
 AUGMENT = {
-    # The figures all lie the same way round, so only a little of everything.
+    # All figures have the same orientation, so each change is small.
     "alien": Augment(shift=0.05, scale=0.08, rotate=12.0, gain=0.2, offset=0.1),
     "cookie": Augment(mirror_x=True, mirror_y=True, shift=0.08, scale=0.12, rotate=180.0, gain=0.25, offset=0.12),
 }

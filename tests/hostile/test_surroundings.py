@@ -168,7 +168,7 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPa
         (ImageError("a picture"), Exit.NOT_INSPECTED, "a picture"),
         (CoeError("something"), Exit.NOT_INSPECTED, "something"),
         (KeyboardInterrupt(), Exit.INTERRUPTED, "interrupted"),
-        (RuntimeError("boom"), Exit.NOT_INSPECTED, "a fault of coe, not of yours: RuntimeError: boom"),
+        (RuntimeError("boom"), Exit.NOT_INSPECTED, "a fault of coe, not yours: RuntimeError: boom"),
         (KeyError("k"), Exit.NOT_INSPECTED, "KeyError: 'k'"),
         (MemoryError(), Exit.NOT_INSPECTED, "MemoryError"),
         (RecursionError("deep"), Exit.NOT_INSPECTED, "RecursionError: deep"),

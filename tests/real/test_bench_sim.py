@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.bench.simulated import ENTRIES
+from coe.bench.simulated import CONTENDERS
 from coe.sim import trace_file
 from coe.sim.workload import task
 
@@ -87,7 +87,7 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, s
     said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
-    assert len(rows) == 2 * len(ENTRIES)
+    assert len(rows) == 2 * len(CONTENDERS)
     assert {"samba", "samba-fifo", "samba-parallel", "coserve", "coserve-casual", "coserve-none"} < set(strategies)
     assert strategies == [row["strategy"] for row in rows if row["device"] == "numa-rtx3080ti"]
     for row in rows:

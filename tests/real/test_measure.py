@@ -193,7 +193,7 @@ def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
     with pytest.raises(ConfigError, match="no device 'gpu'"):
         measure(Subject(CLASSIFIER, kinds.resolve("resnet18"), store, Target("gpu", 1)))
     onnx = Expert("o", "onnx", ("ok", "bad"), 64, "line/none")
-    with pytest.raises(CannotMeasure, match="none can be made up"):
+    with pytest.raises(CannotMeasure, match="random weights cannot be made"):
         measure(Subject(onnx, kinds.resolve("onnx"), Store(tmp_path), CPU))
 
 

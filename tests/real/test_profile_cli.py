@@ -157,7 +157,7 @@ def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, dri
     arguments = ("--board", board, "--store", tmp_path / "empty", "--memory", "150MB", "--quick", "--out", place)
     said = run(*arguments)
     assert said.status == 0
-    assert "4 experts have no weights, so nobody knows what the GPU would hold; it is left out" in said.words
+    assert "4 experts have no weights, so their memory on the GPU is not known; the GPU is left out" in said.words
     known = profile.load(place)
     assert {kind.device for kind in known.kinds} == {"cpu"}
     assert all(entry.device_bytes is None for entry in known.boards.values())
@@ -182,7 +182,7 @@ def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monk
     arguments = ("--board", board, "--store", store, "--quick", "--out", tmp_path / "p.json")
     said = run(*arguments, "--device-memory", "1GB")
     assert said.status == 2
-    assert "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing" in said.words
+    assert "torch finds no GPU to use, so --device-memory and --host-memory have no effect" in said.words
 
 
 def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:

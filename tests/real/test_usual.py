@@ -170,13 +170,13 @@ def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypat
 
 
 def test_what_opens_its_own_files_has_no_other_way(board):
-    with pytest.raises(ConfigError, match="experts of kind 'onnx' have no usual way but ours"):
+    with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files and have no usual way"):
         UsualDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
 
 
 def test_tensors_of_another_network_are_not_loaded(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
-    with pytest.raises(StoreError, match="not the tensors of a resnet18 for ok, bad, worse; import the expert again"):
+    with pytest.raises(StoreError, match="does not fit a resnet18 for ok, bad, worse; import the expert again"):
         on_cpu(board).load("pool", expert)
 
 
@@ -236,7 +236,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     ("options", "sentence"),
     [
         (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration of our own loads"),
+        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration, not a strategy"),
         (("--strategy", "samba-usual", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
         (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],

@@ -113,7 +113,7 @@ def test_the_chosen_number_is_that_of_the_search() -> None:
 
 
 def test_a_board_without_profile_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing on board 'B'; known: A"):
+    with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
         draw(CASES["one-kind"], "B", tmp_path / "a.png")
 
 

@@ -1,4 +1,4 @@
-"""Policies by family and name. To add a policy, add a file; a strategy has one of each family, by name or as a class."""
+"""Policies by family and name. To add one, add a file; a strategy has one of each family, by name or as a class."""
 
 from __future__ import annotations
 
