@@ -37,7 +37,7 @@ _ULTRALYTICS = {
 }
 
 
-class _Part:
+class _NetworkPart:
     """A part of a network: its tensors and parts, by name, without anything that it could do."""
 
     def __init__(self, *given: object) -> None:
@@ -48,7 +48,7 @@ class _Part:
         self.__dict__.update(state)
 
 
-class _Aside:
+class _Ignored:
     """What lies beside the weights: paths, settings, measures. Nothing of it is kept."""
 
     def __init__(self, *given: object) -> None:
@@ -75,7 +75,7 @@ _BESIDE = (
     "numpy.dtype",
     *(f"numpy.dtypes.{name}DType" for name in ("Float64", "Float32", "Int64")),
 )
-_STAND_INS: list[Any] = [*((_Part, name) for name in _PARTS), *((_Aside, name) for name in _BESIDE)]
+_STAND_INS: list[Any] = [*((_NetworkPart, name) for name in _PARTS), *((_Ignored, name) for name in _BESIDE)]
 
 
 def read_checkpoint(path: Path) -> Foreign:
@@ -104,7 +104,7 @@ def read_checkpoint(path: Path) -> Foreign:
 
 def _weights(content: Any) -> Foreign | None:
     for _ in range(_DEEPEST):
-        if isinstance(content, _Part):
+        if isinstance(content, _NetworkPart):
             names = content.__dict__.get("names")
             labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
             return Foreign(_tensors(content), labels)
@@ -114,18 +114,18 @@ def _weights(content: Any) -> Foreign | None:
             return Foreign(dict(content))
         # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
         inner = (content.get(key) for key in ("ema", *_NESTED))
-        content = next((one for one in inner if isinstance(one, dict | _Part)), None)
+        content = next((one for one in inner if isinstance(one, dict | _NetworkPart)), None)
     return None
 
 
-def _tensors(module: _Part) -> dict[str, torch.Tensor]:
+def _tensors(module: _NetworkPart) -> dict[str, torch.Tensor]:
     """Collect parameters and buffers.
 
     A part that stands twice, or in itself, is looked at once.
     """
     found: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-    waiting: list[tuple[str, _Part]] = [("", module)]
+    waiting: list[tuple[str, _NetworkPart]] = [("", module)]
     while waiting:
         prefix, part = waiting.pop()
         if id(part) in seen:
@@ -136,7 +136,7 @@ def _tensors(module: _Part) -> dict[str, torch.Tensor]:
             for name, value in inside[kind].items():
                 if isinstance(value, torch.Tensor) and name not in inside.get("_non_persistent_buffers_set", ()):
                     found[f"{prefix}{name}"] = value.detach()
-        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, _Part)]
+        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, _NetworkPart)]
         waiting += reversed(children)
     return found
 

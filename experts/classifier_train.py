@@ -15,7 +15,7 @@ from coe.errors import ConfigError
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.surroundings import quiet_torch
 from experts.augment import Augment
-from experts.labelled_folder import Part, read
+from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
 
 WEIGHT_DECAY = 0.02
@@ -101,7 +101,7 @@ def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]
     ]
 
 
-def measure(kind: ModuleKind, module: torch.nn.Module, part: Part, batch: int) -> dict[str, float]:
+def measure(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> dict[str, float]:
     """Return `accuracy` and `loss` of a network over `part`."""
     module.eval()
     device = next(module.parameters()).device

@@ -23,7 +23,7 @@ def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """
     probabilities = probabilities.float().cpu()
     if not bool(torch.isfinite(probabilities).all()):
-        raise StoreError("its scores are not numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     order = _against_first(expert)
     scores, places = probabilities[:, order].max(dim=1)
     places = torch.tensor(order)[places]
@@ -84,7 +84,7 @@ def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:
     """Raise StoreError for scores that are no numbers of 0..1, and for boxes that count but have no place."""
     scores = candidates[:, 4:]
     if not bool(torch.isfinite(scores).all()):
-        raise StoreError("its scores are not numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     if len(scores) and not -_ROUNDING <= float(scores.min()) <= float(scores.max()) <= 1 + _ROUNDING:
         raise StoreError(
             f"its scores go from {float(scores.min()):g} to {float(scores.max()):g}, not from 0 to 1; "
@@ -92,7 +92,7 @@ def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:
         )
     clear = scores.max(dim=1).values >= threshold
     if not bool(torch.isfinite(candidates[clear, :4]).all()):
-        raise StoreError("its boxes have no place in numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")
 
 
 def _chosen(ranked: list[int], labels: list[int], expert: Expert, most: int) -> list[int]:

@@ -17,14 +17,14 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LabelledImages:
     """Images ready for a network, (n, 3, S, S) uint8, and their labels' places, (n,) int64."""
 
     images: torch.Tensor
     labels: torch.Tensor
 
 
-def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
+def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
     """Return what to train on and what is held out.
 
     Without a `val` folder a share `plan.held_out` of each label is held out, by `plan.seed`. Raises ConfigError if
@@ -36,7 +36,7 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
 
 
-def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
+def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
@@ -86,7 +86,7 @@ def _parted(
     return training, held
 
 
-def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> Part:
+def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
         for path in listed[label]:
@@ -95,4 +95,4 @@ def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> Part:
             except ImageError as error:
                 raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
             labels.append(place)
-    return Part(torch.stack(images), torch.tensor(labels, dtype=torch.int64))
+    return LabelledImages(torch.stack(images), torch.tensor(labels, dtype=torch.int64))

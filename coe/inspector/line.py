@@ -21,7 +21,7 @@ from coe.errors import LineClosed
 from coe.inspector.assembly import decode_workers
 from coe.inspector.line_config import LineConfig
 from coe.inspector.opening import assemble
-from coe.inspector.taken import Taken
+from coe.inspector.taken import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Decoding, Engine, Trace
@@ -124,12 +124,12 @@ class Line:
         `within_s` begins to count. No thread waits for room. A coroutine that is cancelled while it waits for room
         gives its place in the row back; one that is cancelled later has its image inspected all the same.
         """
-        self._engine.place.expect_waitable("inspect()")
+        self._engine.line_threads.expect_waitable("inspect()")
         return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
 
-    async def _inspected(self, taken: Taken) -> Result:
+    async def _inspected(self, taken: TakenPicture) -> Result:
         # It may be awaited elsewhere than where it was asked for: in a forked child, in a callback.
-        self._engine.place.expect_waitable("inspect()")
+        self._engine.line_threads.expect_waitable("inspect()")
         ticket = self._inbox.enter(taken.size, wait=self._blocking)
         # Not handed in by the loop: one that is busy, in `close` perhaps, would keep a place that nobody uses.
         handed_in = ticket.then(partial(self._hand_in, taken, ticket))
@@ -157,11 +157,11 @@ class Line:
         source = iter(pictures)
 
         def finished() -> Result:
-            self._engine.place.expect_waitable("stream()")
+            self._engine.line_threads.expect_waitable("stream()")
             return done.get().result()
 
         while True:
-            self._engine.place.expect_waitable("stream()")
+            self._engine.line_threads.expect_waitable("stream()")
             try:
                 picture = next(source, _END)
                 if picture is _END:
@@ -179,27 +179,27 @@ class Line:
         for _ in range(under_way):
             yield finished()
 
-    def _taken(self, picture: object) -> Taken:
+    def _taken(self, picture: object) -> TakenPicture:
         """Take over a picture's pixels, and note the time; raises as `submit` does."""
         now = self._engine.now()
-        self._engine.place.expect_process()
+        self._engine.line_threads.expect_process()
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (coe.inspector.inspector.Picture), not {type(picture).__name__}")
         picture.check()
         check_hurry(self._strategy, within_s=picture.within_s)
         if self._inbox.closed:
             raise LineClosed(CLOSED)
-        return Taken.over(picture, now, self._prepared_bytes(picture.component))
+        return TakenPicture.over(picture, now, self._prepared_bytes(picture.component))
 
-    def _submit(self, taken: Taken, *, wait: bool) -> Future[Result]:
+    def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         with self._ticket(taken, wait=wait) as ticket:
             if not ticket.granted.done():
-                self._engine.place.expect_waitable("submit() on a full line")
+                self._engine.line_threads.expect_waitable("submit() on a full line")
             ticket.wait()
             return self._hand_in(taken, ticket)
 
     @contextmanager
-    def _ticket(self, taken: Taken, *, wait: bool) -> Iterator[Ticket]:
+    def _ticket(self, taken: TakenPicture, *, wait: bool) -> Iterator[Ticket]:
         """Give a place in the row, and take it back if the block does not get as far as handing the image in."""
         ticket = self._inbox.enter(taken.size, wait=wait)
         try:
@@ -208,7 +208,7 @@ class Line:
             ticket.leave()
             raise
 
-    def _hand_in(self, taken: Taken, ticket: Ticket) -> Future[Result]:
+    def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
         told, id = taken.picture, self._engine.next_id()
         request = Request(id, told.component, told.name, told.serial, told.refdes, taken.due_s, taken.submitted_s)
         future = self._engine.submit(request, taken.source)
@@ -244,7 +244,7 @@ class Line:
         Return False if `timeout_s` passes first, or if the line ended before. Raises WouldWaitForItself on a thread of
         the line.
         """
-        self._engine.place.expect_waitable("ready()")
+        self._engine.line_threads.expect_waitable("ready()")
         return self._engine.ready(values.patience("timeout_s", timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> bool:
@@ -252,7 +252,7 @@ class Line:
 
         Raises WouldWaitForItself on a thread of the line.
         """
-        self._engine.place.expect_waitable("drain()")
+        self._engine.line_threads.expect_waitable("drain()")
         return self._inbox.wait_empty(values.patience("timeout_s", timeout_s))
 
     def stop(self) -> None:
@@ -260,7 +260,7 @@ class Line:
 
         Waits for nothing, and may be called in a callback or by a handler of signals. Does nothing in a forked child.
         """
-        if not self._engine.place.is_forked:
+        if not self._engine.line_threads.is_forked:
             self._inbox.close()
             self._engine.stop()
 
@@ -270,9 +270,9 @@ class Line:
         Whoever waits for room gets LineClosed. May be called again, and by several threads at once. Does nothing in a
         forked child. Raises WouldWaitForItself on a thread of the line.
         """
-        if self._engine.place.is_forked:
+        if self._engine.line_threads.is_forked:
             return
-        self._engine.place.expect_waitable("close()")
+        self._engine.line_threads.expect_waitable("close()")
         self._inbox.close()
         self._inbox.wait_empty()
         self._engine.close()

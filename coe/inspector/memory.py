@@ -12,7 +12,7 @@ from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import CacheSpec, Plan, inbox_bytes, plan
 
 
-class Memory(Protocol):
+class DeviceBudget(Protocol):
     """What the division asks of a device; see `coe.runtime.device.Device`."""
 
     @property
@@ -22,12 +22,12 @@ class Memory(Protocol):
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int: ...  # noqa: D102
 
 
-def fixed_bytes(devices: Mapping[str, Memory], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
+def fixed_bytes(devices: Mapping[str, DeviceBudget], experts: Collection[Expert], executors: Mapping[str, int]) -> int:
     """Return what the executors of all devices hold beside such experts and their activations."""
     return sum(device.fixed_bytes(experts, executors[id]) for id, device in devices.items())
 
 
-def experts_bytes(settings: Settings, devices: Mapping[str, Memory]) -> int:
+def experts_bytes(settings: Settings, devices: Mapping[str, DeviceBudget]) -> int:
     """Return how much of the memory holds experts, all pools together: what is not set aside for activations."""
     own_bytes = sum(device.memory_bytes or 0 for device in devices.values())
     sharers = {id: count for id, count in settings.executors.items() if devices[id].memory_bytes is None}
@@ -41,7 +41,7 @@ def experts_bytes(settings: Settings, devices: Mapping[str, Memory]) -> int:
 
 def planned(
     settings: Settings,
-    devices: Mapping[str, Memory],
+    devices: Mapping[str, DeviceBudget],
     experts: Mapping[str, Expert],
     costs: CostTable,
     *,

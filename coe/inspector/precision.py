@@ -104,27 +104,27 @@ def choose(
     experts = sorted(graph.experts)
     prices = _Prices(offers, graph, costs, devices)
 
-    def expected_s(taken: Mapping[str, _Way]) -> float:
+    def expected_s(taken: Mapping[str, _Option]) -> float:
         return _expected_s(taken, pools)
 
-    def best(mode: str) -> tuple[bool, dict[str, _Way]]:
+    def best(mode: str) -> tuple[bool, dict[str, _Option]]:
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
-        ways = {expert: prices.ways(expert, own) for expert, own in variants.items()}
+        options = {expert: prices.options(expert, own) for expert, own in variants.items()}
         fixed = fixed_bytes([(expert, variant) for expert, own in variants.items() for variant in own])
-        largest = max(way.bytes for own in ways.values() for way in own)
-        fillings = [_fill(ways, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
+        largest = max(option.bytes for own in options.values() for option in own)
+        fillings = [_fill(options, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
         return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
     # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
     # for itself that the largest expert does not fit beside it, if there is another.
     tried = {name: best(name) for name in (MODES if mode == "mixed" else dict.fromkeys((mode, FULL)))}
-    fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
+    fitting = [option for fits, option in tried.values() if fits] if mode == "mixed" else []
     taken = min(fitting or [tried[mode][1]], key=expected_s)
-    variants = {expert: way.variant for expert, way in taken.items()}
+    variants = {expert: option.variant for expert, option in taken.items()}
     return Choice(
         variants,
         {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
-        frozenset(expert for expert, way in taken.items() if way.bytes),
+        frozenset(expert for expert, option in taken.items() if option.bytes),
         expected_s(taken),
         _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes, pools),
     )
@@ -149,7 +149,7 @@ def applied(board: Rules, choice: Choice) -> Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Option:
     """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
 
     An image is expected to take `run_s` of an executor for it, and `load_s` of the disk.
@@ -170,7 +170,7 @@ class _Prices:
     costs: Costs
     devices: list[str] = field(default_factory=list)
 
-    def ways(self, expert: str, variants: Iterable[str]) -> list[_Way]:
+    def options(self, expert: str, variants: Iterable[str]) -> list[_Option]:
         """Return all choices for an expert; absent ones first, finer variants before others."""
         absent, resident = [], []
         needed = self.graph.probability(expert)
@@ -181,28 +181,28 @@ class _Prices:
             run_s = fmean(cost.batch_s(1) for cost in own) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
             load_s = fmean(cost.load_s for cost in own) + again_s
-            absent.append(_Way(variant, 0, needed * run_s, needed * load_s))
-            resident.append(_Way(variant, max(cost.weights_bytes for cost in own), needed * run_s, needed * again_s))
+            absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
+            resident.append(_Option(variant, max(cost.weights_bytes for cost in own), needed * run_s, needed * again_s))
         return absent + resident
 
 
-def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: float) -> dict[str, _Way]:
-    """Choose one way for each expert so that their bytes fit and `run` times `run_s` plus `load` times `load_s` is low.
+def _fill(options: Mapping[str, list[_Option]], budget_bytes: int, run: float, load: float) -> dict[str, _Option]:
+    """Choose an option for each expert such that all fit and `run` times `run_s` plus `load` times `load_s` is low.
 
-    The greedy by incremental efficiency: every expert begins with the way that takes no bytes; then the steps to the
-    next larger way on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
+    The greedy by incremental efficiency: every expert begins with the option that takes no bytes; then the steps to the
+    next larger option on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
     they fit. Those are the steps by which the linear relaxation is solved exactly (Sinha and Zoltners, "The
     Multiple-Choice Knapsack Problem", Operations Research 27, 1979), so that no more is lost than
     the first step saves that does not fit.
     """
 
-    def seconds(way: _Way) -> float:
-        return run * way.run_s + load * way.load_s
+    def seconds(option: _Option) -> float:
+        return run * option.run_s + load * option.load_s
 
-    def efficiency(before: _Way, after: _Way) -> float:
+    def efficiency(before: _Option, after: _Option) -> float:
         return (seconds(before) - seconds(after)) / (after.bytes - before.bytes)
 
-    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in ways.items()}
+    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in options.items()}
     taken = {expert: hull[0] for expert, hull in hulls.items()}
     steps = [
         (-efficiency(before, after), expert, place, after)
@@ -219,22 +219,22 @@ def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: f
 
 
 def _hull(
-    choices: Iterable[_Way], seconds: Callable[[_Way], float], efficiency: Callable[[_Way, _Way], float]
-) -> list[_Way]:
+    choices: Iterable[_Option], seconds: Callable[[_Option], float], efficiency: Callable[[_Option, _Option], float]
+) -> list[_Option]:
     """Return the choices on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
-    hull: list[_Way] = []
-    for way in sorted(choices, key=lambda way: (way.bytes, seconds(way))):
-        if hull and seconds(way) >= seconds(hull[-1]):
+    hull: list[_Option] = []
+    for option in sorted(choices, key=lambda option: (option.bytes, seconds(option))):
+        if hull and seconds(option) >= seconds(hull[-1]):
             continue
-        while len(hull) > 1 and efficiency(hull[-1], way) > efficiency(hull[-2], hull[-1]):
+        while len(hull) > 1 and efficiency(hull[-1], option) > efficiency(hull[-2], hull[-1]):
             hull.pop()
-        hull.append(way)
+        hull.append(option)
     return hull
 
 
-def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
+def _expected_s(taken: Mapping[str, _Option], executors: int) -> float:
     """Return how long an image keeps the busier of the two, the executors together or the disk."""
-    run_s, load_s = added(way.run_s for way in taken.values()), added(way.load_s for way in taken.values())
+    run_s, load_s = added(option.run_s for option in taken.values()), added(option.load_s for option in taken.values())
     return max(run_s / executors, load_s)
 
 
@@ -254,16 +254,16 @@ def _below(offers: Offers, expert: str, variant: str) -> float:
 
 def _reason(
     mode: str,
-    taken: Mapping[str, _Way],
-    full: Mapping[str, _Way],
+    taken: Mapping[str, _Option],
+    full: Mapping[str, _Option],
     offers: Offers,
     floor: float,
     budget_bytes: int,
     executors: int,
 ) -> str:
-    counts = Counter(way.variant for way in taken.values())
+    counts = Counter(option.variant for option in taken.values())
     words = ", ".join(f"{counts[variant]} in {variant}" for variant in _FINEST_FIRST if counts[variant])
-    here, in_full = (sum(way.bytes > 0 for way in ways.values()) for ways in (taken, full))
+    here, in_full = (sum(option.bytes > 0 for option in options.values()) for options in (taken, full))
     said = (
         f"precision {mode}: {words}; {here} of {len(taken)} experts fit into {format_bytes(budget_bytes)} "
         f"({in_full} in fp32), {1e3 * _expected_s(taken, executors):.3g} ms an image expected "

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from coe import config
 from coe.errors import ConfigError
 from coe.files import write_atomically
-from coe.runtime.fit import Line
+from coe.runtime.fit import LatencyLine
 from coe.schema import Bytes, Count, Record, Seconds, Share, Speed
 from coe.store.manifest import Agreement
 
@@ -58,7 +58,7 @@ class KindProfile(Record):
     backend: Literal["torch", "onnxruntime"]
     precision: Literal["fp32", "bf16"]
     batches: tuple[BatchTime, ...]
-    line: Line
+    line: LatencyLine
     max_batch: Count
     weights_bytes: Bytes
     activation_bytes: Bytes

@@ -10,7 +10,7 @@ from coe.board.image_source import ImageSource, Picture
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenPicture:
     """An image of the line's, what is said of it, and the bytes that it books; times on the line's clock."""
 
     picture: Picture
@@ -20,7 +20,7 @@ class Taken:
     due_s: float
 
     @classmethod
-    def over(cls, picture: Picture, now: float, prepared_bytes: int) -> Taken:
+    def over(cls, picture: Picture, now: float, prepared_bytes: int) -> TakenPicture:
         """Take a picture's pixels over; `prepared_bytes` is what its first input takes. Raises TypeError."""
         source = ImageSource.of(picture.image, picture.order)
         due_s = math.inf if picture.within_s is None else now + picture.within_s

@@ -88,7 +88,7 @@ def network(
     return module
 
 
-class _Seen:
+class _WatchedPass:
     """What one pass showed: which module ran how often, and whose output a norm was given."""
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -130,8 +130,8 @@ class _Seen:
 
 
 @contextmanager
-def _watching(module: torch.nn.Module) -> Iterator[_Seen]:
-    seen = _Seen(module)
+def _watching(module: torch.nn.Module) -> Iterator[_WatchedPass]:
+    seen = _WatchedPass(module)
     hooks = [part.register_forward_hook(seen.ran) for part in seen.names if type(part) in (Conv2d, BatchNorm2d)]
     try:
         yield seen

@@ -36,14 +36,14 @@ FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.floa
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LaidOut:
     """A blob in memory. `data`: (header.data_bytes,) uint8."""
 
     header: Header
     data: torch.Tensor
 
 
-def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> Made:
+def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> LaidOut:
     """Lay an expert's weights out in a variant; raises StoreError if it cannot hold them.
 
     `identity` is what the weights say of whom they were made for.
@@ -78,7 +78,7 @@ def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identit
         checksums=tuple(digest(chunk) for chunk in chunks(data)),
         identity=identity,
     )
-    return Made(header, data)
+    return LaidOut(header, data)
 
 
 def chunks(data: torch.Tensor) -> Iterator[memoryview]:
@@ -88,16 +88,16 @@ def chunks(data: torch.Tensor) -> Iterator[memoryview]:
         yield view[start : start + CHUNK]
 
 
-def tensors(made: Made) -> dict[str, torch.Tensor]:
+def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:
     """Return a blob's tensors by name: views of its data, but what is quantised as fp32 of its own."""
-    parts = made.header.quantised
+    parts = blob.header.quantised
     found = {}
-    for entry in made.header.tensors:
-        raw = made.data[entry.offset : entry.offset + entry.bytes]
+    for entry in blob.header.tensors:
+        raw = blob.data[entry.offset : entry.offset + entry.bytes]
         if entry.dtype == "Q8":
             assert parts is not None, "decoding and laying out both see to it"
             first = parts.scales + 2 * ((entry.offset - parts.values) // BLOCK)
-            scales = made.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
+            scales = blob.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
             blocks = torch.empty(len(raw))
             dequantise(raw.view(torch.int8), scales, blocks)
             flat = blocks[: entry.elements]

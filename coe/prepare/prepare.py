@@ -12,8 +12,8 @@ from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
-from coe.prepare.samples import Samples, samples
+from coe.prepare.layout import FLOATS, LaidOut, chunks, lay_out, tensors
+from coe.prepare.samples import SampleImages, sample_images
 from coe.store import blob_file, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
@@ -78,12 +78,12 @@ class Preparer:
 
     def _make(self, so_far: Outcome, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]) -> Outcome:
         manifest = so_far.manifest
-        work = _Work(self._store, manifest, kind, images)
+        subject = _Subject(self._store, manifest, kind, images)
         made: list[Variant] = []
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
-                found = work.measured(variant)
+                found = subject.measured(variant)
             except StoreError as error:
                 failed[variant] = str(error)
                 continue
@@ -92,8 +92,8 @@ class Preparer:
                 manifest,
                 found.blob.header,
                 chunks(found.blob.data),
-                agreement=compare(work.expected, found.findings, generated=work.samples.generated),
-                escalate_below=0.0 if variant == "fp32" else escalate_below(work.expected, found.findings),
+                agreement=compare(subject.expected, found.findings, generated=subject.samples.generated),
+                escalate_below=0.0 if variant == "fp32" else escalate_below(subject.expected, found.findings),
             )
             made.append(variant)
         self._note(manifest, made)
@@ -116,12 +116,12 @@ class Preparer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    blob: Made
+class _MeasuredBlob:
+    blob: LaidOut
     findings: list[Finding]
 
 
-class _Work:
+class _Subject:
     """One expert's weights, folded, and what its network says of the samples as it came."""
 
     def __init__(self, store: Store, manifest: Manifest, kind: ModuleKind, images: Sequence[Path]) -> None:
@@ -131,10 +131,10 @@ class _Work:
         state = store.load(manifest.id)
         self.identity = weights_file.identity(store.path(manifest.id))
         self.folded: Folded = fold(kind, self.expert, state)
-        self.samples: Samples = samples(kind, self.expert, images)
+        self.samples: SampleImages = sample_images(kind, self.expert, images)
         self.expected = self._findings(network(kind, self.expert, state))
 
-    def measured(self, variant: Variant) -> _Measured:
+    def measured(self, variant: Variant) -> _MeasuredBlob:
         """Lay a variant out and run the samples through the very bytes; raises StoreError."""
         labels = len(self.expert.labels)
         blob = lay_out(self.folded, variant, kind=self.kind.name, labels=labels, identity=self.identity)
@@ -147,7 +147,7 @@ class _Work:
             off = compare(self.expected, found, generated=False).largest_score_difference
             if off > FOLDED_DIFFERENCE:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
-        return _Measured(blob, found)
+        return _MeasuredBlob(blob, found)
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:
         def answer(pixels: Image) -> object:

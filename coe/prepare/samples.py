@@ -20,19 +20,19 @@ MOST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SampleImages:
     """Images ready for an expert, and whether they are made up."""
 
     prepared: tuple[Prepared, ...]
     generated: bool
 
 
-def samples(kind: Kind, expert: Expert, images: Sequence[Path]) -> Samples:
+def sample_images(kind: Kind, expert: Expert, images: Sequence[Path]) -> SampleImages:
     """Prepare images, those that cannot be decoded left out; if none can, or none were given, some are generated."""
     found = _prepared(kind, expert, spread(images, MOST))
     if found:
-        return Samples(found, generated=False)
-    return Samples(_prepared(kind, expert, generated(MOST // 2)), generated=True)
+        return SampleImages(found, generated=False)
+    return SampleImages(_prepared(kind, expert, generated(MOST // 2)), generated=True)
 
 
 def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:

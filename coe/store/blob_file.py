@@ -20,7 +20,7 @@ VERSION_1_SUFFIX = ".blob"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenBlob:
     """A blob that lies on the disk: its file's name, its size, and the xxh3-128 of what comes before its data."""
 
     file: str
@@ -28,7 +28,7 @@ class Written:
     digest: str
 
 
-def write(folder: Path, header: Header, data: Iterable[memoryview]) -> Written:
+def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
     """Write a blob into a folder; raises OSError, and then leaves nothing.
 
     Its name tells its content (the header holds the checksums of the data), so two blobs of one name are the same.
@@ -39,7 +39,7 @@ def write(folder: Path, header: Header, data: Iterable[memoryview]) -> Written:
     with replacing(folder / name) as file:
         file.write(start)
         file.writelines(data)
-    return Written(name, len(start) + header.data_bytes, made)
+    return WrittenBlob(name, len(start) + header.data_bytes, made)
 
 
 def check(path: Path, size: int, known: str) -> Header:

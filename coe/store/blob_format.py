@@ -48,11 +48,11 @@ Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "B
 Bytes = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
+class _HeaderPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Identity(_Part):
+class Identity(_HeaderPart):
     """For which expert weights were made: they carry it, so that no other expert runs on them by mistake."""
 
     id: str
@@ -61,7 +61,7 @@ class Identity(_Part):
     input_size: int
 
 
-class TensorEntry(_Part):
+class TensorEntry(_HeaderPart):
     """Where a tensor lies: `offset` bytes from the start of the data.
 
     `channels_last`: the four axes of `shape` are in the usual order, their bytes lie in the order 0, 2, 3, 1.
@@ -89,7 +89,7 @@ def lies_channels_last(shape: tuple[int, ...], floating: bool) -> bool:
     return len(shape) == 4 and floating
 
 
-class Quantised(_Part):
+class Quantised(_HeaderPart):
     """The quantised part: `blocks` of int8 at `values`, a little-endian fp16 scale each at `scales`.
 
     Every quantised tensor begins a block, so that one kernel dequantises all of them: value * scale.
@@ -100,7 +100,7 @@ class Quantised(_Part):
     blocks: Bytes
 
 
-class Header(_Part):
+class Header(_HeaderPart):
     """What a blob holds. `folded` names convolutions that took in the batch norm which followed them, (conv, norm).
 
     `identity` is that of the weights which it was made from; None where those do not say whose they are.
