@@ -161,7 +161,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("rows", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_is_an_error_and_never_nothing(rows: list[Row]) -> None:
-    with pytest.raises(StoreError, match=r"its (scores|boxes) (are not numbers|go from|have no place)"):
+    with pytest.raises(StoreError, match=r"its (scores|boxes) (are not numbers|go from|have coordinates)"):
         see(rows, board(BY_REJECT).experts["d"])
 
 

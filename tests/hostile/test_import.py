@@ -288,7 +288,10 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no pickle": (lambda p: archive(p, {"version": b"3"}), "x.pt"),
     "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "its pickle is damaged"),
-    "a pickle that is cut": (lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}), "its pickle is damaged"),
+    "a pickle that is cut": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}),
+        "its pickle is damaged",
+    ),
     "an unknown step": (lambda p: archive(p, {"data.pkl": b"\x80\x02\xff.", "version": b"3"}), "its pickle is damaged"),
     "a newer protocol": (lambda p: archive(p, {"data.pkl": pickle.dumps({}, 5), "version": b"3"}), "x.pt"),
     "an empty file": (lambda p: p.write_bytes(b""), "x.pt"),
