@@ -18,17 +18,17 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 
 @dataclass(frozen=True, slots=True)
 class LabelledImages:
-    """Images ready for a network, (n, 3, S, S) uint8, and their labels' places, (n,) int64."""
+    """Images ready for a network, (n, 3, S, S) uint8, and the indices of their labels, (n,) int64."""
 
     images: torch.Tensor
     labels: torch.Tensor
 
 
 def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
-    """Return what to train on and what is held out.
+    """Return the training images and the held-out images.
 
-    Without a `val` folder a share `plan.held_out` of each label is held out, by `plan.seed`. Raises ConfigError if
-    folders and labels do not match, a label has too few images, or one of them cannot be read.
+    Without a `val` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. Raises
+    ConfigError if folders and labels do not match, a label has too few images, or an image cannot be read.
     """
     try:
         return _read(kind, expert, plan)
@@ -42,7 +42,7 @@ def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImage
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
     if len(expert.labels) < 2:
         raise ConfigError(
-            f"expert '{expert.id}' has one label alone ({', '.join(expert.labels)}) and would say it of every image; "
+            f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
     if (root / "train").is_dir():
