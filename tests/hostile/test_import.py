@@ -118,7 +118,7 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
     ),
     "a terabyte in four bytes": (
         lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)),
-        "in one place",
+        "share one place",
     ),
     "rows that overlap": (
         lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))),
