@@ -1,1 +1,1 @@
-"""The kinds of expert that ship with the framework; a user's own kind may live anywhere."""
+"""The kinds of expert that ship with the framework; a user's kind may live anywhere."""

@@ -1,4 +1,4 @@
-"""Variation of training images, on the batch as one tensor, from one generator."""
+"""Random variation of training images: the whole batch as one tensor, with one generator."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch.nn import functional
 
 @dataclass(frozen=True, slots=True)
 class Augment:
-    """How far training images vary; what would change a label has to be left at 0 or False.
+    """How far training images vary; leave a variation that would change a label at 0 or False.
 
     `shift`, `scale`: shares of the side; `rotate`: degrees to either side; `gain` and `offset`: contrast and
     brightness to either side, shares of full scale; `noise`: standard deviation, share of full scale; `erase`: the
-    largest side of a square that is blotted out, share of the side (hides small defects: only for large ones).
+    largest side of a square that is blotted out, share of the side (it hides small defects: only for large defects).
     """
 
     mirror_x: bool = False

@@ -1,9 +1,8 @@
 """Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True` and a fixed list of names.
 
-Law: a file gets no code to call. The classes that a network's file names are not looked up: for each there is a
-stand-in here, which holds what the file says of it and does nothing. (The unpickler calls what it is allowed to make,
-with arguments of the file's, and ultralytics evaluates words of what its networks are made from.) Any other name in the
-file stops it.
+Law: a file gets no code to call. The classes that a network's file names are not imported. Each has a stand-in here,
+which holds the file's data and does nothing. (The unpickler calls the classes that it may make, with arguments from the
+file, and ultralytics evaluates words of its networks' descriptions.) Any other name in the file is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from coe.store.kinds import Foreign
 
 _NESTED = ("state_dict", "model_state_dict", "model", "net", "ema")
 _DEEPEST = 8
-"""Weights lie no deeper in dicts; one may also hold itself."""
+"""Weights lie no deeper in nested dicts. A limit is needed, because a dict may also hold itself."""
 _LAYERS = {
     "activation": ("SiLU",),
     "batchnorm": ("BatchNorm2d",),
@@ -37,21 +36,21 @@ _ULTRALYTICS = {
 }
 
 
-class _Part:
-    """A part of a network: its tensors and parts, by name, without anything that it could do."""
+class _NetworkPart:
+    """A part of a network: its tensors and parts, by name, without any behaviour."""
 
-    def __init__(self, *given: object) -> None:
-        """Refuse to be made from arguments: torch saves a part as it is."""
-        raise TypeError("it asks for parts of a network to be made, where it should hold them")
+    def __init__(self, *arguments: object) -> None:
+        """Refuse to be made from arguments: torch saves the state of a part, not a call."""
+        raise TypeError("it asks for parts of a network to be made, but it should hold them")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
 
-class _Aside:
-    """What lies beside the weights: paths, settings, measures. Nothing of it is kept."""
+class _Ignored:
+    """Data beside the weights, such as paths, settings and metrics. None of it is kept."""
 
-    def __init__(self, *given: object) -> None:
+    def __init__(self, *arguments: object) -> None:
         pass
 
     def __setstate__(self, state: object) -> None:
@@ -61,7 +60,7 @@ class _Aside:
 _PARTS = (
     *(f"torch.nn.modules.{file}.{name}" for file, names in _LAYERS.items() for name in names),
     *(f"ultralytics.nn.modules.{file}.{name}" for file, names in _ULTRALYTICS.items() for name in names),
-    # As files of earlier releases name the same.
+    # The names of the same classes in files of earlier releases.
     *(f"ultralytics.nn.modules.{name}" for names in _ULTRALYTICS.values() for name in names),
     "ultralytics.nn.tasks.DetectionModel",
 )
@@ -69,19 +68,19 @@ _BESIDE = (
     "ultralytics.utils.IterableSimpleNamespace",
     "ultralytics.yolo.utils.IterableSimpleNamespace",
     "pathlib.PosixPath",
-    # Measures are kept as numpy numbers.
+    # Metrics are stored as numpy numbers.
     "numpy._core.multiarray.scalar",
     "numpy.core.multiarray.scalar",
     "numpy.dtype",
     *(f"numpy.dtypes.{name}DType" for name in ("Float64", "Float32", "Int64")),
 )
-_STAND_INS: list[Any] = [*((_Part, name) for name in _PARTS), *((_Aside, name) for name in _BESIDE)]
+_STAND_INS: list[Any] = [*((_NetworkPart, name) for name in _PARTS), *((_Ignored, name) for name in _BESIDE)]
 
 
 def read_checkpoint(path: Path) -> Foreign:
     """Read a state dict (bare or under a usual key) or an ultralytics YOLO checkpoint.
 
-    Raises StoreError if the file cannot be read, holds no weights, or names a class beyond the list.
+    Raises StoreError if the file cannot be read, holds no weights, or names a class that is not on the list.
     """
     torch_file.check_file(path)
     try:
@@ -93,18 +92,18 @@ def read_checkpoint(path: Path) -> Foreign:
     except pickle.UnpicklingError as error:
         raise StoreError(f"{path}: refused, {_why(path)}; export it as ONNX or safetensors and import that") from error
     try:
-        found = _weights(content)
-    except Exception as error:  # parts of a network that were put together by hand: anything may be missing or odd
+        weights = _weights(content)
+    except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
         raise StoreError(f"{path}: its network is damaged ({type(error).__name__}); export it again") from error
-    if found is None:
+    if weights is None:
         raise StoreError(f"{path}: holds no weights; give a state dict or an ultralytics checkpoint")
-    torch_file.check_tensors(str(path), found.state, most_bytes=path.stat().st_size)
-    return found
+    torch_file.check_tensors(str(path), weights.state, most_bytes=path.stat().st_size)
+    return weights
 
 
 def _weights(content: Any) -> Foreign | None:
     for _ in range(_DEEPEST):
-        if isinstance(content, _Part):
+        if isinstance(content, _NetworkPart):
             names = content.__dict__.get("names")
             labels = tuple(str(names[key]) for key in sorted(names)) if isinstance(names, dict) else None
             return Foreign(_tensors(content), labels)
@@ -114,18 +113,18 @@ def _weights(content: Any) -> Foreign | None:
             return Foreign(dict(content))
         # An ultralytics training keeps its averaged weights under `ema` and may leave `model` empty.
         inner = (content.get(key) for key in ("ema", *_NESTED))
-        content = next((one for one in inner if isinstance(one, dict | _Part)), None)
+        content = next((value for value in inner if isinstance(value, dict | _NetworkPart)), None)
     return None
 
 
-def _tensors(module: _Part) -> dict[str, torch.Tensor]:
-    """Collect parameters and buffers.
+def _tensors(module: _NetworkPart) -> dict[str, torch.Tensor]:
+    """Collect parameters and buffers, by name.
 
-    A part that stands twice, or in itself, is looked at once.
+    A part that occurs twice, or inside itself, is visited once.
     """
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     seen: set[int] = set()
-    waiting: list[tuple[str, _Part]] = [("", module)]
+    waiting: list[tuple[str, _NetworkPart]] = [("", module)]
     while waiting:
         prefix, part = waiting.pop()
         if id(part) in seen:
@@ -135,17 +134,19 @@ def _tensors(module: _Part) -> dict[str, torch.Tensor]:
         for kind in ("_parameters", "_buffers"):
             for name, value in inside[kind].items():
                 if isinstance(value, torch.Tensor) and name not in inside.get("_non_persistent_buffers_set", ()):
-                    found[f"{prefix}{name}"] = value.detach()
-        children = [(f"{prefix}{n}.", one) for n, one in inside["_modules"].items() if isinstance(one, _Part)]
+                    tensors[f"{prefix}{name}"] = value.detach()
+        children = [
+            (f"{prefix}{n}.", child) for n, child in inside["_modules"].items() if isinstance(child, _NetworkPart)
+        ]
         waiting += reversed(children)
-    return found
+    return tensors
 
 
 def _why(path: Path) -> str:
     try:
         with torch.serialization.safe_globals(_STAND_INS):
             names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    except Exception:  # a file that is not a zip archive: whatever it is, it is not opened
+    except Exception:  # a file that is not a zip archive is not opened, whatever it is
         return "it is not a file of weights that can be opened safely"
     if any(name.startswith("models.") for name in names):
         return "it is a checkpoint of the legacy YOLOv5 repository"

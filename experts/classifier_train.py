@@ -1,4 +1,4 @@
-"""Training of classifiers from a labelled folder: AdamW, cosine, the best epoch by held-out accuracy."""
+"""Training of classifiers from a labelled folder: AdamW, a cosine schedule, the best epoch by held-out accuracy."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from coe.errors import ConfigError
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from coe.surroundings import quiet_torch
 from experts.augment import Augment
-from experts.labelled_folder import Part, read
+from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
 
 WEIGHT_DECAY = 0.02
 WARM_UP = 0.1
-"""Share of the steps in which the learning rate rises; from nothing, a random network takes no harm."""
+"""The share of the steps in which the learning rate rises, from near 0, so that a random network takes no harm."""
 
 
 def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
-    """Train and return the epoch of the best held-out accuracy (of equal ones, that of the least loss).
+    """Train and return the epoch of the best held-out accuracy (among equals, of the least loss).
 
-    Same plan, same machine, same threads: same weights. Rare labels weigh as much as frequent ones.
+    The same plan, machine and threads give the same weights. Rare labels weigh as much as frequent labels.
     """
     quiet_torch()
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
@@ -45,10 +45,10 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     module = module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     weights = _label_weights(training.labels, len(expert.labels)).to(device)
     optimizer = torch.optim.AdamW(
-        [own for own in module.parameters() if own.requires_grad],
+        [parameter for parameter in module.parameters() if parameter.requires_grad],
         lr=plan.learning_rate,
         weight_decay=WEIGHT_DECAY,
-        fused=True,  # of the time of a small batch the usual one takes a third
+        fused=True,  # the default implementation takes a third of the time of a small batch
     )
     steps = plan.epochs * max(1, math.ceil(len(training.labels) / plan.batch))
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
@@ -58,7 +58,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
     for epoch in range(1, plan.epochs + 1):
         module.train()
         for part in frozen:
-            part.eval()  # or its batch norms would go on learning
+            part.eval()  # else its batch norms would go on learning
         lost = 0.0
         for places in _batches(len(training.labels), plan.batch, generator):
             images = augment(training.images[places], generator).to(device)
@@ -78,21 +78,21 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
 
 
 def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]:
-    """Fix what `plan.freeze` names; returns the modules all of whose tensors are fixed.
+    """Freeze the tensors that `plan.freeze` names; return the modules all of whose tensors are frozen.
 
-    Raises ConfigError if there is nothing to start from, if a name fits no tensor, or if nothing is left to train.
+    Raises ConfigError if the plan has no `init`, if a name fits no tensor, or if nothing is left to train.
     """
     if not plan.freeze:
         return []
     if plan.init is None:
         raise ConfigError("frozen layers need weights to start from; give the plan an init as well")
-    own = dict(module.named_parameters())
+    parameters = dict(module.named_parameters())
     for prefix in plan.freeze:
-        if not any(name.startswith(prefix) for name in own):
+        if not any(name.startswith(prefix) for name in parameters):
             raise ConfigError(f"'{prefix}' cannot be frozen: no tensor of this kind has a name that begins so")
-    for name, value in own.items():
+    for name, value in parameters.items():
         value.requires_grad_(not name.startswith(plan.freeze))
-    if not any(value.requires_grad for value in own.values()):
+    if not any(value.requires_grad for value in parameters.values()):
         raise ConfigError(f"freezing {', '.join(plan.freeze)} leaves nothing to train; name fewer parts")
     return [
         part
@@ -101,7 +101,7 @@ def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]
     ]
 
 
-def measure(kind: ModuleKind, module: torch.nn.Module, part: Part, batch: int) -> dict[str, float]:
+def measure(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> dict[str, float]:
     """Return `accuracy` and `loss` of a network over `part`."""
     module.eval()
     device = next(module.parameters()).device
@@ -116,7 +116,7 @@ def measure(kind: ModuleKind, module: torch.nn.Module, part: Part, batch: int) -
 
 
 def pace(step: int, steps: int) -> float:
-    """Return the share of the learning rate at a step: a linear rise, then half a cosine down to 1 %."""
+    """Return the factor on the learning rate at a step: a linear rise, then half a cosine down to 1 %."""
     rise = max(1, round(steps * WARM_UP))
     if step < rise:
         return (step + 1) / rise
@@ -127,7 +127,7 @@ def _batches(count: int, batch: int, generator: torch.Generator) -> Iterator[tor
     order = torch.randperm(count, generator=generator)
     for start in range(0, count, batch):
         places = order[start : start + batch]
-        # Batch norm cannot learn from one image alone: it joins images seen earlier in the epoch.
+        # Batch norm cannot learn from one image alone: a last batch of one image gets an image from earlier.
         yield places if len(places) > 1 or count == 1 else torch.cat((places, order[:1]))
 
 
@@ -139,7 +139,7 @@ def _label_weights(labels: torch.Tensor, count: int) -> torch.Tensor:
 
 @contextmanager
 def computing(threads: int) -> Iterator[None]:
-    """Compute on so many threads inside the block, 0 for all cores, and on as many as before after it."""
+    """Compute with `threads` threads inside the block (0: all cores), and restore the number after it."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads or os.cpu_count() or 1)
     try:

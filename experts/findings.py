@@ -1,4 +1,4 @@
-"""Findings out of network outputs: a classifier's probabilities, a detector's candidate boxes."""
+"""From network outputs to findings: a classifier's probabilities, a detector's candidate boxes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from coe.store.kinds import Prepared
 from experts.geometry import to_image
 
 _ROUNDING = 1e-3
-"""Scores of 16 bits may pass 0 and 1 by this much."""
+"""Scores in 16 bits may exceed the range 0 to 1 by this much."""
 
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
 
-    Of equals it is one of `expert.reject`. Its margin is the lead over the next one, 1 where there is no other label.
-    Raises StoreError for a row that holds something that is no number: no label of it is the likeliest.
+    Among equally likely labels, one of `expert.reject` wins. The margin is the lead over the next label, or 1 if there
+    is no other label. Raises StoreError if a probability is not a finite number.
     """
     probabilities = probabilities.float().cpu()
     if not bool(torch.isfinite(probabilities).all()):
-        raise StoreError("its scores are not numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     order = _against_first(expert)
     scores, places = probabilities[:, order].max(dim=1)
     places = torch.tensor(order)[places]
@@ -41,16 +41,17 @@ def detected(
     """Return the finding of one image.
 
     candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label. A
-    candidate has the label that it scores best; of equals, one of `expert.reject`.
+    candidate's label is the label with its best score; among equals, one of `expert.reject` wins.
 
-    Boxes scoring under `threshold` are left out; of boxes of one label that overlap by more than `overlap` (IoU) the
-    best stays. The best box of each label is always among those kept, for the verdict may hang on it; then come those
-    of `expert.reject`, then the others, `most` in all. The finding's label is that of the best box whose label is in
-    `expert.reject`, else of the best box, else "none" with 1 - the best score that was too low. Its margin is the least
-    change of scores by which a label would come or go, or another would be told.
+    Boxes with a score under `threshold` are dropped; of boxes of one label that overlap by more than `overlap` (IoU)
+    the best stays. At most `most` boxes are kept: first the best box of each label, all of them, because the verdict
+    may depend on it; then boxes with labels of `expert.reject`; then the others. The finding's label is that of the
+    best box whose label is in `expert.reject`, else that of the best box, else "none" with a score of 1 - the best
+    score. Its margin is the least change of scores by which a label would appear or disappear, or the finding's label
+    would change.
 
-    Raises StoreError if scores are no numbers of 0..1, or a box that counts has no place: nothing can be said of such
-    an image, least of all that there is nothing to see.
+    Raises StoreError if scores are not numbers in 0..1, or if a box above the threshold has coordinates that are not
+    finite: no finding follows from such outputs, and "none" least of all.
     """
     candidates = candidates.float().cpu()
     _refuse_nonsense(candidates, threshold)
@@ -71,20 +72,20 @@ def detected(
             for place in _chosen(suppress(corners, best, labels, overlap).tolist(), labels.tolist(), expert, most)
         )
     )
-    told = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, expert.variant, told.label, told.score, boxes, margin)
+    decisive = next((box for box in boxes if box.label in expert.reject), boxes[0])
+    return Finding(expert.id, expert.variant, decisive.label, decisive.score, boxes, margin)
 
 
 def _against_first(expert: Expert) -> list[int]:
-    """Return the places of labels in the order in which equals are taken: those to reject come first."""
+    """Return the indices of labels in the order in which ties are broken: labels to reject come first."""
     return sorted(range(len(expert.labels)), key=lambda place: expert.labels[place] not in expert.reject)
 
 
 def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:
-    """Raise StoreError for scores that are no numbers of 0..1, and for boxes that count but have no place."""
+    """Raise StoreError for scores that are not numbers in 0..1, and for boxes that count without finite coordinates."""
     scores = candidates[:, 4:]
     if not bool(torch.isfinite(scores).all()):
-        raise StoreError("its scores are not numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     if len(scores) and not -_ROUNDING <= float(scores.min()) <= float(scores.max()) <= 1 + _ROUNDING:
         raise StoreError(
             f"its scores go from {float(scores.min()):g} to {float(scores.max()):g}, not from 0 to 1; "
@@ -92,11 +93,11 @@ def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:
         )
     clear = scores.max(dim=1).values >= threshold
     if not bool(torch.isfinite(candidates[clear, :4]).all()):
-        raise StoreError("its boxes have no place in numbers; the weights are damaged or were trained to nonsense")
+        raise StoreError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")
 
 
 def _chosen(ranked: list[int], labels: list[int], expert: Expert, most: int) -> list[int]:
-    """Return the boxes that are kept of those `ranked` by score, in that order; `labels` are those of all boxes."""
+    """Return the boxes that are kept of `ranked`, which is by score, in the same order; `labels` are by box."""
     first: dict[int, int] = {}
     for place in ranked:
         first.setdefault(labels[place], place)
@@ -112,45 +113,44 @@ def _chosen(ranked: list[int], labels: list[int], expert: Expert, most: int) -> 
 
 
 def _margin(scores: torch.Tensor, labels: torch.Tensor, expert: Expert, threshold: float) -> float:
-    """Return by how much scores would have to change for a label to come or go, or for another to be told.
+    """Return the least change of scores by which a label appears or disappears, or the finding's label changes.
 
-    scores: (N, labels) in 0..1, N > 0; labels: (N), the label of each candidate. A label comes if one candidate reaches
-    the threshold and is likelier to have it than any other; it goes if all its candidates fall under the threshold or
-    are likelier to have another.
+    scores: (N, labels) in 0..1, N > 0; labels: (N), the label of each candidate. A label appears if a candidate's score
+    for it reaches the threshold and is the candidate's best. It disappears if all its candidates fall under the
+    threshold or score better for another label.
     """
-    own = torch.nn.functional.one_hot(labels, scores.shape[1]).bool()
-    best = scores[own]
-    other = scores.masked_fill(own, -1.0).max(dim=1).values
+    chosen = torch.nn.functional.one_hot(labels, scores.shape[1]).bool()
+    best = scores[chosen]
+    other = scores.masked_fill(chosen, -1.0).max(dim=1).values
     lasting = best - other.clamp(min=threshold)
     missing = best.clamp(min=threshold)[:, None] - scores
     changes = [1.0]
-    told: dict[bool, list[float]] = {True: [], False: []}
+    by_reject: dict[bool, list[float]] = {True: [], False: []}
     for place, label in enumerate(expert.labels):
         seen = (labels == place) & (best >= threshold)
         if bool(seen.any()):
             changes.append(float(lasting[seen].max()))
-            told[label in expert.reject].append(float(best[seen].max()))
+            by_reject[label in expert.reject].append(float(best[seen].max()))
         else:
             changes.append(float(missing[:, place].min()))
-    changes += [better - worse for better, worse in pairwise(sorted(told[True] or told[False], reverse=True)[:2])]
+    leaders = sorted(by_reject[True] or by_reject[False], reverse=True)[:2]
+    changes += [better - worse for better, worse in pairwise(leaders)]
     return min(changes)
 
 
 def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:
     """Return the indices that non-maximum suppression within each label keeps, best first.
 
-    torchvision's operator, the one that ultralytics' own function calls; that function also stops after a time limit,
-    so what it returns would depend on how busy the machine is. Each label is suppressed by itself: the common trick,
-    to move the boxes of each label away from all others, lets boxes left of or above the input fall on other labels'.
+    It calls torchvision's operator, as ultralytics' function does; but that function also stops after a time limit, so
+    its result would depend on the load of the machine. Each label is suppressed by itself: the common trick of shifting
+    the boxes of each label apart lets boxes left of or above the input overlap boxes of other labels.
     """
     from torchvision.ops import nms
 
-    kept = [
-        own[nms(corners[own], scores[own], overlap)]
-        for own in ((labels == label).nonzero().flatten() for label in labels.unique())
-    ]
-    found = torch.cat(kept).sort().values if kept else torch.zeros(0, dtype=torch.long)
-    return found[scores[found].sort(descending=True, stable=True).indices]
+    groups = [(labels == label).nonzero().flatten() for label in labels.unique()]
+    parts = [group[nms(corners[group], scores[group], overlap)] for group in groups]
+    kept = torch.cat(parts).sort().values if parts else torch.zeros(0, dtype=torch.long)
+    return kept[scores[kept].sort(descending=True, stable=True).indices]
 
 
 def corners_of(centres: torch.Tensor) -> torch.Tensor:

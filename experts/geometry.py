@@ -1,4 +1,4 @@
-"""Bringing an image of any shape to a square input, keeping its aspect, and boxes back from there."""
+"""Scaling an image of any shape to a square input, keeping its aspect, and mapping boxes back to the image."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Colour = tuple[int, int, int]
 def letterbox(image: Image, size: int, padding: Colour) -> Prepared:
     """Scale an image (H, W, 3) uint8 RGB to fit a square of `size` pixels, centred, and fill the rest.
 
-    Returns pixels of shape (3, size, size); the image's own shape, scale and place are in the result.
+    The result holds pixels (3, size, size), and the image's original shape, scale and place.
     """
     height, width = image.shape[:2]
     scale = min(size / height, size / width)
     new_height, new_width = max(1, round(height * scale)), max(1, round(width * scale))
     if (new_height, new_width) != (height, width):
-        # INTER_AREA averages, so that thin structures survive shrinking; it is no use for growing.
+        # INTER_AREA averages, so that thin structures survive shrinking; it is useless for enlarging.
         method = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
         image = np.asarray(cv2.resize(image, (new_width, new_height), interpolation=method), dtype=np.uint8)
     top, left = (size - new_height) // 2, (size - new_width) // 2

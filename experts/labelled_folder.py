@@ -17,18 +17,18 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff"}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Images ready for a network, (n, 3, S, S) uint8, and their labels' places, (n,) int64."""
+class LabelledImages:
+    """Images ready for a network, (n, 3, S, S) uint8, and the indices of their labels, (n,) int64."""
 
     images: torch.Tensor
     labels: torch.Tensor
 
 
-def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
-    """Return what to train on and what is held out.
+def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
+    """Return the training images and the held-out images.
 
-    Without a `val` folder a share `plan.held_out` of each label is held out, by `plan.seed`. Raises ConfigError if
-    folders and labels do not match, a label has too few images, or one of them cannot be read.
+    Without a `val` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`. Raises
+    ConfigError if folders and labels do not match, a label has too few images, or an image cannot be read.
     """
     try:
         return _read(kind, expert, plan)
@@ -36,13 +36,13 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
         raise ConfigError(f"'{error.filename or plan.data}' cannot be read: {error.strerror or error}") from error
 
 
-def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[Part, Part]:
+def _read(kind: Kind, expert: Expert, plan: TrainingPlan) -> tuple[LabelledImages, LabelledImages]:
     root = plan.data
     if not root.is_dir():
         raise ConfigError(f"'{root}' is not a folder; give one with a folder of images for each label")
     if len(expert.labels) < 2:
         raise ConfigError(
-            f"expert '{expert.id}' has one label alone ({', '.join(expert.labels)}) and would say it of every image; "
+            f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
     if (root / "train").is_dir():
@@ -86,7 +86,7 @@ def _parted(
     return training, held
 
 
-def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> Part:
+def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> LabelledImages:
     images, labels = [], []
     for place, label in enumerate(expert.labels):
         for path in listed[label]:
@@ -95,4 +95,4 @@ def _loaded(listed: dict[str, list[Path]], kind: Kind, expert: Expert) -> Part:
             except ImageError as error:
                 raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
             labels.append(place)
-    return Part(torch.stack(images), torch.tensor(labels, dtype=torch.int64))
+    return LabelledImages(torch.stack(images), torch.tensor(labels, dtype=torch.int64))

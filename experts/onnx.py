@@ -1,4 +1,4 @@
-"""ONNX models on the CPU through onnxruntime: a classifier or a detector, told apart by what it returns."""
+"""ONNX models on the CPU through onnxruntime: classifiers and detectors, told apart by the shape of their output."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from experts.geometry import letterbox
 from experts.resnet import DEVIATION, MEAN
 
 _WEIGHTS_ELSEWHERE = "session.model_external_initializers_file_folder_path"
-"""Where onnxruntime looks for weights that a model has in other files."""
+"""The setting that names the folder where onnxruntime looks for a model's weights in other files."""
 PADDING = (114, 114, 114)
 NUMBERS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a model file says of itself; None where it leaves a number open. `rank` is that of its first output."""
+    """The shapes that a model file states; None for an open size. `rank` is the rank of its first output."""
 
     input_size: int | None
     batch: int | None
@@ -36,7 +36,7 @@ class Description:
 
 
 def describe(path: Path) -> Description:
-    """Read the shapes of a model file; raises StoreError if it is no ONNX model or none that fits this kind."""
+    """Read the shapes of a model file; raises StoreError if it is no ONNX model, or does not fit this kind."""
     return _Session(path, 1).description
 
 
@@ -67,7 +67,7 @@ class Onnx(FileKind):
         return self._opened(_Session(path, threads), path, expert)
 
     def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> _Session:
-        """Do what `open` does with bytes that were read already."""
+        """Open a model from bytes that were read already; raises as `open` does."""
         return self._opened(_Session(path, threads, weights), path, expert)
 
     def _opened(self, session: _Session, path: Path, expert: Expert) -> _Session:
@@ -99,13 +99,13 @@ class Onnx(FileKind):
         return [
             detected(
                 torch.cat((corners_of(row), score), dim=1),
-                one,
+                image,
                 expert,
                 threshold=self.threshold,
                 overlap=self.overlap,
                 most=self.most,
             )
-            for row, score, one in zip(rows, scores, prepared, strict=True)
+            for row, score, image in zip(rows, scores, prepared, strict=True)
         ]
 
 
@@ -113,9 +113,9 @@ class _Session:
     """An open model. Runs one image at a time where the model's batch is fixed to 1."""
 
     def __init__(self, path: Path, threads: int, model: bytes | None = None) -> None:
-        """Open a model, given as bytes or to be read from `path`, which errors name.
+        """Open `model`, or the file at `path`, which errors name.
 
-        All its weights must lie in it: others would be looked for in the working directory, and nothing proves them.
+        All weights must lie in this one file: onnxruntime would look for others in the working directory, unproved.
         """
         surroundings.quiet_onnxruntime()
         import onnxruntime
@@ -133,7 +133,7 @@ class _Session:
             self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
-        except Exception as error:  # onnxruntime raises classes of its own that share no parent but this
+        except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(
                 f"{path}: not an ONNX model that can be run with the weights in this one file ({_first_line(error)})"
             ) from error
@@ -169,9 +169,9 @@ class _Session:
 
 
 def _probabilities(values: torch.Tensor) -> torch.Tensor:
-    """Leave rows that are probabilities as they are and take the softmax of logits, each row by itself.
+    """Keep rows that are probabilities, and take the softmax of rows that are logits.
 
-    What shares a batch with an image says nothing of its own row.
+    Each row is decided by itself, so that a finding does not depend on the other images of the batch.
     """
     whole = (values >= 0).all(dim=1) & ((values.sum(dim=1) - 1).abs() < 1e-3)
     return torch.where(whole[:, None], values, values.softmax(dim=1))

@@ -1,8 +1,8 @@
-"""Only this file decides how ultralytics is imported: offline, and writing into a folder of ours alone.
+"""Only this file imports ultralytics first: offline, and so that it writes into one folder of ours alone.
 
-ultralytics reads its environment when it is first imported, so every module here that needs it calls `prepare`
-first. What it would do otherwise: look for newer versions, send usage events, download fonts and weights, install
-packages, and keep settings under the user's home.
+ultralytics reads its environment at its first import, so every module here that needs it calls `prepare` first. Else
+ultralytics would look for newer versions, send usage events, download fonts and weights, install packages, and keep
+settings in the user's home folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENVIRONMENT = {"YOLO_OFFLINE": "true", "YOLO_AUTOINSTALL": "false", "YOLO_VERBO
 def prepare(folder: Path | None = None) -> None:
     """Import ultralytics quietly; calls after the first do nothing.
 
-    `folder` is where it keeps its settings; None means a temporary folder that goes when the process ends. Raises
+    `folder` is for ultralytics' settings; None means a temporary folder that is removed when the process ends. Raises
     ModuleNotFoundError if ultralytics is not installed.
     """
     with _LOCK:
@@ -35,7 +35,7 @@ def prepare(folder: Path | None = None) -> None:
         os.environ.update(_ENVIRONMENT, YOLO_CONFIG_DIR=str(home))
         surroundings.quiet_torch()
         surroundings.quiet_matplotlib()
-        # ultralytics sets OMP_NUM_THREADS=1 where it is unset, which every child process would inherit.
+        # ultralytics sets OMP_NUM_THREADS=1 if it is unset; every child process would inherit that.
         kept = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "ULTRALYTICS_API_KEY")}
         os.environ.pop("ULTRALYTICS_API_KEY", None)
         try:
@@ -51,17 +51,17 @@ def _silence() -> None:
         tqdm.TQDM.__init__ = _hidden(tqdm.TQDM.__init__)
         tqdm.TQDM.quiet = True
     events.events.enabled = False
-    # In memory alone: assigning through `update` of the manager would write its file again.
+    # In memory alone: the manager's `update` would write its file again.
     for name in ("sync", "clearml", "comet", "dvc", "mlflow", "raytune", "tensorboard", "wandb"):
         if name in SETTINGS:
             dict.__setitem__(SETTINGS, name, False)
 
 
 def _hidden(begin: Callable[..., None]) -> Callable[..., None]:
-    """Make a progress bar that prints nothing: some are shown whatever `verbose` says, and we have our own."""
+    """Make a progress bar that prints nothing: ultralytics shows some whatever `verbose` says; `Progress` reports."""
 
-    def quiet(self: Any, *given: Any, **named: Any) -> None:
-        begin(self, *given, **{**named, "disable": True})
+    def quiet(self: Any, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **{**named, "disable": True})
 
     return quiet
 

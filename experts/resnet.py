@@ -1,4 +1,4 @@
-"""ResNet classifiers: torchvision's networks. The whole image is shown, its aspect kept, the rest padded."""
+"""ResNet classifiers: torchvision's networks. They see the whole image in its aspect, padded to a square."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from experts.geometry import letterbox
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
 PADDING = (124, 116, 104)
-"""The mean colour of ImageNet: zero once normalised."""
+"""The mean colour of ImageNet, which normalisation turns into 0."""
 
 
 class ResNet(ModuleKind):
     """A ResNet of `depth` layers.
 
-    Images keep their aspect, because a stretched component looks like another defect. `augment` is how training
-    varies its images; the default leaves every label true, also of a shifted, rotated or reversed part.
+    Images keep their aspect, because a stretched component looks like a bent one. `augment` says how training varies
+    its images; the default leaves every label true, even if the label says that a part is rotated or reversed.
     """
 
     task = "classify"
@@ -51,7 +51,7 @@ class ResNet(ModuleKind):
         return logits
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn logits into the likeliest label and its probability."""
+        """Turn logits into findings: the likeliest label and its probability."""
         return classified(outputs.float().softmax(dim=1), expert)
 
     def read(self, path: Path) -> Foreign:
@@ -66,45 +66,45 @@ class ResNet(ModuleKind):
         return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train on a labelled folder; the best epoch by held-out accuracy is returned."""
+        """Train on a labelled folder; return the best epoch by held-out accuracy."""
         from experts import classifier_train
 
         return classifier_train.train(self, expert, plan, progress, self.augment)
 
 
 def normalise(images: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return uint8 RGB images (n, 3, S, S) as ImageNet-normalised numbers; by plain scalars, which any device takes."""
+    """Return uint8 RGB images (n, 3, S, S) normalised as for ImageNet; with plain scalars, which any device takes."""
     scaled = images.to(dtype).div_(255.0)
-    # Stacked rather than written in place: ONNX's exporter loses operators in place on a slice.
+    # Stacked rather than written in place: ONNX's exporter loses in-place operators on a slice.
     channels = enumerate(zip(MEAN, DEVIATION, strict=True))
     return torch.stack([scaled[:, channel].sub(mean).div_(deviation) for channel, (mean, deviation) in channels], dim=1)
 
 
 def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
-    """Return exactly the tensors of the kind's skeleton out of `state`; batch counters that are missing become 0.
+    """Return exactly the tensors of the kind's skeleton, taken from `state`; missing batch counters become 0.
 
-    Raises StoreError that names the first tensor which is missing, surplus or of another shape.
+    Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type.
     """
     wanted = kind.skeleton(expert).state_dict()
     for name in state:
         if name not in wanted:
             raise StoreError(f"weights of '{expert.id}': {kind.name} has no tensor '{name}'; is it of another kind?")
     result: dict[str, torch.Tensor] = {}
-    for name, own in wanted.items():
+    for name, tensor in wanted.items():
         if name not in state and name.endswith("num_batches_tracked"):
-            result[name] = torch.zeros_like(own)
+            result[name] = torch.zeros_like(tensor)
         elif name not in state:
             raise StoreError(f"weights of '{expert.id}': {kind.name} needs a tensor '{name}', which the file lacks")
-        elif state[name].shape != own.shape:
+        elif state[name].shape != tensor.shape:
             raise StoreError(
                 f"weights of '{expert.id}': '{name}' is {tuple(state[name].shape)}, {kind.name} with "
-                f"{len(expert.labels)} labels needs {tuple(own.shape)}"
+                f"{len(expert.labels)} labels needs {tuple(tensor.shape)}"
             )
-        elif state[name].is_floating_point() != own.is_floating_point():
-            given, needed = (str(one.dtype).removeprefix("torch.") for one in (state[name], own))
-            raise StoreError(f"weights of '{expert.id}': '{name}' holds {given}, {kind.name} needs {needed}")
+        elif state[name].is_floating_point() != tensor.is_floating_point():
+            actual, needed = (str(value.dtype).removeprefix("torch.") for value in (state[name], tensor))
+            raise StoreError(f"weights of '{expert.id}': '{name}' holds {actual}, {kind.name} needs {needed}")
         else:
-            result[name] = state[name].detach().to(own.dtype).contiguous()
+            result[name] = state[name].detach().to(tensor.dtype).contiguous()
     return result
 
 

@@ -1,4 +1,4 @@
-"""YOLOv5 detectors: the network of ultralytics as a plain module, with our own pre- and postprocessing."""
+"""YOLOv5 detectors: ultralytics' network as a plain module, with our pre- and postprocessing."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LABEL_PRESERVING: dict[str, Any] = {"translate": 0.05, "scale": 0.1, "hsv_h": 0.
 class YoloV5(ModuleKind):
     """A YOLOv5 of a size n, s, m or l, with ultralytics' anchor-free head.
 
-    `threshold` is the least score of a box, `overlap` the IoU above which two boxes of one label are one, `most` the
-    number of boxes kept. `augment` are ultralytics' training arguments; the default mirrors nothing, since a mirrored
-    part may be a defect.
+    `threshold` is the least score of a box, `overlap` the IoU above which two boxes of one label count as one, `most`
+    the number of boxes kept. `augment` are ultralytics' training arguments; the default mirrors nothing, because a
+    mirrored part may be a defect.
     """
 
     task = "detect"
@@ -69,10 +69,12 @@ class YoloV5(ModuleKind):
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn candidates into boxes in pixels of the original images."""
         findings = []
-        for candidates, one in zip(outputs, prepared, strict=True):
+        for candidates, image in zip(outputs, prepared, strict=True):
             rows = candidates.float().T
             rows = torch.cat((corners_of(rows), rows[:, 4:]), dim=1)
-            findings.append(detected(rows, one, expert, threshold=self.threshold, overlap=self.overlap, most=self.most))
+            findings.append(
+                detected(rows, image, expert, threshold=self.threshold, overlap=self.overlap, most=self.most)
+            )
         return findings
 
     def read(self, path: Path) -> Foreign:
@@ -87,7 +89,7 @@ class YoloV5(ModuleKind):
         return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train on a YOLO data set; the epoch of the best held-out mAP is returned."""
+        """Train on a YOLO data set; return the epoch of the best held-out mAP."""
         from experts import yolov5_train
 
         return yolov5_train.train(expert, plan, progress, self.augment)

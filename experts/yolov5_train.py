@@ -1,7 +1,7 @@
-"""Training of the YOLOv5 kinds through ultralytics' trainer, stripped of everything that reads or writes elsewhere.
+"""Training of the YOLOv5 kinds through ultralytics' trainer, without its code that reads or writes elsewhere.
 
-The data set's YAML is read here and not by ultralytics, whose reader follows a `download:` entry, be it an address or
-a shell command. Weights are kept in memory and as safetensors; no pickle is written.
+We read the data set's YAML, because ultralytics' reader follows a `download:` entry, which may be an address or a shell
+command. Weights are kept in memory and as safetensors; no pickle is written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from experts.matching import load_matching
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
     """Train `expert` on the YOLO data set `plan.data` (a YAML file) and return the epoch of the best held-out mAP50.
 
-    `settings` are ultralytics' own training arguments that differ from ours. The best weights so far also lie in
+    `settings` are ultralytics' training arguments, which override ours. The best weights so far are also in
     `plan.work/best.safetensors`, so that an interrupted training is not lost. Raises ConfigError if the data set or
     its labels do not fit.
     """
@@ -45,10 +45,10 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
 
 
 def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
-    """Read the YAML of a YOLO data set (`path`, `train`, `val`, `names`) into what the trainer needs.
+    """Read the YAML of a YOLO data set (`path`, `train`, `val`, `names`) into the dict that the trainer needs.
 
-    `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val` a
-    share `plan.held_out` of `train` is kept apart by `plan.seed`.
+    `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
+    share `plan.held_out` of `train` is held out by `plan.seed`.
     """
     raw = data_set.read(plan.data)
     names = data_set.names(raw, plan.data)
@@ -84,20 +84,20 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
 
 
 def _images(root: Path, entry: Any, source: Path) -> list[Path]:
-    found: list[Path] = []
+    images: list[Path] = []
     for part in entry if isinstance(entry, list) else [entry]:
         place = root / str(part)
         if place.is_dir():
-            found += sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES)
+            images += sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES)
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8").split("\n")
             except (OSError, UnicodeDecodeError) as error:
                 raise ConfigError(f"data set '{source}': '{place}' cannot be read as a list ({error})") from error
-            found += [place.parent / line.strip() for line in lines if line.strip()]
+            images += [place.parent / line.strip() for line in lines if line.strip()]
         else:
             raise ConfigError(f"data set '{source}': '{place}' is neither a folder nor a list of images")
-    return found
+    return images
 
 
 def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> 
         "device": "cuda:0" if torch.cuda.is_available() else "cpu",
         "optimizer": "AdamW",
         "momentum": 0.9,
-        "nbs": plan.batch,  # a step a batch: ultralytics would else gather gradients up to 64 images
-        "warmup_epochs": 0.0,  # the pace is ours
+        "nbs": plan.batch,  # one step per batch: else ultralytics would gather gradients of up to 64 images
+        "warmup_epochs": 0.0,  # `_set_pace` warms up
         "pretrained": False,
         "patience": plan.epochs,
-        "amp": False,  # its check downloads weights
+        "amp": False,  # ultralytics' check of it downloads weights
         "plots": False,
         "verbose": False,
         "workers": 0,
@@ -137,16 +137,16 @@ def _not_remembered(path: Path) -> Any:
     raise FileNotFoundError(path)
 
 
-def _not_kept(prefix: str, path: Path, found: dict[str, Any], version: str) -> None:
-    found["version"] = version
+def _not_kept(prefix: str, path: Path, cache: dict[str, Any], version: str) -> None:
+    cache["version"] = version
 
 
 def _trainer_class() -> Callable[..., Any]:
-    """Make the trainer's class; here, because ultralytics may only be imported once it is quiet."""
+    """Make the trainer's class; in a function, because ultralytics may be imported only after `prepare`."""
     from ultralytics.data import dataset
     from ultralytics.models.yolo.detect import DetectionTrainer
 
-    # What it remembers of a data set is a pickle beside the labels: neither opened nor written.
+    # ultralytics caches a data set as a pickle beside the labels: these replacements neither open nor write it.
     dataset.load_dataset_cache_file = _not_remembered
     dataset.save_dataset_cache_file = _not_kept
 
@@ -161,7 +161,7 @@ def _trainer_class() -> Callable[..., Any]:
             self.kept_metrics: dict[str, float] = {}
             self.steps = 0
             super().__init__(overrides=_overrides(expert, plan, settings))
-            torch.set_num_threads(plan.threads or os.cpu_count() or 1)  # ultralytics leaves all cores but one
+            torch.set_num_threads(plan.threads or os.cpu_count() or 1)  # ultralytics leaves one core unused
 
         def get_dataset(self) -> dict[str, Any]:
             return self.ready_data
@@ -178,7 +178,7 @@ def _trainer_class() -> Callable[..., Any]:
             return batch
 
         def run_callbacks(self, event: str) -> None:
-            """Run no callback but ours: the others report to services."""
+            """Run only our two callbacks, because others report to services."""
             if event == "on_train_batch_start":
                 self._set_pace()
             if event == "on_fit_epoch_end":
@@ -190,7 +190,7 @@ def _trainer_class() -> Callable[..., Any]:
         def save_model(self) -> bool:
             if self.best_fitness is None or self.fitness == self.best_fitness:
                 state = self.ema.ema.state_dict()
-                # Counters stay whole numbers: the skeleton's tensors are matched by type too.
+                # Counters stay whole numbers, because the skeleton's tensors are also matched by type.
                 self.kept = {
                     name: (value.float() if value.is_floating_point() else value).detach().cpu().contiguous().clone()
                     for name, value in state.items()
@@ -200,13 +200,13 @@ def _trainer_class() -> Callable[..., Any]:
             return True
 
         def final_eval(self) -> None:
-            """Nothing: the best epoch is at hand and was measured."""
+            """Do nothing: the best epoch is in memory and was measured."""
 
         def _set_pace(self) -> None:
-            """Set the learning rate at every step: by epochs, as ultralytics does, a short training ends too high."""
+            """Set the learning rate at every step: per epoch, as ultralytics does, a short training ends too high."""
             steps = self.epochs * len(self.train_loader)
             step = min(self.steps, steps)
-            if self.args.time:  # hours in all: the clock sets the pace, however many steps that makes
+            if self.args.time:  # a limit in hours: the clock sets the pace, whatever the number of steps
                 steps = 1000
                 step = min(steps, round(steps * (time.time() - self.train_time_start) / (self.args.time * 3600)))
             for group in self.optimizer.param_groups:

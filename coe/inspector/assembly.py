@@ -1,4 +1,4 @@
-"""What a line is put together from: manifests that fit the rules, and devices."""
+"""The parts of a line: manifests that fit the rules, and devices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from coe.store.manifest import Manifest
 from coe.store.store import NoSuchExpert, Store
 
 MakeDevices = Callable[..., Mapping[str, Device]]
-"""Makes a line's devices, by name; `devices` tells from what."""
+"""Makes a line's devices, by name, from the arguments of `devices`."""
 MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
-"""What makes a device, by its name."""
+"""The makers of devices, by the device's name."""
 
 
 def decode_workers() -> int:
@@ -33,7 +33,7 @@ def decode_workers() -> int:
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
     """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
-    found: dict[str, Manifest] = {}
+    by_weights: dict[str, Manifest] = {}
     missing: list[str] = []
     for expert in board.experts.values():
         try:
@@ -41,14 +41,14 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
         except NoSuchExpert:
             missing.append(expert.weights)
             continue
-        said = (expert.kind, expert.labels, expert.input_size)
-        if said != (manifest.kind, manifest.labels, manifest.input_size):
+        wanted = (expert.kind, expert.labels, expert.input_size)
+        if wanted != (manifest.kind, manifest.labels, manifest.input_size):
             stored = _describe(manifest.kind, manifest.labels, manifest.input_size)
             raise StoreError(
-                f"expert '{expert.id}' is {_describe(*said)} in {board.path.name}, but its weights "
-                f"'{expert.weights}' are {stored}; mend the one or train the other again"
+                f"expert '{expert.id}' is {_describe(*wanted)} in {board.path.name}, but its weights "
+                f"'{expert.weights}' are {stored}; correct the rules or train the expert again"
             )
-        found[expert.weights] = manifest
+        by_weights[expert.weights] = manifest
     if missing:
         few = ", ".join(f"'{weights}'" for weights in missing[:3]) + (" ..." if len(missing) > 3 else "")
         raise StoreError(
@@ -56,7 +56,7 @@ def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
             f"({few}); train or import them with coe-experts, or name another store with --store "
             f"or ${config.STORE_VARIABLE}"
         )
-    return found
+    return by_weights
 
 
 def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
@@ -74,22 +74,23 @@ def devices(
     say: Callable[[str], None] = lambda sentence: None,
     makers: Mapping[str, Callable[..., Device]] = MAKERS,
 ) -> dict[str, Device]:
-    """Make the devices that `numbers` names, with `threads` for each executor, else with the cores divided among all.
+    """Make the devices that `numbers` (of executors) names, with `threads` threads for each executor.
 
-    A GPU gets `device_bytes` of its memory and `host_bytes` of the host's for copies; None is a part of what is free.
-    `makers` make them, by name: ours, or others of the same. Raises ConfigError for a device that there is not.
+    An executor of a device without `threads` gets an equal part of the cores. A GPU gets `device_bytes` of its memory
+    and `host_bytes` of host memory for copies; None means a part of the free memory. `makers` make the devices, by
+    name. Raises ConfigError for an unknown device.
     """
     if unknown := [device for device in numbers if device not in makers]:
         raise ConfigError(f"there is no device '{unknown[0]}'; known: {', '.join(makers)}")
-    found: dict[str, Device] = {}
+    made: dict[str, Device] = {}
     for device in numbers:
         if device == "cuda":
-            found[device] = _gpu(makers[device], numbers[device], store, known, device_bytes, host_bytes, say)
+            made[device] = _gpu(makers[device], numbers[device], store, known, device_bytes, host_bytes, say)
         else:
-            # Each executor of a GPU keeps a core busy too, with what comes before and after its batches.
+            # Each executor of a GPU keeps a core busy, too, with the work before and after its batches.
             cores = max(1, (os.cpu_count() or 1) - numbers.get("cuda", 0))
-            found[device] = makers[device](store, known, threads.get(device) or max(1, cores // numbers[device]))
-    return found
+            made[device] = makers[device](store, known, threads.get(device) or max(1, cores // numbers[device]))
+    return made
 
 
 def _gpu(
@@ -102,7 +103,7 @@ def _gpu(
     say: Callable[[str], None],
 ) -> Device:
     driver = torch_driver.driver()
-    # What a line before this one held is free once torch lets go of it.
+    # The memory of an earlier line is free only after torch gives it back.
     give_back(driver)
     usage = driver.usage()
     memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
@@ -114,7 +115,7 @@ def _gpu(
     if host_bytes is None:
         host_bytes = min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2)
     say(
-        f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and others "
-        f"hold {format_bytes(usage.elsewhere)} beside), {format_bytes(host_bytes)} of host memory for copies"
+        f"cuda: {format_bytes(memory_bytes)} of {format_bytes(usage.total)} of device memory (its driver and other "
+        f"processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host memory for copies"
     )
     return make(store, known, driver, executors=executors, memory_bytes=memory_bytes, host_bytes=host_bytes, say=say)

@@ -1,4 +1,4 @@
-"""What kind of machine this is, as far as a profile depends on it. Nothing is started and nothing calls out."""
+"""The properties of this machine that a profile depends on. No process is started, and no network is used."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from coe.inspector.profile import Fingerprint
 
 LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")
 _MEMORY_TOLERANCE = 0.05
-"""Share by which the memory of a machine may seem to change: kernels keep more or less of it for themselves."""
+"""The share by which a machine's memory may seem to change: kernels keep more or less of it for themselves."""
 
 
 def here() -> Fingerprint:
-    """Return the fingerprint of the machine that this runs on."""
+    """Return the fingerprint of this machine."""
     seen = _sees_gpu()
     return Fingerprint(
         cpu=system.processor_name(),
@@ -24,18 +24,18 @@ def here() -> Fingerprint:
         memory_bytes=psutil.virtual_memory().total,
         gpu=system.gpu_name() if seen else None,
         driver=system.gpu_driver() if seen else None,
-        libraries={name: found for name in LIBRARIES if (found := _version(name))},
+        libraries={name: installed for name in LIBRARIES if (installed := _version(name))},
     )
 
 
 def _sees_gpu() -> bool:
-    """Tell whether this process may use a GPU: a driver also shows in containers, and to who was told to use none."""
+    """Tell whether this process may use a GPU: a driver shows even in containers and processes that may use none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return visible not in ("", "-1", "NoDevFiles") and system.gpu_is_here()
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
-    """Return what has changed, a phrase each; an empty list if a profile made then still fits."""
+    """Return a phrase for each change; an empty list means that a profile from `then` still fits."""
     changed = [
         f"{word} was {getattr(then, name)}, is {getattr(now, name)}"
         for name, word in (("cpu", "the processor"), ("cores", "the number of cores"), ("gpu", "the GPU"))
@@ -46,9 +46,9 @@ def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     if then.driver != now.driver:
         changed.append(f"the GPU's driver was {then.driver}, is {now.driver}")
     for name in sorted({*then.libraries, *now.libraries}):
-        one, other = then.libraries.get(name), now.libraries.get(name)
-        if one != other:
-            changed.append(f"{name} was {one}, is {other}")
+        before, after = then.libraries.get(name), now.libraries.get(name)
+        if before != after:
+            changed.append(f"{name} was {before}, is {after}")
     return changed
 
 

@@ -35,33 +35,34 @@ __all__ = ["Inspector", "Picture"]
 class Inspector(Line):
     """A running line for one board.
 
-    `board` is a name or the path of a board file, `memory` the budget for experts, activations and images under way in
-    bytes or as "1.5GiB", `executors` such as "cpu=2", `threads` those of each, `loaded` how many experts of mean size
-    the memory is to hold (a memory score; batches have the rest). With executors such as "cuda=2,cpu=1" a GPU takes
-    part: `device_memory` is its budget, `host_memory` what keeps copies of experts for it (docs/gpu.md). What is not
-    given comes from this machine's `profile` (see `coe.inspector.settings`), or is a default. When `inbox` images or
-    `inbox_bytes` are under way, `submit` waits, or raises LineFull with `on_full="raise"`; `inbox_bytes` are a part of
-    the memory, or beside it if given. `say` is called with a sentence when something takes a moment. With `keep_trace`,
-    `trace` holds every event and its commands; `watchers` see them as they pass, on the thread that decides.
+    `board` is a name or the path of a board file. `memory` is the budget for experts, activations and images under way,
+    in bytes or as "1.5GiB". `executors` is a text such as "cpu=2", and `threads` the number of threads of each.
+    `loaded` is how many experts of mean size the memory holds (a memory score; batches get the rest). With executors
+    such as "cuda=2,cpu=1" a GPU takes part: `device_memory` is its budget, `host_memory` keeps copies of experts for it
+    (docs/gpu.md). Settings that are not given come from this machine's `profile` (see `coe.inspector.settings`), or are
+    defaults. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises LineFull with
+    `on_full="raise"`; the images have a part of the memory, or `inbox_bytes` beside it if given. `say` is called with a
+    sentence before slow work. With `keep_trace`, `trace` holds every event and its commands; `watchers` see them as
+    they happen, on the control thread.
 
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
 
     `strategy` is a name, or a `coe.scheduler.strategies.Strategy` with policies of your own (docs/tutorial.md). With
-    `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None) goes before all that
-    is in no hurry, and so do boards that are due (`within_s` of `submit`).
+    `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None) goes before all
+    images without hurry, and so do boards that are due (`within_s` of `submit`).
 
-    With `disk_bandwidth`, bytes a second or "530MB/s", weights come no faster than from such a disk. `costs` are those
-    of an earlier line of the same board, store, devices and precision; nothing is measured then.
+    With `disk_bandwidth`, bytes a second or "530MB/s", weights load no faster than from such a disk. `costs` are the
+    costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.
 
-    `make_devices` is for benchmarks, and for devices of your own (`coe.runtime.device`): it is called as
-    `coe.inspector.assembly.devices` is, and returns them by name. A profile knows nothing of such; give None with it.
-    `make_decider` is for experiments with scheduling itself (`coe.runtime.decider`): it is called as `Controller` is.
+    `make_devices` is for benchmarks, and for your own devices (`coe.runtime.device`): it takes the arguments of
+    `coe.inspector.assembly.devices` and returns devices by name. No profile knows such devices; give `profile=None`.
+    `make_decider` is for experiments with scheduling (`coe.runtime.decider`): it takes the arguments of `Controller`.
 
-    `allow_kinds` are packages whose kinds the board file may name by a dotted path: code of no other package runs, but
-    for kinds that are installed as entry points (docs/experts.md).
+    `allow_kinds` are packages whose kinds the board file may name by a dotted path. Code of no other package runs,
+    except kinds that are installed as entry points (docs/experts.md).
 
-    Raises ConfigError, RulesError or StoreError for what cannot work, before any thread is started.
+    Raises ConfigError, RulesError or StoreError for settings that cannot work, before any thread is started.
     """
 
     def __init__(  # noqa: PLR0913
@@ -124,7 +125,7 @@ class Inspector(Line):
 
 
 def _check_types(*, board: object, say: object, watchers: object, make_devices: object, make_decider: object) -> None:
-    """Raise ConfigError for an argument of a line that is of another type than it must be."""
+    """Raise ConfigError for an argument of the wrong type."""
     if not isinstance(board, str | Path) or not str(board):
         raise ConfigError(f"board={values.shown(board)}: give the name of a board, or the path of its file")
     for name, function in (("say", say), ("make_devices", make_devices), ("make_decider", make_decider)):
@@ -135,7 +136,7 @@ def _check_types(*, board: object, say: object, watchers: object, make_devices: 
 
 
 def _check_earlier(store: object, costs: object) -> None:
-    """Raise ConfigError for what is no store, or for costs that no earlier line gave."""
+    """Raise ConfigError for a `store` that is no store, or for `costs` that come from no earlier line."""
     if store is not None and not (isinstance(store, Store | Path | str) and str(store)):
         raise ConfigError(f"store={values.shown(store)}: give a Store, or the path of one")
     if costs is not None and not isinstance(costs, LineCosts):

@@ -1,4 +1,4 @@
-"""A running line: pictures in, results out, one reply for each, until it is closed."""
+"""A running line: pictures in, results out, one result for each picture, until the line is closed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coe.errors import LineClosed
 from coe.inspector.assembly import decode_workers
 from coe.inspector.line_config import LineConfig
 from coe.inspector.opening import assemble
-from coe.inspector.taken import Taken
+from coe.inspector.taken import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Decoding, Engine, Trace
@@ -36,19 +36,19 @@ _END = object()
 
 
 class Line:
-    """A running line for one board, opened from a `LineConfig`; users open an `Inspector`, which is such a line.
+    """A running line for one board, opened from a `LineConfig`; users open an `Inspector`, which is a `Line`.
 
-    `rules` is the board with its experts in the variants that they run in, `costs` what each takes, `plan` its pools
-    and executors, `memory_bytes` what is shared by all whose memory is the host's, and `budget_bytes` what all devices
-    may take for experts and batches. Raises ConfigError, RulesError or StoreError for what cannot work, before any
-    thread is started.
+    `rules` is the board with its experts in the chosen variants, `costs` the cost of each expert, `plan` the pools and
+    executors, `memory_bytes` the host memory that CPU executors and images share, and `budget_bytes` what all devices
+    may take for experts and batches. Raises ConfigError, RulesError or StoreError for a config that cannot work, before
+    any thread is started.
     """
 
     def __init__(self, config: LineConfig) -> None:
-        made = assemble(config)
-        self.store, self.kinds, self.rules = config.store, made.kinds, made.board
-        self.costs, self.plan = made.costs, made.plan
-        self.memory_bytes, self.budget_bytes = made.settings.memory_bytes, made.budget_bytes
+        assembly = assemble(config)
+        self.store, self.kinds, self.rules = config.store, assembly.kinds, assembly.board
+        self.costs, self.plan = assembly.costs, assembly.plan
+        self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
         self._strategy = config.strategy
         decider = config.make_decider(
             router=self.rules.router,
@@ -65,15 +65,15 @@ class Line:
         throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
         self._engine = Engine(
             decider,
-            made.devices,
+            assembly.devices,
             self.rules.experts,
             self.kinds,
-            disk=Disk(made.file_bytes, throttle),
+            disk=Disk(assembly.file_bytes, throttle),
             decoding=Decoding(decode_workers(), images.decoding_bytes),
             watchers=config.watchers,
             keep_trace=config.keep_trace,
         )
-        # A line that is dropped ends its threads; these hold the engine, and nothing of theirs holds the line.
+        # A line that is dropped ends its threads: they refer to the engine, and never to the line.
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         self._finalizer.atexit = False
 
@@ -93,16 +93,16 @@ class Line:
     ) -> Future[Result]:
         """Take in one image and return at once; the future gives its `Result`.
 
-        With `within_s` the result is due so many seconds from now (waiting for room counts), and with it all of the
-        board, the images of one `serial`: with the strategy `line` the board that is due first goes first, as long as
-        it can be done in time; `Result.late` says what came too late. Raises ConfigError for what is no time, or where
-        another strategy would pass it over.
+        With `within_s`, the result is due this many seconds from now (waiting for room counts), and so is the whole
+        board, that is all images of one `serial`. With the strategy `line`, the board that is due first goes first, as
+        long as it can be done in time; `Result.late` marks late results. Raises ConfigError if `within_s` is no time,
+        or if the strategy would ignore it.
 
-        An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may use it again; a file at
-        a path must stay as it is until its result is there, else the result is an error. What is wrong with the image
-        itself (or its component) is said in `Result.error`. Raises LineClosed after `close` or `stop`, LineFull if
-        asked for, TypeError for what is no image, and WouldWaitForItself where it would have to wait for room on a
-        thread of the line, say in a callback.
+        An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may reuse it. A file at a
+        path must not change until its result is there, else the result is an error. `Result.error` says what is wrong
+        with the image itself (or its component). Raises LineClosed after `close` or `stop`, LineFull with
+        `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would have to wait for room on
+        a thread of the line, for example in a callback.
         """
         picture = Picture(image, component, serial, refdes, name, order, within_s)
         return self._submit(self._taken(picture), wait=self._blocking)
@@ -120,24 +120,24 @@ class Line:
     ) -> Coroutine[Any, Any, Result]:
         """Take over one image now, and return a coroutine that gives its `Result` without blocking the loop.
 
-        As `submit` does, when this is called and not when the coroutine is first awaited: the pixels are copied, and
-        `within_s` begins to count. No thread waits for room. A coroutine that is cancelled while it waits for room
-        gives its place in the row back; one that is cancelled later has its image inspected all the same.
+        The call itself copies the pixels and starts the time of `within_s`, as `submit` does; the first await comes
+        later. No thread waits for room. A coroutine that is cancelled while it waits for room gives its place in the
+        queue back; if it is cancelled later, its image is still inspected.
         """
-        self._engine.place.expect_waitable("inspect()")
+        self._engine.line_threads.expect_waitable("inspect()")
         return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
 
-    async def _inspected(self, taken: Taken) -> Result:
-        # It may be awaited elsewhere than where it was asked for: in a forked child, in a callback.
-        self._engine.place.expect_waitable("inspect()")
+    async def _inspected(self, taken: TakenPicture) -> Result:
+        # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
+        self._engine.line_threads.expect_waitable("inspect()")
         ticket = self._inbox.enter(taken.size, wait=self._blocking)
-        # Not handed in by the loop: one that is busy, in `close` perhaps, would keep a place that nobody uses.
+        # The event loop does not hand in the image: a busy loop, in `close` perhaps, would hold an unused place.
         handed_in = ticket.then(partial(self._hand_in, taken, ticket))
         try:
             if not handed_in.done():
                 await asyncio.wrap_future(handed_in)
         except GeneratorExit:
-            # The coroutine was dropped; the collector of garbage may have come by on a thread that holds any lock.
+            # The coroutine was dropped; garbage collection may call this on a thread that holds any lock.
             ticket.abandon()
             raise
         except BaseException:
@@ -149,19 +149,19 @@ class Line:
         """Inspect pictures as they come and yield results as they are ready, in no particular order.
 
         Pictures are taken from the iterable only as fast as there is room, whatever `on_full` says; a slow consumer
-        slows the line. Where a picture cannot be taken in, or the iterable raises, the results under way are yielded
-        before that is raised.
+        slows the line. If a picture cannot be taken in, or the iterable raises, the results under way are yielded
+        before the error is raised.
         """
         done: queue.SimpleQueue[Future[Result]] = queue.SimpleQueue()
         under_way = 0
         source = iter(pictures)
 
         def finished() -> Result:
-            self._engine.place.expect_waitable("stream()")
+            self._engine.line_threads.expect_waitable("stream()")
             return done.get().result()
 
         while True:
-            self._engine.place.expect_waitable("stream()")
+            self._engine.line_threads.expect_waitable("stream()")
             try:
                 picture = next(source, _END)
                 if picture is _END:
@@ -179,28 +179,28 @@ class Line:
         for _ in range(under_way):
             yield finished()
 
-    def _taken(self, picture: object) -> Taken:
-        """Take over a picture's pixels, and note the time; raises as `submit` does."""
+    def _taken(self, picture: object) -> TakenPicture:
+        """Take over a picture's pixels, and record the time; raises the errors of `submit`."""
         now = self._engine.now()
-        self._engine.place.expect_process()
+        self._engine.line_threads.expect_process()
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (coe.inspector.inspector.Picture), not {type(picture).__name__}")
         picture.check()
         check_hurry(self._strategy, within_s=picture.within_s)
         if self._inbox.closed:
             raise LineClosed(CLOSED)
-        return Taken.over(picture, now, self._prepared_bytes(picture.component))
+        return TakenPicture.over(picture, now, self._prepared_bytes(picture.component))
 
-    def _submit(self, taken: Taken, *, wait: bool) -> Future[Result]:
+    def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         with self._ticket(taken, wait=wait) as ticket:
             if not ticket.granted.done():
-                self._engine.place.expect_waitable("submit() on a full line")
+                self._engine.line_threads.expect_waitable("submit() on a full line")
             ticket.wait()
             return self._hand_in(taken, ticket)
 
     @contextmanager
-    def _ticket(self, taken: Taken, *, wait: bool) -> Iterator[Ticket]:
-        """Give a place in the row, and take it back if the block does not get as far as handing the image in."""
+    def _ticket(self, taken: TakenPicture, *, wait: bool) -> Iterator[Ticket]:
+        """Give a place in the queue, and take it back if the block raises before the image is handed in."""
         ticket = self._inbox.enter(taken.size, wait=wait)
         try:
             yield ticket
@@ -208,28 +208,30 @@ class Line:
             ticket.leave()
             raise
 
-    def _hand_in(self, taken: Taken, ticket: Ticket) -> Future[Result]:
-        told, id = taken.picture, self._engine.next_id()
-        request = Request(id, told.component, told.name, told.serial, told.refdes, taken.due_s, taken.submitted_s)
+    def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
+        picture, id = taken.picture, self._engine.next_id()
+        request = Request(
+            id, picture.component, picture.name, picture.serial, picture.refdes, taken.due_s, taken.submitted_s
+        )
         future = self._engine.submit(request, taken.source)
-        # The first of its callbacks: whoever is told of a result finds its place free. The line itself is not held.
+        # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(lambda _: ticket.leave())
         return future
 
     def _prepared_bytes(self, component: str) -> int:
-        """Return what the input of a component's first expert takes while it waits."""
-        known = self.rules.components.get(component)
-        return 3 * self.rules.experts[known.root.expert].input_size ** 2 if known else 0
+        """Return the bytes of the prepared input of a component's first expert."""
+        rule = self.rules.components.get(component)
+        return 3 * self.rules.experts[rule.root.expert].input_size ** 2 if rule else 0
 
     def metrics(self) -> Metrics:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return self._engine.metrics()
 
     def drift(self) -> list[Drift]:
-        """Return the experts that images need most otherwise than the rules say, the one furthest off first.
+        """Return the experts whose use differs most from the probability in the rules, the largest difference first.
 
-        The estimate is from the images that came, the newer the heavier; `line` decides by it. A prescheduled line
-        estimates nothing.
+        The estimate is from the images so far; newer images weigh more. The strategy `line` decides by it. A decider
+        other than the controller estimates nothing.
         """
         return self._demand.drift() if self._demand is not None else []
 
@@ -239,40 +241,40 @@ class Line:
         return self._engine.trace or []
 
     def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until the pools hold the experts that they begin with; images may be submitted before.
+        """Wait until the pools hold their initial experts; images may be submitted before.
 
-        Return False if `timeout_s` passes first, or if the line ended before. Raises WouldWaitForItself on a thread of
+        Return False if `timeout_s` passes first, or if the line ends first. Raises WouldWaitForItself on a thread of
         the line.
         """
-        self._engine.place.expect_waitable("ready()")
+        self._engine.line_threads.expect_waitable("ready()")
         return self._engine.ready(values.patience("timeout_s", timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> bool:
-        """Wait until everything that was submitted has its reply; return False if `timeout_s` passes first.
+        """Wait until every submitted image has its result; return False if `timeout_s` passes first.
 
         Raises WouldWaitForItself on a thread of the line.
         """
-        self._engine.place.expect_waitable("drain()")
+        self._engine.line_threads.expect_waitable("drain()")
         return self._inbox.wait_empty(values.patience("timeout_s", timeout_s))
 
     def stop(self) -> None:
-        """Let the batches that run end; everything else under way is answered with the error `config.STOPPED`.
+        """Let running batches end; all other images under way are answered with the error `config.STOPPED`.
 
-        Waits for nothing, and may be called in a callback or by a handler of signals. Does nothing in a forked child.
+        Waits for nothing, and may be called in a callback or by a signal handler. Does nothing in a forked child.
         """
-        if not self._engine.place.is_forked:
+        if not self._engine.line_threads.is_forked:
             self._inbox.close()
             self._engine.stop()
 
     def close(self) -> None:
-        """Take in nothing more, wait for what is under way, and end all threads.
+        """Take in no more images, wait for images under way, and end all threads.
 
-        Whoever waits for room gets LineClosed. May be called again, and by several threads at once. Does nothing in a
-        forked child. Raises WouldWaitForItself on a thread of the line.
+        Callers that wait for room get LineClosed. May be called again, and by several threads at a time. Does nothing
+        in a forked child. Raises WouldWaitForItself on a thread of the line.
         """
-        if self._engine.place.is_forked:
+        if self._engine.line_threads.is_forked:
             return
-        self._engine.place.expect_waitable("close()")
+        self._engine.line_threads.expect_waitable("close()")
         self._inbox.close()
         self._inbox.wait_empty()
         self._engine.close()

@@ -1,7 +1,7 @@
-"""All that a line is told, in one frozen object. Law: options are read and checked once, at the edge.
+"""All options of a line, in one frozen object. Law: options are read and checked once, at the edge.
 
-The edges are the keyword arguments of `Inspector`, the options of a command, and a benchmark. From there on the whole
-object is passed.
+The edges are the keyword arguments of `Inspector`, the options of a command, and a benchmark. All other code gets the
+whole object.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from coe.results.metrics import Watcher
 
 AUTO = "auto"
-"""Use the profile that lies where `coe-profile` puts it, if there is one that fits."""
+"""Use the profile at the place where `coe-profile` puts it, if there is one that fits."""
 OnFull = Literal["block", "raise"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedSettings:
-    """What a user says of memory, executors and threads; None leaves it to this machine's profile, or to a default.
+    """A user's options for memory, executors and threads; None means: from this machine's profile, or a default.
 
-    `executors` are by device, `threads` those of each, `loaded` is how many experts of mean size the memory is to hold.
-    `profile` is a profile, the path of one, "auto" or None.
+    `executors` are by device, `threads` are per executor, `loaded` is how many experts of mean size the memory holds.
+    `profile` is a profile, the path of a profile, "auto" or None.
     """
 
     memory_bytes: int | None = None
@@ -59,9 +59,11 @@ class AskedSettings:
         host_memory: int | str | None = None,
         profile: Profile | Path | str | None = AUTO,
     ) -> AskedSettings:
-        """Read what a user wrote: memories in bytes or as "1.5GiB", executors as "cpu=2"; raises ConfigError."""
+        """Parse a user's options: memories in bytes or as "1.5GiB", executors as "cpu=2"; raises ConfigError."""
         if profile is not None and not isinstance(profile, Profile | Path | str):
-            raise ConfigError(f"profile={values.shown(profile)}: give a profile, the path of one, '{AUTO}' or None")
+            raise ConfigError(
+                f"profile={values.shown(profile)}: give a profile, the path of a profile, '{AUTO}' or None"
+            )
         return cls(
             memory_bytes=None if memory is None else values.amount("memory", memory),
             executors=None if executors is None else config.parse_executors(values.text("executors", executors)),
@@ -77,10 +79,10 @@ class AskedSettings:
 
 @dataclass(frozen=True, slots=True)
 class Inbox:
-    """How many images, and how many bytes of them, may be under way, and what `submit` does when they are.
+    """How many images, and how many bytes of images, may be under way, and what `submit` does at that limit.
 
-    Without `limit_bytes` the images have a part of the memory, else they have that beside it. Raises ConfigError for
-    what bounds nothing.
+    Without `limit_bytes`, the images have a part of the memory budget; `limit_bytes` is beside that budget. Raises
+    ConfigError for limits out of range.
     """
 
     images: int = config.INBOX_IMAGES
@@ -97,10 +99,10 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineConfig:
-    """What a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
+    """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
-    `make_devices` is None for our devices. Raises ConfigError for a precision that there is not, or a time that the
-    strategy would pass over.
+    `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a `max_wait_s` that the
+    strategy would ignore.
     """
 
     board: str | Path

@@ -1,4 +1,4 @@
-"""What the experts of a line cost on its devices: a few are measured, the others worked out from these."""
+"""The costs of a line's experts on its devices: a few experts are measured, the others are worked out from these."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from coe.store.manifest import Manifest
 
 
 class LineCosts(CostTable):
-    """What the experts of a line cost, in the variants chosen, and what they would in those that they might run in.
+    """The costs of a line's experts in their chosen variants, and in all variants that they might have run in.
 
-    `by_variant` holds the latter, by device, expert and variant: with them another line makes the same choice without
-    measuring.
+    `by_variant` holds the costs in all variants, by device, expert and variant: with them another line makes the same
+    choice without measuring.
     """
 
     def __init__(self, by_variant: Costs, choice: Choice) -> None:
@@ -39,13 +39,13 @@ class LineCosts(CostTable):
 
 
 def stored_bytes(manifest: Manifest, variant: str) -> int:
-    """Return the size of the file that an expert runs from: its blob's, else that of its weights as trained."""
-    return next((one.bytes for name, one in manifest.variants.items() if name == variant), manifest.bytes)
+    """Return the size of the file that an expert runs from: its blob, else its weights as trained."""
+    return next((blob.bytes for name, blob in manifest.variants.items() if name == variant), manifest.bytes)
 
 
 def file_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
-    """Return by expert the size of the file that it runs from; `manifests` are by weights."""
-    return {id: stored_bytes(manifests[one.weights], one.variant) for id, one in board.experts.items()}
+    """Return, by expert, the size of the file that it runs from; `manifests` are by weights."""
+    return {id: stored_bytes(manifests[expert.weights], expert.variant) for id, expert in board.experts.items()}
 
 
 def measure(
@@ -57,14 +57,14 @@ def measure(
     bytes_per_s: int | None = None,
     profile: Profile | None = None,
 ) -> dict[tuple[str, str, str], Cost]:
-    """Measure one expert of each architecture and variant on each device; the others are worked out from it.
+    """Measure one expert of each architecture and variant on each device; work out the others from it.
 
-    Return what each expert costs, by device, id and variant; an expert may stand there in several variants.
-    `manifests` are by weights. What a `profile` knows is not measured again.
+    Return the cost of each expert, by device, id and variant; `experts` may hold an expert in several variants.
+    `manifests` are by weights. Kinds that the `profile` knows are not measured again.
 
-    Experts of one architecture compute the same (paper section 4.5); at another input size they do so in proportion
-    to its area, and a load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes for
-    them. Of a `FileKind` every file is its own architecture.
+    Experts of one architecture do the same computation (paper section 4.5), in proportion to the area of the input.
+    A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes. For a `FileKind`,
+    every file is an architecture.
     """
     sizes = {expert: stored_bytes(manifests[expert.weights], expert.variant) for expert in experts}
     sorts = {expert: _sort(expert, known, manifests[expert.weights]) for expert in experts}
@@ -89,7 +89,7 @@ def measure(
 
 
 _Sort = tuple[str, str, bool]
-"""Architecture, variant, and whether it runs from a blob: what experts share that cost alike."""
+"""Architecture, variant, and whether the expert runs from a blob: experts of one sort have proportional costs."""
 
 
 def _sort(expert: Expert, known: Mapping[str, Kind], manifest: Manifest) -> _Sort:
@@ -103,23 +103,23 @@ def _describe_sort(sample: Expert) -> str:
 
 
 def _profiled(sample: Expert, name: str, device: Device, profile: Profile | None, size: int) -> Cost | None:
-    """Return what a profile knows of an expert's kind and variant, at the input and file size of that expert."""
-    found = profile.kind(sample.kind, name, device.threads, sample.variant) if profile else None
-    return profiled_cost(found, sample, size) if found else None
+    """Return an expert's cost by the profile, at the expert's input and file size; None if the profile lacks it."""
+    kind = profile.kind(sample.kind, name, device.threads, sample.variant) if profile else None
+    return profiled_cost(kind, sample, size) if kind else None
 
 
-def profiled_cost(found: KindProfile, expert: Expert, file_bytes: int) -> Cost:
-    """Return what an expert costs whose kind was measured on another; its weights take `file_bytes`."""
-    area = (expert.input_size / found.input_size) ** 2
+def profiled_cost(kind: KindProfile, expert: Expert, file_bytes: int) -> Cost:
+    """Return an expert's cost from the profile of its kind; its weights take `file_bytes`."""
+    area = (expert.input_size / kind.input_size) ** 2
     return Cost(
-        per_image_s=found.line.per_image_s * area,
-        base_s=found.line.base_s,
-        load_s=found.load_s * file_bytes / max(1, found.weights_bytes),
+        per_image_s=kind.line.per_image_s * area,
+        base_s=kind.line.base_s,
+        load_s=kind.load_s * file_bytes / max(1, kind.weights_bytes),
         weights_bytes=whole_pages(file_bytes),
-        activation_bytes=int(found.activation_bytes * area),
-        max_batch=found.max_batch,
-        workspace_bytes=int(found.workspace_bytes * area),
-        copy_s=found.copy_s,
+        activation_bytes=int(kind.activation_bytes * area),
+        max_batch=kind.max_batch,
+        workspace_bytes=int(kind.workspace_bytes * area),
+        copy_s=kind.copy_s,
     )
 
 
@@ -127,13 +127,13 @@ def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s)) if bytes_per_s else cost
 
 
-def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, own_bytes: int) -> Cost:
+def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, expert_bytes: int) -> Cost:
     area = (expert.input_size / sample.input_size) ** 2
     return replace(
         cost,
         per_image_s=cost.per_image_s * area,
-        load_s=cost.load_s * own_bytes / max(1, sample_bytes),
-        weights_bytes=max(1, cost.weights_bytes + own_bytes - sample_bytes),
+        load_s=cost.load_s * expert_bytes / max(1, sample_bytes),
+        weights_bytes=max(1, cost.weights_bytes + expert_bytes - sample_bytes),
         activation_bytes=int(cost.activation_bytes * area),
         workspace_bytes=int(cost.workspace_bytes * area),
     )

@@ -1,4 +1,4 @@
-"""What a line is made of, before any of its threads: read, measured, and checked to fit."""
+"""Opening a line, before any of its threads: its parts are read, measured, and checked to fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coe.store.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Lineup:
-    """A board with its experts in the variants that they run in, what each costs, and why these."""
+    """A board with its experts in their chosen variants, the cost of each, and the choice with its reason."""
 
     board: Rules
     costs: LineCosts
@@ -35,9 +35,9 @@ class Lineup:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A line without its threads: the board with experts in the variants chosen, their costs, devices and pools.
+    """A line without its threads: the board with experts in their chosen variants, their costs, devices and pools.
 
-    `file_bytes` are by expert, of the file that it runs from.
+    `file_bytes` is, by expert, the size of the file that it runs from.
     """
 
     board: Rules
@@ -50,15 +50,15 @@ class Assembly:
 
     @property
     def budget_bytes(self) -> int:
-        """What all devices may take for experts and batches."""
-        own_bytes = [device.memory_bytes for device in self.devices.values()]
-        return sum(self.settings.memory_bytes if size is None else size for size in own_bytes)
+        """The bytes that all devices may take for experts and batches."""
+        sizes = [device.memory_bytes for device in self.devices.values()]
+        return sum(self.settings.memory_bytes if size is None else size for size in sizes)
 
 
 def assemble(config: LineConfig) -> Assembly:
-    """Read a board and its experts, make the devices, measure what is not known, and divide the memory.
+    """Read a board and its experts, make the devices, measure unknown costs, and divide the memory.
 
-    Raises ConfigError, RulesError or StoreError for what cannot work.
+    Raises ConfigError, RulesError or StoreError for a config that cannot work.
     """
     named = rules.load(config.board)
     names = sorted({expert.kind for expert in named.experts.values()})
@@ -105,13 +105,13 @@ def line_up(
     known: Mapping[str, Kind],
     settings: Settings,
 ) -> Lineup:
-    """Choose the variants that a board's experts run in, measuring what they cost unless `config.costs` tells.
+    """Choose the variants that a board's experts run in; measure their costs unless `config.costs` holds them.
 
     `manifests` are by weights.
     """
     mode, floor = config.precision, config.label_floor
     offers = {
-        expert.id: {str(variant): one for variant, one in manifests[expert.weights].variants.items()}
+        expert.id: {str(variant): blob for variant, blob in manifests[expert.weights].variants.items()}
         for expert in board.experts.values()
         if not isinstance(known[expert.kind], FileKind)
     }

@@ -1,8 +1,8 @@
-"""Which variant each expert runs in, and whose doubtful findings are made again in full precision.
+"""Which variant each expert runs in, and which experts' doubtful findings are run again in full precision.
 
 After HOBBIT (Tang et al., "A Mixed Precision Expert Offloading System for Fast MoE Inference"), which loads less
-precise weights where that changes little: there the gate's score says where, for each token; here the agreement that
-was measured for each expert does, and a finding that is nearly a tie is not believed but made again.
+precise weights if that changes little. HOBBIT decides by the gate's score for each token; we decide by the agreement
+that was measured for each expert, and run a finding again if it is nearly a tie.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from coe.store.manifest import PreparedVariant
 
 MODES = ("fp32", "half", "mixed")
 _WEIGHTS = tuple(part / 8 for part in (4, 5, 3, 6, 2, 7, 1, 8, 0))
-"""Of running against loading; where several fill the memory equally well, the even one is taken."""
+"""Weights of running against loading, the even weight first: among equally good choices the first is taken."""
 _FINEST_FIRST = ("fp32", "bf16", "fp16", "q8")
 
 Offers = Mapping[str, "Mapping[str, PreparedVariant]"]
-"""By expert, then variant, what is prepared of it. An expert that is not there has no variants by its nature."""
+"""Prepared variants, by expert and then by variant. Experts whose kind has no variants are left out."""
 Costs = Mapping[tuple[str, str, str], Cost]
-"""By device, expert and variant; fp32 is always there."""
+"""Costs by device, expert and variant; they always include fp32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The variant of each expert, and for those that are to look again the margin under which they do.
+    """The variant of each expert, and the margins under which experts run again in fp32, for those that do.
 
-    `expected_s` is what an image takes by the model of `choose`, with the experts in `resident` always in memory;
+    `expected_s` is the time of an image in the model of `choose`, with the experts in `resident` always in memory;
     `reason` is a sentence for people.
     """
 
@@ -50,14 +50,14 @@ class Choice:
 
 
 def check_precision(mode: str, floor: float) -> None:
-    """Raise ConfigError for a mode that there is not, or a floor that is no share."""
+    """Raise ConfigError for an unknown mode, or for a floor outside 0 to 1."""
     if values.text("precision", mode) not in MODES:
         raise ConfigError(f"'{mode}' is not a precision{did_you_mean(mode, MODES)}")
     try:
         values.real("label_floor", floor, least=0, most=1)
     except ConfigError:
-        given = values.shown(floor)
-        raise ConfigError(f"a label floor of {given} is no share; give a number from 0 to 1, such as 0.999") from None
+        shown = values.shown(floor)
+        raise ConfigError(f"a label floor of {shown} is no share; give a number from 0 to 1, such as 0.999") from None
 
 
 def allowed(
@@ -65,11 +65,11 @@ def allowed(
 ) -> tuple[str, ...]:
     """Return the variants that an expert may run in, the finest first.
 
-    Those are fp32 and what all devices run whose labels were measured to agree with those of fp32 in a share of `floor`
-    or more. "half" takes the 16-bit variant of the devices alone if it is among them.
+    These are fp32, and the variants that all devices run and whose labels were measured to agree with fp32 in a share
+    of at least `floor`. "half" allows only the 16-bit variant, if it is among them.
     """
     sound = [variant for variant in _FINEST_FIRST if _is_sound(offered.get(variant), floor)]
-    usable = [variant for variant in sound if variant != FULL and all(variant in _run_by(one) for one in devices)]
+    usable = [variant for variant in sound if variant != FULL and all(variant in _run_by(device) for device in devices)]
     if mode == "half":
         return tuple(variant for variant in usable if variant in ("bf16", "fp16"))[:1] or (FULL,)
     return (FULL, *usable) if mode == "mixed" else (FULL,)
@@ -88,15 +88,16 @@ def choose(
 ) -> Choice:
     """Choose the variants of all experts of a board, of which `budget_bytes` may be in memory at a time.
 
-    Those bytes are in `pools` equal parts, and `fixed_bytes` of them are taken where such experts in such variants run.
+    The budget is in `pools` equal parts. `fixed_bytes` returns how much of it executors hold for given (expert,
+    variant) pairs.
 
-    "fp32" and "half" take one variant where they can. "mixed" takes for each expert the variant, and for the memory
-    the experts, that make the expected time of an image least. Of each expert that an image needs with probability p,
-    it takes p times a batch of one from the executors, p times a load from the disk where the expert is not resident,
-    and both again in fp32 in the share `config.ESCALATED_SHARE` of its findings where it may look again. Executors run
-    while the disk reads, so the longer of the two sums counts (`_expected_s`). For a given weight of the one against
-    the other this is a multiple-choice knapsack (one choice an expert: absent, or resident in a variant), which `_fill`
-    solves greedily; the best of several weights is taken.
+    "fp32" and "half" use one variant for every expert that has it. "mixed" chooses each expert's variant, and the
+    experts in memory, to minimise the expected time of an image. An expert that an image needs with probability p takes
+    p times a batch of one from the executors; p times a load from the disk if it is not resident; and both again in
+    fp32 for the share `config.ESCALATED_SHARE` of its findings, if its variant has a threshold. Executors run while the
+    disk reads, so the longer of the two sums counts (`_expected_s`). For a given weight of running against loading this
+    is a multiple-choice knapsack (one choice per expert: absent, or resident in a variant), which `_fill` solves
+    greedily; the best of several weights is taken.
 
     The same arguments give the same choice.
     """
@@ -104,37 +105,37 @@ def choose(
     experts = sorted(graph.experts)
     prices = _Prices(offers, graph, costs, devices)
 
-    def expected_s(taken: Mapping[str, _Way]) -> float:
+    def expected_s(taken: Mapping[str, _Option]) -> float:
         return _expected_s(taken, pools)
 
-    def best(mode: str) -> tuple[bool, dict[str, _Way]]:
+    def best(mode: str) -> tuple[bool, dict[str, _Option]]:
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
-        ways = {expert: prices.ways(expert, own) for expert, own in variants.items()}
-        fixed = fixed_bytes([(expert, variant) for expert, own in variants.items() for variant in own])
-        largest = max(way.bytes for own in ways.values() for way in own)
-        fillings = [_fill(ways, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
+        options = {expert: prices.options(expert, usable) for expert, usable in variants.items()}
+        fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
+        largest = max(option.bytes for choices in options.values() for option in choices)
+        fillings = [_fill(options, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
         return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
-    # Greedy is not exact: a wider choice may end worse, and then it is not taken. Nor is one that takes so much memory
-    # for itself that the largest expert does not fit beside it, if there is another.
+    # The greedy is not exact: "mixed" may end worse than "half" or "fp32", so the best of the three is taken. A mode
+    # whose fixed bytes leave no room for the largest expert is taken only if no mode leaves room.
     tried = {name: best(name) for name in (MODES if mode == "mixed" else dict.fromkeys((mode, FULL)))}
-    fitting = [way for fits, way in tried.values() if fits] if mode == "mixed" else []
+    fitting = [filling for fits, filling in tried.values() if fits] if mode == "mixed" else []
     taken = min(fitting or [tried[mode][1]], key=expected_s)
-    variants = {expert: way.variant for expert, way in taken.items()}
+    variants = {expert: option.variant for expert, option in taken.items()}
     return Choice(
         variants,
         {expert: below for expert, variant in variants.items() if (below := _below(offers, expert, variant)) > 0},
-        frozenset(expert for expert, way in taken.items() if way.bytes),
+        frozenset(expert for expert, option in taken.items() if option.bytes),
         expected_s(taken),
         _reason(mode, taken, tried[FULL][1], offers, floor, budget_bytes, pools),
     )
 
 
 def applied(board: Rules, choice: Choice) -> Rules:
-    """Return a board whose experts run in the variants chosen.
+    """Return a board whose experts run in their chosen variants.
 
-    Each expert that is to look again gets another beside it, `again_id` of it, with the same weights in fp32: a
-    successor of it that is as likely as findings are in doubt, and has the same successors.
+    Each expert with a threshold gets a successor, `again_id` of its id: an expert with the same weights in fp32, as
+    likely as findings are in doubt, and with the same successors.
     """
     experts = {id: replace(expert, variant=choice.variants[id]) for id, expert in board.experts.items()}
     escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in choice.escalate_below.items()}
@@ -149,10 +150,10 @@ def applied(board: Rules, choice: Choice) -> Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """One choice for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
+class _Option:
+    """One option for an expert: resident in a variant (`bytes` above 0), or loaded whenever it is needed.
 
-    An image is expected to take `run_s` of an executor for it, and `load_s` of the disk.
+    An image is expected to take `run_s` of an executor and `load_s` of the disk for this expert.
     """
 
     variant: str
@@ -163,46 +164,47 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Prices:
-    """What the choices for an expert cost, in bytes and in expected seconds an image."""
+    """What the options of each expert cost, in bytes and in expected seconds per image."""
 
     offers: Offers
     graph: ExpertGraph
     costs: Costs
     devices: list[str] = field(default_factory=list)
 
-    def ways(self, expert: str, variants: Iterable[str]) -> list[_Way]:
-        """Return all choices for an expert; absent ones first, finer variants before others."""
+    def options(self, expert: str, variants: Iterable[str]) -> list[_Option]:
+        """Return all options for an expert: absent before resident, finer variants before coarser."""
         absent, resident = [], []
         needed = self.graph.probability(expert)
         for variant in variants:
-            own = [self.costs[device, expert, variant] for device in self.devices]
+            costs = [self.costs[device, expert, variant] for device in self.devices]
             full = [self.costs[device, expert, FULL] for device in self.devices]
             again = config.ESCALATED_SHARE if _below(self.offers, expert, variant) > 0 else 0.0
-            run_s = fmean(cost.batch_s(1) for cost in own) + again * fmean(cost.batch_s(1) for cost in full)
+            run_s = fmean(cost.batch_s(1) for cost in costs) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
-            load_s = fmean(cost.load_s for cost in own) + again_s
-            absent.append(_Way(variant, 0, needed * run_s, needed * load_s))
-            resident.append(_Way(variant, max(cost.weights_bytes for cost in own), needed * run_s, needed * again_s))
+            load_s = fmean(cost.load_s for cost in costs) + again_s
+            size = max(cost.weights_bytes for cost in costs)
+            absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
+            resident.append(_Option(variant, size, needed * run_s, needed * again_s))
         return absent + resident
 
 
-def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: float) -> dict[str, _Way]:
-    """Choose one way for each expert so that their bytes fit and `run` times `run_s` plus `load` times `load_s` is low.
+def _fill(options: Mapping[str, list[_Option]], budget_bytes: int, run: float, load: float) -> dict[str, _Option]:
+    """Choose an option for each expert such that all fit and `run` times `run_s` plus `load` times `load_s` is low.
 
-    The greedy by incremental efficiency: every expert begins with the way that takes no bytes; then the steps to the
-    next larger way on its lower convex hull are taken by falling seconds saved a byte, over all experts, as far as
-    they fit. Those are the steps by which the linear relaxation is solved exactly (Sinha and Zoltners, "The
-    Multiple-Choice Knapsack Problem", Operations Research 27, 1979), so that no more is lost than
-    the first step saves that does not fit.
+    Greedy by incremental efficiency: every expert begins with its option without bytes. Then the steps to the next
+    larger option on each expert's lower convex hull are taken, over all experts, by falling seconds saved per byte, as
+    far as they fit. The same steps solve the linear relaxation exactly (Sinha and Zoltners, "The Multiple-Choice
+    Knapsack Problem", Operations Research 27, 1979), so the loss is at most the saving of the first step that does not
+    fit.
     """
 
-    def seconds(way: _Way) -> float:
-        return run * way.run_s + load * way.load_s
+    def seconds(option: _Option) -> float:
+        return run * option.run_s + load * option.load_s
 
-    def efficiency(before: _Way, after: _Way) -> float:
+    def efficiency(before: _Option, after: _Option) -> float:
         return (seconds(before) - seconds(after)) / (after.bytes - before.bytes)
 
-    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in ways.items()}
+    hulls = {expert: _hull(choices, seconds, efficiency) for expert, choices in options.items()}
     taken = {expert: hull[0] for expert, hull in hulls.items()}
     steps = [
         (-efficiency(before, after), expert, place, after)
@@ -219,22 +221,22 @@ def _fill(ways: Mapping[str, list[_Way]], budget_bytes: int, run: float, load: f
 
 
 def _hull(
-    choices: Iterable[_Way], seconds: Callable[[_Way], float], efficiency: Callable[[_Way, _Way], float]
-) -> list[_Way]:
-    """Return the choices on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
-    hull: list[_Way] = []
-    for way in sorted(choices, key=lambda way: (way.bytes, seconds(way))):
-        if hull and seconds(way) >= seconds(hull[-1]):
+    choices: Iterable[_Option], seconds: Callable[[_Option], float], efficiency: Callable[[_Option, _Option], float]
+) -> list[_Option]:
+    """Return the options on the lower convex hull by rising bytes and falling seconds: no mixture of two beats them."""
+    hull: list[_Option] = []
+    for option in sorted(choices, key=lambda option: (option.bytes, seconds(option))):
+        if hull and seconds(option) >= seconds(hull[-1]):
             continue
-        while len(hull) > 1 and efficiency(hull[-1], way) > efficiency(hull[-2], hull[-1]):
+        while len(hull) > 1 and efficiency(hull[-1], option) > efficiency(hull[-2], hull[-1]):
             hull.pop()
-        hull.append(way)
+        hull.append(option)
     return hull
 
 
-def _expected_s(taken: Mapping[str, _Way], executors: int) -> float:
-    """Return how long an image keeps the busier of the two, the executors together or the disk."""
-    run_s, load_s = added(way.run_s for way in taken.values()), added(way.load_s for way in taken.values())
+def _expected_s(taken: Mapping[str, _Option], executors: int) -> float:
+    """Return how long an image keeps the executors together, or the disk, busy: the longer time."""
+    run_s, load_s = added(option.run_s for option in taken.values()), added(option.load_s for option in taken.values())
     return max(run_s / executors, load_s)
 
 
@@ -247,34 +249,34 @@ def _run_by(device: str) -> tuple[str, ...]:
 
 
 def _below(offers: Offers, expert: str, variant: str) -> float:
-    """Return the margin under which an expert in a variant is to look again; 0 for never."""
+    """Return the margin under which an expert's findings in a variant are run again in fp32; 0 means never."""
     offered = offers.get(expert, {}).get(variant)
     return offered.escalate_below if offered is not None and variant != FULL else 0.0
 
 
 def _reason(
     mode: str,
-    taken: Mapping[str, _Way],
-    full: Mapping[str, _Way],
+    taken: Mapping[str, _Option],
+    full: Mapping[str, _Option],
     offers: Offers,
     floor: float,
     budget_bytes: int,
     executors: int,
 ) -> str:
-    counts = Counter(way.variant for way in taken.values())
+    counts = Counter(option.variant for option in taken.values())
     words = ", ".join(f"{counts[variant]} in {variant}" for variant in _FINEST_FIRST if counts[variant])
-    here, in_full = (sum(way.bytes > 0 for way in ways.values()) for ways in (taken, full))
-    said = (
+    here, in_full = (sum(option.bytes > 0 for option in options.values()) for options in (taken, full))
+    sentence = (
         f"precision {mode}: {words}; {here} of {len(taken)} experts fit into {format_bytes(budget_bytes)} "
         f"({in_full} in fp32), {1e3 * _expected_s(taken, executors):.3g} ms an image expected "
         f"({1e3 * _expected_s(full, executors):.3g} in fp32)"
     )
     wanted = {"fp32": (), "half": ("bf16", "fp16"), "mixed": _FINEST_FIRST[1:]}[mode]
     bare = sum(1 for offered in offers.values() if not offered.keys() & set(wanted)) if wanted else 0
-    found = [[one for variant, one in offered.items() if variant in wanted] for offered in offers.values()]
-    doubted = sum(1 for some in found if some and not any(_is_sound(one, floor) for one in some))
+    blobs = [[blob for variant, blob in offered.items() if variant in wanted] for offered in offers.values()]
+    doubted = sum(1 for prepared in blobs if prepared and not any(_is_sound(blob, floor) for blob in prepared))
     if bare:
-        said += f"; {bare} run in fp32 because they are not prepared (coe-experts prepare)"
+        sentence += f"; {bare} run in fp32 because they are not prepared (coe-experts prepare)"
     if doubted:
-        said += f"; {doubted} run in fp32 because no variant was measured to agree in {100 * floor:g} % of labels"
-    return said
+        sentence += f"; {doubted} run in fp32 because no variant was measured to agree in {100 * floor:g} % of labels"
+    return sentence

@@ -1,7 +1,7 @@
-"""What `coe-profile` found out about this machine: costs of kinds, and a configuration for each board.
+"""What `coe-profile` measured of this machine: costs of kinds, and a configuration for each board.
 
-One JSON file a machine, of one version, written whole or not at all. It is read back strictly: one that is damaged,
-of another version or of another machine is said to be so, never used in silence.
+One JSON file per machine, of one version, written whole or not at all. It is read strictly: a profile that is damaged,
+of another version or of another machine is reported, and never used silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from coe import config
 from coe.errors import ConfigError
 from coe.files import write_atomically
-from coe.runtime.fit import Line
+from coe.runtime.fit import LatencyLine
 from coe.schema import Bytes, Count, Record, Seconds, Share, Speed
 from coe.store.manifest import Agreement
 
@@ -23,7 +23,7 @@ VERSION: Literal[1] = 1
 
 
 class Fingerprint(Record):
-    """What a profile depends on: it no longer fits when any of this has changed."""
+    """The properties of a machine that a profile depends on: if any changes, the profile no longer fits."""
 
     cpu: str
     cores: Count
@@ -34,9 +34,9 @@ class Fingerprint(Record):
 
 
 class BatchTime(Record):
-    """The time of a batch and what it took beside the weights.
+    """The time of a batch, and the bytes that it took beside the weights.
 
-    The time is the median of the faster half of its repeats, `spread` their interquartile range over their median.
+    `median_s` is the median of the faster half of the repeats, `spread` the interquartile range over the median.
     """
 
     images: Count
@@ -46,7 +46,7 @@ class BatchTime(Record):
 
 
 class KindProfile(Record):
-    """What experts of a kind cost: measured on one expert, at one input size, with so many threads an executor.
+    """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
     `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
     """
@@ -58,7 +58,7 @@ class KindProfile(Record):
     backend: Literal["torch", "onnxruntime"]
     precision: Literal["fp32", "bf16"]
     batches: tuple[BatchTime, ...]
-    line: Line
+    line: LatencyLine
     max_batch: Count
     weights_bytes: Bytes
     activation_bytes: Bytes
@@ -72,9 +72,9 @@ class KindProfile(Record):
 
 
 class UsageRow(Record):
-    """How likely an image needs an expert: by the rules, and by running the routing on sample images.
+    """How likely an image needs an expert: by the rules, and by routing sample images.
 
-    `memory_score` is its footprint, 1 being the mean of the board (paper section 4.5).
+    `memory_score` is the expert's bytes over the mean of the board (paper section 4.5).
     """
 
     expert: str
@@ -84,10 +84,10 @@ class UsageRow(Record):
 
 
 class WindowPoint(Record):
-    """One sample run of the search for memory: so many loaded experts gave so much throughput.
+    """One sample run of the search for memory: the throughput with `lower` to `upper` loaded experts.
 
-    `line` is what the line through the first points foretold; `measured` says whether it ran on the machine or in the
-    simulator.
+    `line` is what the line through the first points predicted; `measured` says whether the run was on the machine or in
+    the simulator.
     """
 
     lower: Annotated[int, Field(ge=0)]
@@ -98,7 +98,7 @@ class WindowPoint(Record):
 
 
 class ExecutorsPoint(Record):
-    """Throughput with so many executors a device, of so many threads each."""
+    """Throughput with these executors and threads per executor, by device."""
 
     executors: dict[str, Count]
     threads: dict[str, Count]
@@ -107,9 +107,9 @@ class ExecutorsPoint(Record):
 
 
 class Chosen(Record):
-    """The configuration that was chosen, and why; `workspace_bytes` is what each pool of a device leaves to batches,
-    `loaded_experts` how many experts of mean size the rest of all pools holds. It was confirmed with
-    `sample_images`, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
+    """The chosen configuration, and the reasons. `workspace_bytes` is what each pool of a device leaves to batches,
+    `loaded_experts` how many experts of mean size the rest of all pools holds. The choice was confirmed with
+    `sample_images` images, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
     """
 
     executors: dict[str, Count]
@@ -124,7 +124,7 @@ class Chosen(Record):
 
 
 class BoardProfile(Record):
-    """What was found out for a board under a memory budget; that of a GPU, and of copies for it, if there was one."""
+    """The findings for a board under a memory budget; `device_bytes` and `host_bytes` are budgets of a GPU, if any."""
 
     board: str
     digest: str
@@ -139,27 +139,27 @@ class BoardProfile(Record):
 
 
 class Profile(Record):
-    """All that is known of a machine. `made` is a date and time, ISO 8601."""
+    """All that was measured of a machine. `made` is a date and time, ISO 8601."""
 
     version: Literal[1] = VERSION
     made: str
     machine: Fingerprint
     kinds: tuple[KindProfile, ...] = ()
     scaling: dict[str, dict[int, tuple[Speed, ...]]] = Field(default_factory=dict)
-    """By device and threads an executor: how fast 1, 2, ... executors are together, in units of one."""
+    """By device and threads per executor: the speed of 1, 2, ... executors together, in units of one executor."""
     boards: dict[str, BoardProfile] = Field(default_factory=dict)
 
     def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
-        """Return what is known of a kind as the engine runs it: in torch, so many threads; None if nothing is."""
-        wanted = (name, device, threads, precision)
-        known = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == wanted]
-        return max((k for k in known if k.backend == "torch"), key=lambda k: k.input_size, default=None)
+        """Return the profile of a kind run by torch with these threads, at its largest input; None if there is none."""
+        wanted = (name, device, threads, precision, "torch")
+        fitting = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision, k.backend) == wanted]
+        return max(fitting, key=lambda k: k.input_size, default=None)
 
 
 def place() -> Path:
-    """Return where this machine's profile lies: $COE_PROFILE, else coe/profile.json in the user's data folder.
+    """Return the path of this machine's profile: $COE_PROFILE, else coe/profile.json in the user's data folder.
 
-    Raises ConfigError for a user who has no folder, as in a container.
+    Raises ConfigError if the user has no home folder, as in some containers.
     """
     if named := os.environ.get(config.PROFILE_VARIABLE):
         return Path(named)
@@ -173,7 +173,7 @@ def place() -> Path:
 
 
 def writable(path: Path) -> None:
-    """Make the folder of a profile; raises ConfigError where none may be written."""
+    """Make the folder of a profile; raises ConfigError if the profile cannot be written there."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -189,7 +189,7 @@ def save(profile: Profile, path: Path) -> None:
 
 
 def load(path: Path) -> Profile:
-    """Read a profile; raises ConfigError for one that is damaged or of another version."""
+    """Read a profile; raises ConfigError if it is missing, damaged or of another version."""
     again = "make a new one with coe-profile"
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a line runs with: what its user says, else what this machine's profile chose, else the defaults."""
+"""The settings of a line: the user's options, else the choice of this machine's profile, else defaults."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from coe.inspector.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Executors, their threads and the workspace of their pools by device, and the memory of all that share the host's.
+    """Executors, their threads and the workspace of their pools, by device, and the host memory that they share.
 
-    A device without threads gets an equal part of the cores, one without a workspace what
-    `coe.scheduler.plan` reserves or what the memory score `loaded` leaves. A GPU has `device_bytes` of its own, and
-    `host_bytes` of the host's keep copies for it; None is a default that depends on what is free.
+    A device without threads gets an equal part of the cores. A device without a workspace gets the workspace that
+    `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. A GPU has `device_bytes` of device memory,
+    and `host_bytes` of host memory for copies; None is a default that depends on the free memory.
     """
 
     memory_bytes: int
@@ -36,21 +36,21 @@ class Settings:
 
 
 def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[str], None]) -> Settings:
-    """Put together what was asked for and what was found out; `single` leaves the first device one executor.
+    """Combine the user's options with the profile; `single` leaves only the first device, with one executor.
 
-    What the user asks for of memory, executors, the threads of each or the experts to keep loaded is kept, and the
-    profile's split, which was made for others, is then left aside.
-    Raises ConfigError for a profile that was named and cannot be used, or memories of a GPU that has no executors; a
-    profile that was only found is passed over with a warning.
+    The user's options always count. If they differ from the profile's memory, executors or threads, or give `loaded`,
+    the profile's workspaces are not used, because they were chosen for other settings.
+    Raises ConfigError for a named profile that cannot be used, or for memories of a GPU without executors. A profile at
+    the default place that cannot be used is skipped with a warning.
     """
     threads, loaded = asked.threads, asked.loaded
     device_bytes, host_bytes = asked.device_bytes, asked.host_bytes
-    found = _find(asked.profile, say)
-    known = found.boards.get(board.board) if found else None
-    if known and known.digest != board.digest:
+    machine = _find(asked.profile, say)
+    profiled = machine.boards.get(board.board) if machine else None
+    if profiled and profiled.digest != board.digest:
         say(f"{board.path.name} has changed since it was profiled; run coe-profile --board {board.board} again")
-        known = None
-    numbers = asked.executors or (known.chosen.executors if known else config.parse_executors(config.EXECUTORS))
+        profiled = None
+    numbers = asked.executors or (profiled.chosen.executors if profiled else config.parse_executors(config.EXECUTORS))
     if (device_bytes, host_bytes) != (None, None) and "cuda" not in numbers:
         raise ConfigError(
             "device memory and host memory are for executors of a GPU, and none were asked for; "
@@ -58,35 +58,35 @@ def settle(board: Rules, asked: AskedSettings, *, single: bool, say: Callable[[s
         )
     if single:
         numbers = {next(iter(numbers)): 1}
-    if known and "cuda" in numbers:
-        device_bytes = known.device_bytes if device_bytes is None else device_bytes
-        host_bytes = known.host_bytes if host_bytes is None else host_bytes
-    if known is None or single:
-        default = known.memory_bytes if known else config.parse_bytes(config.MEMORY)
+    if profiled and "cuda" in numbers:
+        device_bytes = profiled.device_bytes if device_bytes is None else device_bytes
+        host_bytes = profiled.host_bytes if host_bytes is None else host_bytes
+    if profiled is None or single:
+        default = profiled.memory_bytes if profiled else config.parse_bytes(config.MEMORY)
         return Settings(
             memory_bytes=default if asked.memory_bytes is None else asked.memory_bytes,
             executors=numbers,
             threads=_each(numbers, threads),
-            profile=found,
+            profile=machine,
             loaded=loaded,
             device_bytes=device_bytes,
             host_bytes=host_bytes,
         )
-    chosen = known.chosen
+    chosen = profiled.chosen
     same = dict(numbers) == dict(chosen.executors) and threads is None
-    fits = same and asked.memory_bytes in (None, known.memory_bytes) and loaded is None
+    fits = same and asked.memory_bytes in (None, profiled.memory_bytes) and loaded is None
     settings = Settings(
-        known.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
+        profiled.memory_bytes if asked.memory_bytes is None else asked.memory_bytes,
         numbers,
         chosen.threads if same else _each(numbers, threads),
         chosen.workspace_bytes if fits else {},
-        found,
+        machine,
         loaded,
         device_bytes,
         host_bytes,
     )
     numbers_text = ",".join(f"{device}={number}" for device, number in settings.executors.items())
-    made = found.made[:10] if found else ""
+    made = machine.made[:10] if machine else ""
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(settings.memory_bytes)} of memory")
     return settings
 
@@ -100,13 +100,13 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
         return source
     try:
         path = profile.place() if source == AUTO else Path(source)
-    except ConfigError:  # nowhere that it could lie
+    except ConfigError:  # the user has no folder for a profile
         return None
-    if source == AUTO and not os.path.exists(path):  # `Path.exists` raises where nobody may look
+    if source == AUTO and not os.path.exists(path):  # `Path.exists` raises for a folder that may not be read
         return None
     try:
-        found = profile.load(path)
-        if changed := fingerprint.differences(found.machine, fingerprint.here()):
+        machine = profile.load(path)
+        if changed := fingerprint.differences(machine.machine, fingerprint.here()):
             raise ConfigError(
                 f"the profile at {path} does not fit this machine any more ({'; '.join(changed)}); "
                 "run coe-profile again"
@@ -116,4 +116,4 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
             raise
         say(f"warning: {error}; going on without it")
         return None
-    return found
+    return machine

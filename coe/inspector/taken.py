@@ -1,4 +1,4 @@
-"""A picture that a line has taken over: nothing of it is the caller's any more."""
+"""A picture that a line has taken over: it shares nothing with the caller any more."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from coe.board.image_source import ImageSource, Picture
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """An image of the line's, what is said of it, and the bytes that it books; times on the line's clock."""
+class TakenPicture:
+    """A picture that the line owns, and the bytes that it counts in the inbox (`size`); times on the line's clock."""
 
     picture: Picture
     source: ImageSource
@@ -20,10 +20,10 @@ class Taken:
     due_s: float
 
     @classmethod
-    def over(cls, picture: Picture, now: float, prepared_bytes: int) -> Taken:
-        """Take a picture's pixels over; `prepared_bytes` is what its first input takes. Raises TypeError."""
+    def over(cls, picture: Picture, now: float, prepared_bytes: int) -> TakenPicture:
+        """Take over a picture's pixels; `prepared_bytes` is the size of its first prepared input. Raises TypeError."""
         source = ImageSource.of(picture.image, picture.order)
         due_s = math.inf if picture.within_s is None else now + picture.within_s
-        # Nothing here keeps the caller's array.
+        # `image=""`: no reference to the caller's array is kept.
         name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
         return cls(replace(picture, image="", name=name), source, source.held_bytes + prepared_bytes, now, due_s)

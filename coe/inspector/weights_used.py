@@ -1,4 +1,4 @@
-"""Which weights the findings of a run depend on, so that nobody goes on with a run by others."""
+"""Which weights the findings of a run depend on, so that no run is continued with other weights."""
 
 from __future__ import annotations
 
@@ -16,43 +16,44 @@ from coe.store.store import Store
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:
-    """Return by expert the digest of all that its findings depend on; `manifests` are by weights, "" where one lacks.
+    """Return, by expert, a digest of all that its findings depend on; "" if its manifest is missing.
 
-    That is its weights, and of its prepared variants those that it may run in: in fp32 its blob of fp32 alone, so that
-    a run in fp32 goes on after `coe-experts prepare` has made others.
+    The findings depend on the weights, and on the variants that the expert may run in. With precision fp32 that is its
+    fp32 blob alone, so that a run in fp32 can be continued after `coe-experts prepare` has made other variants.
+    `manifests` are by weights.
     """
-    found = {}
+    digests = {}
     for id, expert in board.experts.items():
         manifest = manifests.get(expert.weights)
         if manifest is None:
-            found[id] = ""
+            digests[id] = ""
             continue
         prepared = [
-            (str(name), one.digest, one.escalate_below, one.agreement.labels_equal if one.agreement else None)
-            for name, one in sorted(manifest.variants.items())
+            (str(name), blob.digest, blob.escalate_below, blob.agreement.labels_equal if blob.agreement else None)
+            for name, blob in sorted(manifest.variants.items())
             if precision != FULL or name == FULL
         ]
-        about = [expert.weights, manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared]
-        found[id] = hashlib.blake2b(json.dumps(about).encode(), digest_size=8).hexdigest()
-    return found
+        facts = [expert.weights, manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared]
+        digests[id] = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
+    return digests
 
 
 def manifests_of(board: Rules, store: Store) -> dict[str, Manifest]:
-    """Return the manifests of a board's experts, by weights, but for those that cannot be read.
+    """Return the readable manifests of a board's experts, by weights.
 
-    What is wrong with those is said when the line is opened, all of them together.
+    Opening the line reports those that cannot be read, all together.
     """
-    found = {}
+    manifests = {}
     for expert in board.experts.values():
         with suppress(StoreError):
-            found[expert.weights] = store.manifest(expert.weights)
-    return found
+            manifests[expert.weights] = store.manifest(expert.weights)
+    return manifests
 
 
 def usable_variants(
     board: Rules, manifests: Mapping[str, Manifest], precision: str, floor: float, devices: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the variants that the experts of a board may run in on these devices, sorted; `manifests` by weights."""
+    """Return the variants that a board's experts may run in on these devices, sorted; `manifests` are by weights."""
     offers = [manifests[expert.weights].variants for expert in board.experts.values() if expert.weights in manifests]
-    found = (allowed(precision, {str(name): one for name, one in own.items()}, devices, floor) for own in offers)
-    return tuple(sorted({variant for variants in found for variant in variants}))
+    usable = (allowed(precision, {str(name): blob for name, blob in blobs.items()}, devices, floor) for blobs in offers)
+    return tuple(sorted({variant for variants in usable for variant in variants}))

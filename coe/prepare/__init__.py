@@ -1,1 +1,1 @@
-"""Preparing experts: folding, laying out, measuring how far each variant agrees."""
+"""Preparing experts: folding, laying out, measuring how far each variant agrees with fp32."""

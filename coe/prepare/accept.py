@@ -1,4 +1,4 @@
-"""What an expert must be before it goes into the store: labels, weights that fit, and a network that runs on them."""
+"""Checks before an expert goes into the store: sound labels, weights that fit, and a network that runs on them."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def check_session(kind: Kind, expert: Expert, session: Session) -> None:
 
 def _check_findings(kind: Kind, expert: Expert, answer: object) -> None:
     grey = np.full((expert.input_size, expert.input_size, 3), 127, np.uint8)
-    found = findings(kind, expert, [kind.preprocess(grey, expert)], answer)  # type: ignore[arg-type]
-    if len(found) != 1:
-        raise StoreError(f"kind '{expert.kind}' gives {len(found)} findings for one image")
-    if found[0].label not in (*expert.labels, NOTHING):
-        raise StoreError(f"weights of '{expert.id}': they say '{found[0].label:.60}', which is not one of its labels")
-    if not math.isfinite(found[0].score):
+    results = findings(kind, expert, [kind.preprocess(grey, expert)], answer)  # type: ignore[arg-type]
+    if len(results) != 1:
+        raise StoreError(f"kind '{expert.kind}' gives {len(results)} findings for one image")
+    if results[0].label not in (*expert.labels, NOTHING):
+        raise StoreError(f"weights of '{expert.id}': they say '{results[0].label:.60}', which is not one of its labels")
+    if not math.isfinite(results[0].score):
         raise StoreError(f"weights of '{expert.id}': their scores are not numbers")

@@ -1,4 +1,4 @@
-"""How far another way of running an expert agrees with torch in fp32, and below which margin not to believe it."""
+"""How far a variant of an expert agrees with torch in fp32, and below which margin not to believe its findings."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from coe.store.kinds import Image, Kind, Prepared
 from coe.store.manifest import Agreement
 
 OVERLAP = 0.9
-"""The IoU at which two boxes are one."""
+"""The IoU from which two boxes match."""
 SAFETY = 1.5
-"""What the largest shift of the samples is multiplied with; see `escalate_below`."""
+"""The factor on the largest push of the samples; see `escalate_below`."""
 _SURE = 1 - 1e-6
 
 
 def findings(kind: Kind, expert: Expert, images: Sequence[Prepared], answer: Callable[[Image], Any]) -> list[Finding]:
-    """Run images one by one; `answer` takes (1, 3, S, S) uint8 RGB. Raises StoreError if scores are no numbers."""
-    found = [one for image in images for one in kind.postprocess(answer(image.pixels[None]), [image], expert)]
-    if not all(math.isfinite(one.score) for one in found):
+    """Run images one by one; `answer` takes (1, 3, S, S) uint8 RGB. Raises StoreError if a score is not a number."""
+    results = [result for image in images for result in kind.postprocess(answer(image.pixels[None]), [image], expert)]
+    if not all(math.isfinite(result.score) for result in results):
         raise StoreError("its scores are not numbers")
-    return found
+    return results
 
 
-def compare(expected: Sequence[Finding], found: Sequence[Finding], *, generated: bool) -> Agreement:
+def compare(expected: Sequence[Finding], actual: Sequence[Finding], *, generated: bool) -> Agreement:
     """Compare findings of the same images, in the same order; `generated` says that the images were made up."""
-    pairs = list(zip(expected, found, strict=True))
-    matches = [match for one, other in pairs for match in matched(one.boxes, other.boxes)]
-    boxes = sum(len(one.boxes) + len(other.boxes) for one, other in pairs)
-    differences = [abs(one.score - other.score) for one, other in pairs]
+    pairs = list(zip(expected, actual, strict=True))
+    matches = [match for before, after in pairs for match in matched(before.boxes, after.boxes)]
+    boxes = sum(len(before.boxes) + len(after.boxes) for before, after in pairs)
+    differences = [abs(before.score - after.score) for before, after in pairs]
     differences += [abs(box.score - twin.score) for box, twin in matches]
     return Agreement(
         images=len(pairs),
-        labels_equal=sum(one.labels == other.labels for one, other in pairs) / len(pairs),
+        labels_equal=sum(before.labels == after.labels for before, after in pairs) / len(pairs),
         largest_score_difference=max(differences),
         boxes_matched=2 * len(matches) / boxes if boxes else None,
         generated=generated,
@@ -43,12 +43,12 @@ def compare(expected: Sequence[Finding], found: Sequence[Finding], *, generated:
 
 
 def matched(boxes: Sequence[Box], others: Sequence[Box]) -> list[tuple[Box, Box]]:
-    """Pair boxes of the same label at an IoU of `OVERLAP` or more, each once, those that overlap most first."""
+    """Pair boxes of the same label at an IoU of `OVERLAP` or more, each box once; the largest overlaps pair first."""
     candidates = [
-        (iou(one.xyxy, other.xyxy), first, second)
-        for first, one in enumerate(boxes)
+        (iou(box.xyxy, other.xyxy), first, second)
+        for first, box in enumerate(boxes)
         for second, other in enumerate(others)
-        if one.label == other.label
+        if box.label == other.label
     ]
     pairs: dict[int, int] = {}
     for overlap, first, second in sorted(candidates, key=lambda candidate: (-candidate[0], candidate[1:])):
@@ -57,41 +57,41 @@ def matched(boxes: Sequence[Box], others: Sequence[Box]) -> list[tuple[Box, Box]
     return [(boxes[first], others[second]) for first, second in pairs.items()]
 
 
-def iou(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
-    """Return what two boxes (x1, y1, x2, y2) have in common, as a share of what they cover together."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+def iou(box: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
+    """Return the intersection of two boxes (x1, y1, x2, y2) over their union."""
+    width = min(box[2], other[2]) - max(box[0], other[0])
+    height = min(box[3], other[3]) - max(box[1], other[1])
     both = max(0.0, width) * max(0.0, height)
-    either = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)) - both
-    return both / either if either > 0 else float(one == other)
+    either = sum((x2 - x1) * (y2 - y1) for x1, y1, x2, y2 in (box, other)) - both
+    return both / either if either > 0 else float(box == other)
 
 
-def escalate_below(expected: Sequence[Finding], found: Sequence[Finding]) -> float:
-    """Return the margin under which a finding of this variant is to be run again, 0 to 1.
+def escalate_below(expected: Sequence[Finding], actual: Sequence[Finding]) -> float:
+    """Return the margin under which a finding of this variant is run again in fp32, 0 to 1.
 
-    A variant says something else where its error pushed a finding across a border: where the border was nearer than
-    the push. So what counts is the largest push that the samples show, also where it changed nothing: by how much a
-    margin moved, or, where the finding changed, by the margins on both sides of the border together; and by how much
-    the score of a box moved. A variant's own margin is never larger than the push that changed a finding, so every
-    disagreement of the samples is caught. And where there was none, few samples do not lead to the 0 that means never.
+    A variant's error pushes its findings. A finding changes if the push is larger than its distance to a border. So the
+    threshold follows the largest push of the samples, whether or not it changed a finding: the amount by which a margin
+    moved, or, if the finding changed, the sum of the margins on both sides of the border; and the amount by which the
+    score of a box moved. The variant's margin is never larger than the push that changed a finding, so the threshold
+    catches every disagreement of the samples. If there was none, it is still not 0 (never): few samples prove little.
 
     Pushes are compared as log-odds, 2 atanh(margin): an expert that is sure of all samples has margins near 1 that
-    hardly move, while the same error moves a margin near 0 much. For two labels that is exact, for more it is cautious.
+    hardly move, but the same error moves a margin near 0 a lot. For two labels this is exact, for more it is cautious.
 
-    `SAFETY`: the next image exceeds the largest push of n samples once in n + 1 times. Of errors that are normally
-    distributed, half as much again as the largest of 32 is exceeded about once in 500 images, and even such an image is
-    lost only if it also lies that near to a border. With fewer samples the factor is the same and protects less.
+    `SAFETY`: the next image exceeds the largest push of n samples once in n + 1 times. If errors are normally
+    distributed, an image exceeds 1.5 times the largest push of 32 samples about once in 500 images, and its finding is
+    wrong only if it is also that near to a border. With fewer samples the factor is the same and protects less.
     """
     pushes = [0.0]
-    for one, other in zip(expected, found, strict=True):
-        before, after = log_odds(one.margin), log_odds(other.margin)
-        pushes.append(abs(before - after) if one.labels == other.labels else before + after)
-        pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(one.boxes, other.boxes)]
+    for exact, variant in zip(expected, actual, strict=True):
+        before, after = log_odds(exact.margin), log_odds(variant.margin)
+        pushes.append(abs(before - after) if exact.labels == variant.labels else before + after)
+        pushes += [log_odds(abs(box.score - twin.score)) for box, twin in matched(exact.boxes, variant.boxes)]
     margin = math.tanh(SAFETY * max(pushes) / 2)
-    # Upwards, so that what is rounded still catches all.
+    # Rounded up, so that the rounded threshold still catches every disagreement.
     return min(1.0, math.ceil(margin * 1e4) / 1e4)
 
 
 def log_odds(margin: float) -> float:
-    """Return log(p / q) of two likelihoods p + q = 1 with p - q = margin; of fp32 no more can be told than to 1e-6."""
+    """Return log(p / q) for probabilities p + q = 1 with p - q = margin; margins beyond fp32's 1 - 1e-6 are cut."""
     return 2 * math.atanh(min(margin, _SURE))

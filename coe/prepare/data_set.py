@@ -16,31 +16,31 @@ def labels(data: Path) -> tuple[str, ...]:
         return names(read(data), data)
     try:
         root = data / "train" if (data / "train").is_dir() else data
-        found = sorted(path for path in root.iterdir() if not path.name.startswith("."))
-        if broken := [path for path in found if path.is_symlink() and not path.exists()]:
+        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
+        if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
             raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
-        return tuple(path.name for path in found if path.is_dir())
+        return tuple(path.name for path in paths if path.is_dir())
     except OSError as error:
         raise ConfigError(f"{data}: cannot be read: {error.strerror or error}") from error
 
 
 def read(path: Path) -> Mapping[str, Any]:
-    """Read the YAML of a YOLO data set as plain words, as a board file is read; raises ConfigError."""
+    """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
-    found = process_sheet.read(path, "data set", "train and names").data
-    if not isinstance(found, dict) or "train" not in found or "names" not in found:
+    entries = process_sheet.read(path, "data set", "train and names").data
+    if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")
-    return found
+    return entries
 
 
 def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     """Return the labels of a YOLO data set, in the order of their numbers; raises ConfigError."""
-    given = data["names"]
-    if isinstance(given, dict):
-        if sorted(given) != sorted(map(str, range(len(given)))):
-            raise ConfigError(f"data set '{path}': the keys of 'names' must be the numbers from 0 to {len(given) - 1}")
-        given = [given[str(number)] for number in range(len(given))]
-    if not isinstance(given, list) or not all(isinstance(name, str) for name in given):
+    labels = data["names"]
+    if isinstance(labels, dict):
+        if sorted(labels) != sorted(map(str, range(len(labels)))):
+            raise ConfigError(f"data set '{path}': the keys of 'names' must be the numbers from 0 to {len(labels) - 1}")
+        labels = [labels[str(number)] for number in range(len(labels))]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ConfigError(f"data set '{path}': 'names' must be a list of labels, or labels by number")
-    return tuple(given)
+    return tuple(labels)

@@ -1,7 +1,7 @@
-"""Batch norms folded into the convolutions before them, of any network, and proved by what the network then says.
+"""Folding batch norms into the convolutions before them, in any network; the folded network's outputs prove it.
 
-Nothing is known of architectures: one pass is watched, and a norm whose input is the very tensor that a convolution
-put out belongs to it. Arithmetic is done in float64, so that folding costs one rounding.
+It needs no knowledge of architectures: one pass is watched, and a norm whose input is the very tensor that a
+convolution returned belongs to that convolution. Arithmetic is done in float64, so that folding costs one rounding.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from coe.store.kinds import ModuleKind
 
 Pairs = tuple[tuple[str, str], ...]
 TOLERANCE = 1e-4
-"""How far a folded network may be off, in parts of 1 + the largest number of the same channel."""
+"""The most by which a folded network's outputs may differ, as a share of 1 + the channel's largest number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Weights by the names of the folded skeleton, and which convolution took in which norm."""
+    """Weights by the names of the folded skeleton, and the (conv, norm) pairs that were folded."""
 
     state: dict[str, torch.Tensor]
     pairs: Pairs
 
 
 def check_finite(state: Mapping[str, torch.Tensor]) -> None:
-    """Raise StoreError where a tensor holds numbers that are not finite, which no network can have learnt."""
+    """Raise StoreError if a tensor holds numbers that are not finite, which no network can have learnt."""
     for name, tensor in state.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise StoreError(f"'{name}' holds numbers that are not finite; import or train the expert again")
 
 
 def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) -> Folded:
-    """Fold all norms of an expert that can be folded without changing what its network says of random images.
+    """Fold all norms of an expert that can be folded without changing the network's outputs on random images.
 
-    Raises StoreError if weights do not fit the kind, or if they or what becomes of them are not finite.
+    Raises StoreError if weights do not fit the kind, or if weights or outputs are not finite.
     """
     check_finite(state)
     module = network(kind, expert, state)
@@ -58,13 +58,13 @@ def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) ->
     def proved(pairs: Pairs) -> Folded | None:
         folded = Folded(_folded_state(module, state, pairs), pairs)
         with torch.no_grad():
-            found = _leaves(kind.forward(network(kind, expert, folded.state, pairs), images))
-        return folded if _alike(expected, found) else None
+            actual = _leaves(kind.forward(network(kind, expert, folded.state, pairs), images))
+        return folded if _agree(expected, actual) else None
 
     candidates = seen.pairs()
     if whole := proved(candidates):
         return whole
-    # Some norm is not what it seems: its convolution's output is also used as it is. Each must prove itself.
+    # The network also uses some convolution's output without its norm. So each pair is proved by itself.
     return proved(tuple(pair for pair in candidates if proved((pair,)))) or Folded(dict(state), ())
 
 
@@ -75,10 +75,10 @@ def network(
     pairs: Pairs = (),
     dtype: torch.dtype | None = None,
 ) -> torch.nn.Module:
-    """Build a network with these weights, ready to infer, in their own precision or in `dtype`; raises StoreError."""
+    """Build a network with these weights, ready to infer, in their precision or in `dtype`; raises StoreError."""
     module = folded_skeleton(kind.skeleton(expert), pairs).eval().requires_grad_(False)
     if dtype is not None:
-        # As the engine runs it; a CPU that does not calculate in fp16 takes nine times as long otherwise.
+        # Channels-last, as the engine runs it; else a CPU without fp16 arithmetic takes nine times as long.
         module = module.to(dtype).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
         module.load_state_dict(dict(state))
@@ -88,8 +88,8 @@ def network(
     return module
 
 
-class _Seen:
-    """What one pass showed: which module ran how often, and whose output a norm was given."""
+class _WatchedPass:
+    """What one pass showed: how often each module ran, and which convolution's output each norm got."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.names: dict[torch.nn.Module, list[str]] = {}
@@ -98,26 +98,26 @@ class _Seen:
         self.owners = Counter(id(tensor) for part in self.names for tensor in part.parameters(recurse=False))
         self.runs: Counter[torch.nn.Module] = Counter()
         self._outputs: dict[int, tuple[Conv2d, torch.Tensor]] = {}
-        self._found: list[tuple[Conv2d, BatchNorm2d]] = []
+        self._pairs: list[tuple[Conv2d, BatchNorm2d]] = []
 
     def ran(self, part: torch.nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
         self.runs[part] += 1
         if type(part) is Conv2d:
-            # The tensor itself is kept as well: an id is given again once its owner is gone.
+            # The tensor itself is kept as well: Python reuses an id once its object is gone.
             self._outputs[id(output)] = (part, output)
         elif type(part) is BatchNorm2d and inputs and id(inputs[0]) in self._outputs:
-            self._found.append((self._outputs[id(inputs[0])][0], part))
+            self._pairs.append((self._outputs[id(inputs[0])][0], part))
 
     def pairs(self) -> Pairs:
-        takers = Counter(conv for conv, _ in self._found)
+        users = Counter(conv for conv, _ in self._pairs)
         return tuple(
             (self.names[conv][0], self.names[norm][0])
-            for conv, norm in self._found
-            if self._is_own(conv) and self._is_own(norm) and takers[conv] == 1 and norm.running_mean is not None
+            for conv, norm in self._pairs
+            if self._is_simple(conv) and self._is_simple(norm) and users[conv] == 1 and norm.running_mean is not None
         )
 
-    def _is_own(self, part: torch.nn.Module) -> bool:
-        """Tell whether a module stands in one place, ran once, and its weights are plainly its own."""
+    def _is_simple(self, part: torch.nn.Module) -> bool:
+        """Tell whether a module has one name, ran once, and shares its plain weights with no other module."""
         shared = any(self.owners[id(tensor)] > 1 for tensor in part.parameters(recurse=False))
         return (
             self.runs[part] == 1
@@ -130,8 +130,8 @@ class _Seen:
 
 
 @contextmanager
-def _watching(module: torch.nn.Module) -> Iterator[_Seen]:
-    seen = _Seen(module)
+def _watching(module: torch.nn.Module) -> Iterator[_WatchedPass]:
+    seen = _WatchedPass(module)
     hooks = [part.register_forward_hook(seen.ran) for part in seen.names if type(part) in (Conv2d, BatchNorm2d)]
     try:
         yield seen
@@ -167,23 +167,23 @@ def _double(tensor: torch.Tensor | None) -> torch.Tensor | None:
     return None if tensor is None else tensor.double()
 
 
-def _alike(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> bool:
-    return len(expected) == len(found) and all(map(_near, expected, found))
+def _agree(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> bool:
+    return len(expected) == len(actual) and all(map(_near, expected, actual))
 
 
-def _near(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    if expected.shape != found.shape or not bool(found.isfinite().all()):
+def _near(expected: torch.Tensor, actual: torch.Tensor) -> bool:
+    if expected.shape != actual.shape or not bool(actual.isfinite().all()):
         return False
     if not expected.numel():
         return True
-    # Coordinates and scores lie in channels of their own; a box's pixels must not excuse its score.
+    # Per channel, because coordinates and scores are different channels: large coordinates must not excuse a score.
     others = [axis for axis in range(expected.ndim) if axis != 1]
     largest = expected.abs().amax(dim=others, keepdim=True) if others else expected.abs()
-    return bool(((found - expected).abs() <= TOLERANCE * (1 + largest)).all())
+    return bool(((actual - expected).abs() <= TOLERANCE * (1 + largest)).all())
 
 
 def _leaves(outputs: Any) -> list[torch.Tensor]:
-    """Return all tensors of numbers that a kind's `forward` gave, however nested."""
+    """Return all tensors of a kind's outputs, however nested, in float64."""
     if isinstance(outputs, torch.Tensor):
         return [outputs.detach().double()]
     if isinstance(outputs, Mapping):
@@ -194,7 +194,7 @@ def _leaves(outputs: Any) -> list[torch.Tensor]:
 
 
 def _images(size: int) -> torch.Tensor:
-    """Return noise, (3, 3, S, S) uint8: at full contrast, dark, and of large patches."""
+    """Return three noise images, (3, 3, S, S) uint8: at full contrast, dark, and in large patches."""
     chance = torch.Generator().manual_seed(0)
     noise = torch.randint(0, 256, (3, 3, size, size), generator=chance, dtype=torch.uint8)
     noise[1] //= 4

@@ -1,4 +1,4 @@
-"""A folded expert as the bytes of a blob, in each variant; and those bytes as tensors again, to measure them.
+"""From a folded expert to the bytes of a blob, in each variant; and back to tensors, to measure these bytes.
 
 The same weights always give the same bytes.
 """
@@ -32,39 +32,39 @@ from coe.store.blob_format import (
 )
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""The precision in which a variant is stored and run; the others run in that of the weights."""
+"""The precision in which a variant is stored and run; other variants run in the precision of the weights."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class LaidOut:
     """A blob in memory. `data`: (header.data_bytes,) uint8."""
 
     header: Header
     data: torch.Tensor
 
 
-def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> Made:
-    """Lay an expert's weights out in a variant; raises StoreError if it cannot hold them.
+def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identity: Identity | None = None) -> LaidOut:
+    """Lay out an expert's weights in a variant; raises StoreError if the variant cannot hold them.
 
-    `identity` is what the weights say of whom they were made for.
+    `identity` is the identity that the weights carry.
     """
     plain, blocks = _converted(folded.state, variant)
     entries: dict[str, TensorEntry] = {}
-    count = sum(len(one.scales) for one in blocks.values())
+    count = sum(len(quantised.scales) for quantised in blocks.values())
     scales = padded(count * BLOCK, ALIGNMENT)
     size = padded(scales + 2 * count, ALIGNMENT) if count else 0
     end = 0
-    for name, one in blocks.items():
+    for name, quantised in blocks.items():
         entries[name] = _entry(name, "Q8", folded.state[name], end)
-        end += len(one.values)
+        end += len(quantised.values)
     for name, tensor in plain.items():
         entries[name] = _entry(name, _dtype(name, tensor), tensor, size)
         size = padded(size + tensor.nbytes, ALIGNMENT)
 
     data = torch.zeros(padded(size, PAGE), dtype=torch.uint8)
-    for name, one in blocks.items():
-        _put(data, entries[name].offset, one.values)
-        _put(data, scales + 2 * (entries[name].offset // BLOCK), one.scales)
+    for name, quantised in blocks.items():
+        _put(data, entries[name].offset, quantised.values)
+        _put(data, scales + 2 * (entries[name].offset // BLOCK), quantised.scales)
     for name, tensor in plain.items():
         _put(data, entries[name].offset, _in_order(tensor))
     header = Header(
@@ -78,7 +78,7 @@ def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identit
         checksums=tuple(digest(chunk) for chunk in chunks(data)),
         identity=identity,
     )
-    return Made(header, data)
+    return LaidOut(header, data)
 
 
 def chunks(data: torch.Tensor) -> Iterator[memoryview]:
@@ -88,33 +88,33 @@ def chunks(data: torch.Tensor) -> Iterator[memoryview]:
         yield view[start : start + CHUNK]
 
 
-def tensors(made: Made) -> dict[str, torch.Tensor]:
-    """Return a blob's tensors by name: views of its data, but what is quantised as fp32 of its own."""
-    parts = made.header.quantised
-    found = {}
-    for entry in made.header.tensors:
-        raw = made.data[entry.offset : entry.offset + entry.bytes]
+def tensors(blob: LaidOut) -> dict[str, torch.Tensor]:
+    """Return a blob's tensors by name: views of its data, and new fp32 tensors for the quantised ones."""
+    parts = blob.header.quantised
+    views = {}
+    for entry in blob.header.tensors:
+        raw = blob.data[entry.offset : entry.offset + entry.bytes]
         if entry.dtype == "Q8":
-            assert parts is not None, "decoding and laying out both see to it"
+            assert parts is not None, "both `decode` and `lay_out` guarantee it"
             first = parts.scales + 2 * ((entry.offset - parts.values) // BLOCK)
-            scales = made.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
+            scales = blob.data[first : first + 2 * (entry.bytes // BLOCK)].view(torch.float16)
             blocks = torch.empty(len(raw))
             dequantise(raw.view(torch.int8), scales, blocks)
             flat = blocks[: entry.elements]
         else:
             flat = raw.view(DTYPES[entry.dtype])
-        found[entry.name] = shaped(flat, entry)
-    return found
+        views[entry.name] = shaped(flat, entry)
+    return views
 
 
 def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[str, torch.Tensor], dict[str, Blocks]]:
-    """Return the tensors of a variant that are kept as they are, and those that become blocks."""
+    """Return a variant's plain tensors, in its precision, and the tensors that become blocks."""
     plain: dict[str, torch.Tensor] = {}
     blocks: dict[str, Blocks] = {}
     for name, tensor in state.items():
-        found = quantise(_in_order(tensor)) if variant == "q8" and _can_be_blocks(tensor) else None
-        if found is not None:
-            blocks[name] = found
+        quantised = quantise(_in_order(tensor)) if variant == "q8" and _can_be_blocks(tensor) else None
+        if quantised is not None:
+            blocks[name] = quantised
         elif variant in FLOATS and tensor.is_floating_point():
             plain[name] = tensor.to(FLOATS[variant])
             if not bool(plain[name].isfinite().all()):
@@ -141,7 +141,7 @@ def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
 
 
 def _in_order(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor's elements, (n,), in the order in which they are written."""
+    """Return a tensor's elements, (n,), in the order in which a blob holds them."""
     last = lies_channels_last(tuple(tensor.shape), tensor.is_floating_point())
     return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)
 

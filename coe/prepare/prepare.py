@@ -1,4 +1,4 @@
-"""Preparing an expert of the store: fold, lay out, measure, write; once for all experts that share their weights."""
+"""Preparing an expert of the store: fold, lay out, measure, write; once for all experts that share weights."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import Folded, fold, network
-from coe.prepare.layout import FLOATS, Made, chunks, lay_out, tensors
-from coe.prepare.samples import Samples, samples
+from coe.prepare.layout import FLOATS, LaidOut, chunks, lay_out, tensors
+from coe.prepare.samples import SampleImages, sample_images
 from coe.store import blob_file, kinds, variants, weights_file
 from coe.store.blob_format import Variant
 from coe.store.kinds import Image, ModuleKind
@@ -21,14 +21,14 @@ from coe.store.manifest import Manifest
 from coe.store.store import Store
 
 FOLDED_DIFFERENCE = 1e-3
-"""How far scores of one precision may differ, by folding too."""
+"""The most by which folding may change scores, in the same precision."""
 
 _Weights = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of an expert: its manifest, which variants were made or shared, and why others were not."""
+    """The outcome for one expert: its manifest, the variants made or shared, and why others failed or were skipped."""
 
     manifest: Manifest
     made: tuple[Variant, ...] = ()
@@ -41,7 +41,7 @@ class Preparer:
     """Prepares experts of a store one by one.
 
     Experts of the same weights (`Store.link`) share their blobs, and with them the agreement that was measured on the
-    samples of the first. With `force`, what is prepared already is prepared again.
+    samples of the first. With `force`, existing variants are prepared again.
     `allow_kinds` as for `coe.inspector.inspector.Inspector`.
     """
 
@@ -53,19 +53,19 @@ class Preparer:
         self._originals: dict[tuple[_Weights, Variant], str] = {}
 
     def lacks(self, weights: str) -> bool:
-        """Tell whether an expert lacks a variant by its manifest; raises StoreError if that cannot be read."""
+        """Tell whether an expert's manifest lacks a wanted variant; raises StoreError if it cannot be read."""
         manifest = self._store.manifest(weights)
-        # What is in a format that is read no more is lacking, too.
-        have = [variant for variant, known in manifest.variants.items() if known.file.endswith(blob_file.SUFFIX)]
+        # Blobs in the old format, which is no longer read, do not count.
+        have = [variant for variant, blob in manifest.variants.items() if blob.file.endswith(blob_file.SUFFIX)]
         self._note(manifest, () if self._force else have)
         return self._force or not set(have).issuperset(self._wanted)
 
     def prepare(self, weights: str, images: Sequence[Path] = ()) -> Outcome:
         """Prepare an expert in the variants that it lacks; `images` are samples of what it will see.
 
-        A variant that cannot be made does not hinder the others. Raises StoreError for weights that are damaged or
-        cannot be folded, or a store that cannot be written; DiskFull. Another process that prepares the same expert is
-        waited for, and what it made is not made again.
+        If one variant cannot be made, the others still are. Raises StoreError for weights that are damaged or cannot be
+        folded, or a store that cannot be written; DiskFull. If another process prepares the same expert, this call
+        waits, and does not repeat its work.
         """
         with self._store.changing(weights) as manifest:
             kind = kinds.resolve(manifest.kind, self._allowed)
@@ -78,29 +78,29 @@ class Preparer:
 
     def _make(self, so_far: Outcome, kind: ModuleKind, lacking: Sequence[Variant], images: Sequence[Path]) -> Outcome:
         manifest = so_far.manifest
-        work = _Work(self._store, manifest, kind, images)
+        subject = _Subject(self._store, manifest, kind, images)
         made: list[Variant] = []
         failed: dict[Variant, str] = {}
         for variant in lacking:
             try:
-                found = work.measured(variant)
+                measured = subject.measured(variant)
             except StoreError as error:
                 failed[variant] = str(error)
                 continue
             manifest = variants.put(
                 self._store,
                 manifest,
-                found.blob.header,
-                chunks(found.blob.data),
-                agreement=compare(work.expected, found.findings, generated=work.samples.generated),
-                escalate_below=0.0 if variant == "fp32" else escalate_below(work.expected, found.findings),
+                measured.blob.header,
+                chunks(measured.blob.data),
+                agreement=compare(subject.expected, measured.findings, generated=subject.samples.generated),
+                escalate_below=0.0 if variant == "fp32" else escalate_below(subject.expected, measured.findings),
             )
             made.append(variant)
         self._note(manifest, made)
         return replace(so_far, manifest=manifest, made=tuple(made), failed=failed)
 
     def _share(self, manifest: Manifest, lacking: Sequence[Variant]) -> Outcome:
-        """Take over what was prepared from the same weights."""
+        """Take over blobs that were prepared from the same weights."""
         shared: list[Variant] = []
         for variant in lacking:
             name = self._originals.get((_weights(manifest), variant))
@@ -116,13 +116,13 @@ class Preparer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    blob: Made
+class _MeasuredBlob:
+    blob: LaidOut
     findings: list[Finding]
 
 
-class _Work:
-    """One expert's weights, folded, and what its network says of the samples as it came."""
+class _Subject:
+    """One expert to prepare: its folded weights, the samples, and the original network's findings on them."""
 
     def __init__(self, store: Store, manifest: Manifest, kind: ModuleKind, images: Sequence[Path]) -> None:
         store.check_weights(manifest.id)
@@ -131,23 +131,23 @@ class _Work:
         state = store.load(manifest.id)
         self.identity = weights_file.identity(store.path(manifest.id))
         self.folded: Folded = fold(kind, self.expert, state)
-        self.samples: Samples = samples(kind, self.expert, images)
+        self.samples: SampleImages = sample_images(kind, self.expert, images)
         self.expected = self._findings(network(kind, self.expert, state))
 
-    def measured(self, variant: Variant) -> _Measured:
-        """Lay a variant out and run the samples through the very bytes; raises StoreError."""
+    def measured(self, variant: Variant) -> _MeasuredBlob:
+        """Lay out a variant and run the samples through its bytes; raises StoreError."""
         labels = len(self.expert.labels)
         blob = lay_out(self.folded, variant, kind=self.kind.name, labels=labels, identity=self.identity)
         module = network(self.kind, self.expert, tensors(blob), self.folded.pairs, FLOATS.get(variant))
         try:
-            found = self._findings(module)
+            actual = self._findings(module)
         except RuntimeError as error:
             raise StoreError(f"kind '{self.kind.name}' does not run in {variant} ({_first_line(error)})") from None
         if variant == "fp32":
-            off = compare(self.expected, found, generated=False).largest_score_difference
+            off = compare(self.expected, actual, generated=False).largest_score_difference
             if off > FOLDED_DIFFERENCE:
                 raise StoreError(f"folding changes its scores by {off:.2g}; kind '{self.kind.name}' cannot be folded")
-        return _Measured(blob, found)
+        return _MeasuredBlob(blob, actual)
 
     def _findings(self, module: torch.nn.Module) -> list[Finding]:
         def answer(pixels: Image) -> object:

@@ -1,4 +1,4 @@
-"""Sample images for an expert: some of those that were given, else some that are made up, of 640 x 480 pixels."""
+"""Sample images for an expert: some of the given images, else generated images of 640 x 480 pixels."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ MOST = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
-    """Images ready for an expert, and whether they are made up."""
+class SampleImages:
+    """Images ready for an expert, and whether they were generated."""
 
     prepared: tuple[Prepared, ...]
     generated: bool
 
 
-def samples(kind: Kind, expert: Expert, images: Sequence[Path]) -> Samples:
-    """Prepare images, those that cannot be decoded left out; if none can, or none were given, some are generated."""
-    found = _prepared(kind, expert, spread(images, MOST))
-    if found:
-        return Samples(found, generated=False)
-    return Samples(_prepared(kind, expert, generated(MOST // 2)), generated=True)
+def sample_images(kind: Kind, expert: Expert, images: Sequence[Path]) -> SampleImages:
+    """Prepare images, leaving out those that cannot be decoded; generate some if none are left."""
+    prepared = _prepared(kind, expert, spread(images, MOST))
+    if prepared:
+        return SampleImages(prepared, generated=False)
+    return SampleImages(_prepared(kind, expert, generated(MOST // 2)), generated=True)
 
 
 def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
-    """Return `most` images at most, spread over all that there are."""
+    """Return at most `most` images, spread over all of `images`."""
     if len(images) <= most:
         return list(images)
     return [images[place * len(images) // most] for place in range(most)]
@@ -44,7 +44,7 @@ def spread(images: Sequence[Path], most: int) -> list[Path | bytes]:
 
 @lru_cache
 def generated(count: int = 2) -> tuple[Path | bytes, ...]:
-    """Return pictures of blobs and noise, JPEG and PNG in turn, each pair of a coarseness of its own."""
+    """Return encoded pictures of waves and noise, JPEG and PNG in turn; each pair has another coarseness."""
     rows, columns = np.mgrid[0:480, 0:640]
     encoded: list[Path | bytes] = []
     for number in range(count):
@@ -62,10 +62,10 @@ def generated(count: int = 2) -> tuple[Path | bytes, ...]:
 
 
 def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> tuple[Prepared, ...]:
-    found = []
+    prepared = []
     for image in images:
         try:
-            found.append(kind.preprocess(decode(image), expert))
+            prepared.append(kind.preprocess(decode(image), expert))
         except ImageError:
             continue
-    return tuple(found)
+    return tuple(prepared)

@@ -1,4 +1,4 @@
-"""Verifying an expert: its numbers are finite, fit the network of its kind, and say something of a grey image."""
+"""Verifying an expert: its numbers are finite, fit the network of its kind, and give a finding for a grey image."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
-_NOT_SAID = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
+_NO_IDENTITY = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
 
 
 def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) -> str:
-    """Load and run an expert from its weights and from every blob; return what else is to be said of it.
+    """Load and run an expert from its weights and from every blob; return a remark on it, or "".
 
     Kinds by a dotted path are imported from the packages `allow_kinds`.
-    Raises CoeError for what cannot run as its kind does, and whatever a kind raises.
+    Raises CoeError for weights that its kind cannot run, and whatever the kind raises.
     """
     kind = kinds.resolve(manifest.kind, allow_kinds)
     expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
-    # Without its variants, an expert runs from the weights as they were trained.
+    # Without variants in its manifest, an expert runs from the weights as they were trained.
     _run(store, manifest.model_copy(update={"variants": {}}), expert, kind)
     for variant in manifest.variants:
         _run(store, manifest, replace(expert, variant=variant), kind)
     if not isinstance(kind, ModuleKind):
         return ""
     check_finite(store.load(manifest.id))
-    return "" if weights_file.identity(store.path(manifest.id)) else _NOT_SAID
+    return "" if weights_file.identity(store.path(manifest.id)) else _NO_IDENTITY
 
 
 def _run(store: Store, manifest: Manifest, expert: Expert, kind: Kind) -> None:

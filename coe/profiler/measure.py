@@ -23,7 +23,7 @@ from coe.profiler.batches import Pace, climb, rounds
 from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
-from coe.runtime.fit import fit, memory, plateau, spread, typical
+from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
@@ -103,7 +103,7 @@ def _measured(
     held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), pace)
     rounds(trial, repeats, pace)
     times = {n: typical(each) for n, each in repeats.items()}
-    bound = memory(held, trial.least_image_bytes())
+    bound = batch_memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
     ready = timed_samples(kind, subject.expert, images, say)
     agreement = None if target.is_the_engines else _agreement(subject, trial, ready)

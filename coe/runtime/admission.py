@@ -1,7 +1,7 @@
-"""Lets in what there is room for. Law: first come, first served, and whoever was let in leaves exactly once.
+"""Admits images while there is room. Law: first come, first served, and every admitted ticket leaves exactly once.
 
-Whoever comes takes a ticket. While the first who waits has no room, all behind it wait too, so that a large image is
-not passed by small ones for ever.
+Each image takes a ticket. While the first waiting ticket has no room, all tickets behind it wait too: small images
+cannot pass a large image for ever.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ CLOSED = "this line is closed; open a new Inspector"
 
 
 class Ticket:
-    """A place in the row, and then inside. `granted` is done once there is room, or fails with LineClosed.
+    """A place in the queue, and then inside. `granted` is done once there is room, or fails with LineClosed.
 
-    Give it back with `leave`, whatever has become of it.
+    Whoever took a ticket calls `leave`, whether or not it was granted.
     """
 
     __slots__ = ("_admission", "abandoned", "granted", "size")
@@ -30,21 +30,21 @@ class Ticket:
     def __init__(self, admission: Admission, size: int) -> None:
         self._admission, self.size, self.abandoned = admission, size, False
         self.granted: Future[None] = Future()
-        # Who gives up waiting says so by `leave`; cancelling the future alone is refused.
+        # A caller that gives up waiting calls `leave`; the future refuses to be cancelled.
         self.granted.set_running_or_notify_cancel()
 
     def wait(self) -> None:
-        """Wait until there is room; raises LineClosed if the line closes before."""
+        """Wait until there is room; raises LineClosed if the line closes first."""
         self.granted.result()
 
     def then(self, work: Callable[[], T]) -> Future[T]:
-        """Have `work` done as soon as there is room, by whoever makes it: it must not wait.
+        """Call `work` as soon as there is room, on the thread that makes the room: `work` must not wait.
 
-        The future gives what `work` returns or raises, or LineClosed. If it raises, the place is given back.
+        The future gives what `work` returns or raises, or LineClosed. If `work` raises, the ticket leaves.
         """
         done: Future[T] = Future()
         done.set_running_or_notify_cancel()
-        # A future keeps its callbacks: what is emptied when it is done keeps neither pixels nor this ticket.
+        # A future keeps its callbacks. This list is emptied when they run, so that it keeps neither pixels nor ticket.
         todo = [(self, work, done)]
 
         def go(granted: Future[None]) -> None:
@@ -62,25 +62,25 @@ class Ticket:
         return done
 
     def leave(self) -> None:
-        """Give the place back, inside or in the row. To do so again does nothing."""
+        """Give back the place, inside or in the queue. A second call does nothing."""
         self._admission._leave(self)
 
     def give_up(self) -> None:
-        """Give the place in the row back; whoever is inside already stays there."""
+        """Give back the place in the queue; a ticket that is inside stays there."""
         self._admission._leave(self, row_only=True)
 
     def abandon(self) -> None:
-        """Give the place in the row back the next time that somebody leaves.
+        """Give back the place in the queue the next time that a ticket leaves.
 
-        Takes no lock: a collection of garbage may call this in the middle of any other call, on its thread.
+        Takes no lock: garbage collection may call this in the middle of any other call, on its thread.
         """
         self.abandoned = True
 
 
 class Admission:
-    """Bounds what is inside, in places and in bytes; whoever is larger than all the bytes is let in alone.
+    """Bounds how many tickets are inside, and their bytes. A ticket larger than `limit_bytes` is let in alone.
 
-    Safe to call from many threads. `close` may be called by a handler of signals, too.
+    Safe to call from many threads. A signal handler may call `close`, too.
     """
 
     def __init__(self, places: int, limit_bytes: int) -> None:
@@ -98,13 +98,13 @@ class Admission:
 
     @property
     def closed(self) -> bool:
-        """Whether nobody is let in any more."""
+        """Whether no more tickets are admitted."""
         return self._closed
 
     def enter(self, size: int, *, wait: bool = True) -> Ticket:
-        """Take a ticket for so many bytes; it is granted at once if there is room and nobody waits.
+        """Take a ticket for `size` bytes; it is granted at once if there is room and no ticket waits.
 
-        Raises LineClosed after `close`; without `wait`, LineFull where the ticket would not be granted at once.
+        Raises LineClosed after `close`; without `wait`, LineFull if the ticket would not be granted at once.
         """
         ticket = Ticket(self, size)
         with self._changed:
@@ -131,10 +131,10 @@ class Admission:
             ticket.leave()
 
     def close(self) -> None:
-        """Let nobody in any more; those who wait fail with LineClosed. Whoever is inside stays until it leaves."""
+        """Admit no more tickets; waiting tickets fail with LineClosed. A ticket inside stays until it leaves."""
         self._closed = True
-        # Never waits: a signal may have interrupted the very thread that holds the lock. Whoever leaves next then tells
-        # those who wait, and somebody is inside as long as anybody waits.
+        # Never waits: a signal may have interrupted the very thread that holds the lock. Then the next ticket that
+        # leaves answers the waiting tickets; a ticket is inside as long as any ticket waits.
         if self._changed.acquire(blocking=False):
             try:
                 granted, refused = self._go_through()
@@ -143,7 +143,7 @@ class Admission:
             _tell(granted, refused)
 
     def wait_empty(self, timeout_s: float | None = None) -> bool:
-        """Wait until nobody is inside; return False if `timeout_s` passes first."""
+        """Wait until no ticket is inside; return False if `timeout_s` passes first."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._inside, timeout_s)
 
@@ -158,7 +158,7 @@ class Admission:
         _tell(granted, refused)
 
     def _go_through(self) -> tuple[list[Ticket], list[Ticket]]:
-        """Take from the row whoever has an answer now: those let in, and those who never will be."""
+        """Take the tickets that have an answer now from the queue; return those granted, and those refused."""
         granted: list[Ticket] = []
         if self._closed:
             refused = list(self._waiting)
@@ -180,7 +180,7 @@ class Admission:
 
 
 def _tell(granted: list[Ticket], refused: list[Ticket]) -> None:
-    """Answer tickets. Not under the lock: what hangs on them may come back here."""
+    """Answer tickets. Not under the lock: their callbacks may call the admission again."""
     for ticket in granted:
         ticket.granted.set_result(None)
     for ticket in refused:

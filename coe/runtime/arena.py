@@ -1,7 +1,7 @@
 """Memory that weights are converted into: one run of numbers for each executor, shared by all its slots.
 
-An executor runs one batch at a time, so the weights of one expert at a time are enough; a memory for each network would
-be as large as all of them together.
+An executor runs one batch at a time, so it needs the converted weights of one expert at a time. A memory for each
+network would take as much as all networks together.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from coe.runtime.blob import Blob, converts, shaped
 from coe.store.blob_format import BLOCK
 
 _STEP = 1 << 19
-"""Numbers converted at once: what was just written is multiplied while the processor's cache holds it."""
+"""Numbers converted in one step: the processor's cache still holds what was copied when it is multiplied."""
 
 
 class Holder(Protocol):
-    """Whose weights lie in the arena."""
+    """A user of the arena: its weights lie there."""
 
     def unbind(self) -> None:
-        """Look elsewhere."""
+        """Let go of the arena's memory."""
         ...
 
 
@@ -40,7 +40,7 @@ class Arena:
         return self._memory.nbytes
 
     def claim(self, size: int, dtype: torch.dtype, holder: Holder) -> torch.Tensor:
-        """Return `size` numbers for `holder` to write to; another holder is unbound first."""
+        """Return memory for `size` numbers, for `holder` to write to; another holder is unbound first."""
         last = self._holder() if self._holder else None
         if last is not None and last is not holder:
             last.unbind()
@@ -53,28 +53,28 @@ class Arena:
 
 
 def convert(blob: Blob, into: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Write all numbers of a blob that are not of the precision of `into` there; return its tensors, as views."""
-    found: dict[str, torch.Tensor] = {}
+    """Convert into `into` all numbers of a blob that are of another precision; return those tensors, as views of it."""
+    views: dict[str, torch.Tensor] = {}
     at = 0
     if blob.values is not None:
         at = len(blob.values.numbers)
         dequantise(blob.values.numbers, blob.values.scales, into[:at])
         for name, place in blob.values.places.items():
-            found[name] = shaped(into[place.offset : place.offset + place.elements], place)
+            views[name] = shaped(into[place.offset : place.offset + place.elements], place)
     for name, tensor in blob.tensors.items():
         if converts(tensor.dtype, into.dtype):
-            # As strided as the original, so that one that is channels-last remains it.
-            found[name] = torch.as_strided(into, tensor.shape, tensor.stride(), at).copy_(tensor)
+            # With the strides of the original, so that a channels-last tensor stays channels-last.
+            views[name] = torch.as_strided(into, tensor.shape, tensor.stride(), at).copy_(tensor)
             at += -(-tensor.numel() // BLOCK) * BLOCK
-    return found
+    return views
 
 
 def dequantise(numbers: torch.Tensor, scales: torch.Tensor, into: torch.Tensor) -> None:
     """Write `numbers` (n) int8 times their `scales` (n / 128) into `into` (n), on the calling thread alone.
 
-    First copied, then multiplied in place: `torch.mul` of int8 and floats in one call takes six times as long. One
-    thread fills the memory's bandwidth; two gain nothing, and wait for each other after each step, which takes ten
-    times as long when the other core has something else to do.
+    Numbers are copied, then multiplied in place: one call of `torch.mul` on int8 and floats takes six times as long.
+    One thread fills the memory's bandwidth. Two threads gain nothing, and wait for each other after each step; that
+    takes ten times as long when the other core is busy.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,8 +1,8 @@
-"""Work on a thread of its own that ends with it, so that OpenMP forgets that it ever ran.
+"""Work on a fresh thread that ends with the work, so that OpenMP drops the thread's team.
 
-OpenMP keeps a team of threads for every thread that has run operators, as long as that one lives. With more of them
-than cores, even if all but one team are idle, libgomp stops waiting actively between operators: a batch of one image
-took 33 to 45 ms instead of 25 (ResNet18 on two cores, beside the idle team of a main thread that had measured).
+OpenMP keeps a team of threads for every live thread that has run operators. Once there are more team threads than
+cores, even idle ones, libgomp stops waiting actively between operators: a batch of one image took 33 to 45 ms instead
+of 25 (ResNet18 on two cores, with the idle team of a main thread that had measured).
 """
 
 from __future__ import annotations
@@ -15,6 +15,6 @@ T = TypeVar("T")
 
 
 def aside(work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises."""
+    """Do `work` on a fresh thread; return what it returns, or raise what it raises."""
     with ThreadPoolExecutor(1, thread_name_prefix="coe-aside") as pool:
         return pool.submit(work).result()

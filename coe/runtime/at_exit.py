@@ -1,4 +1,4 @@
-"""Lines that are open when the interpreter ends. Law: the end waits for the batches that run, and not for ever."""
+"""Lines that are open when the interpreter exits. Law: the exit waits for running batches, but not for ever."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import weakref
 from typing import Protocol
 
 _LONGEST_S = 10.0
-"""How long the end of the interpreter waits for all lines together; a user's kind may never return."""
+"""How long the exit of the interpreter waits for all lines together; a user's kind may never return."""
 
 
-class Line(Protocol):
-    """What can be ended."""
+class OpenLine(Protocol):
+    """What the exit needs of a line."""
 
     def abandon(self) -> None:
-        """Stop, and end all threads; waits for nothing."""
+        """Tell all threads to end; waits for nothing."""
 
     def join(self, until_s: float) -> None:
-        """Wait for the threads, until that time on the monotonic clock at most."""
+        """Wait for the threads, at most until the time `until_s` on the monotonic clock."""
 
 
-_OPEN: weakref.WeakSet[Line] = weakref.WeakSet()
+_OPEN: weakref.WeakSet[OpenLine] = weakref.WeakSet()
 
 
-def end_at_exit(line: Line) -> None:
-    """Have a line ended at the end of the interpreter, if it is there: a thread that dies in a batch may abort."""
+def end_at_exit(line: OpenLine) -> None:
+    """End a line when the interpreter exits, if it still exists: a thread killed in a batch may abort the process."""
     _OPEN.add(line)
 
 

@@ -1,6 +1,6 @@
-"""An expert's weights in one buffer; tensors are views of it and nothing is copied.
+"""An expert's weights in one buffer: tensors are views of the buffer, and nothing is copied.
 
-A blob lives until `release`: then its views are gone and the next expert is read into the same memory.
+A blob lives until `release`, which drops the views; then the next expert is read into the same memory.
 """
 
 from __future__ import annotations
@@ -31,37 +31,37 @@ DTYPES: dict[Dtype, torch.dtype] = {
     "BOOL": torch.bool,
     "Q8": torch.int8,
 }
-"""What torch calls the types of a blob."""
+"""torch's types by the names that a blob gives them."""
 NAMES = {dtype: name for name, dtype in DTYPES.items() if name != "Q8"}
-"""And what a blob calls those of torch."""
+"""The names that a blob gives to torch's types."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What a skeleton must be to run a blob: of which precision, and which (conv, norm) are one convolution."""
+    """How a skeleton must be built to run a blob: its precision, and the (conv, norm) pairs that are folded."""
 
     dtype: torch.dtype = torch.float32
     folded: tuple[tuple[str, str], ...] = ()
 
 
 PLAIN = Structure()
-"""That of a kind as it is trained."""
+"""The structure of a kind as it is trained."""
 
 
 def structure_of(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
-    """Return the structure that runs a variant here: in bf16 where the processor has it, else in fp32."""
+    """Return the structure that runs a variant on the CPU: in bf16 if the processor has it, else in fp32."""
     return Structure(torch.bfloat16 if variant == "bf16" and has_bf16() else torch.float32, folded)
 
 
 def converted(entries: Sequence[TensorEntry], quantised: Quantised | None, dtype: torch.dtype) -> int:
-    """Return how many numbers are not of the precision that runs, each tensor in whole blocks."""
-    plain = [one for one in entries if one.dtype != "Q8" and converts(DTYPES[one.dtype], dtype)]
-    return sum(padded(one.elements, BLOCK) for one in plain) + (quantised.blocks * BLOCK if quantised else 0)
+    """Return how many numbers must be converted to run in `dtype`, each tensor rounded up to whole blocks."""
+    plain = [entry for entry in entries if entry.dtype != "Q8" and converts(DTYPES[entry.dtype], dtype)]
+    return sum(padded(entry.elements, BLOCK) for entry in plain) + (quantised.blocks * BLOCK if quantised else 0)
 
 
-def converts(own: torch.dtype, dtype: torch.dtype) -> bool:
-    """Tell whether numbers of one precision are converted to run in another; counters stay as they are."""
-    return own.is_floating_point and own != dtype
+def converts(stored: torch.dtype, dtype: torch.dtype) -> bool:
+    """Tell whether numbers stored in one precision are converted to run in another; whole numbers never are."""
+    return stored.is_floating_point and stored != dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Values:
     numbers: torch.Tensor
     scales: torch.Tensor
     places: Mapping[str, TensorEntry]
-    """Where each tensor lies; offsets are those of its first number."""
+    """Where each tensor lies; offsets count numbers, not bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What lies in a buffer: `entries` of data that begin at `start` bytes."""
+    """What lies in a buffer: the data of `entries`, beginning at byte `start`."""
 
     entries: tuple[TensorEntry, ...]
     variant: Variant = "fp32"
@@ -86,7 +86,7 @@ class Content:
 
     @property
     def data_bytes(self) -> int:
-        """Where the last of the data ends, in bytes from their start."""
+        """Where the data end, in bytes from their start."""
         ends = [entry.offset + entry.bytes for entry in self.entries]
         if self.quantised is not None:
             ends.append(self.quantised.scales + 2 * self.quantised.blocks)
@@ -94,17 +94,17 @@ class Content:
 
 
 class Blob:
-    """Weights in memory: `tensors` by name, views of the buffer, and beside them `values` of a quantised blob."""
+    """Weights in memory: `tensors` by name, views of the buffer, and the quantised `values`, if there are any."""
 
     def __init__(self, buffer: Buffer, content: Content, buffers: Buffers) -> None:
-        """Look at what lies in a buffer that `buffers` lent."""
+        """Make views of the content of a buffer that `buffers` lent."""
         entries, quantised, start = content.entries, content.quantised, content.start
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
         self.bytes = len(buffer)
         self.variant = content.variant
         self.structure = structure_of(content.variant, content.folded)
-        self.tensors = {one.name: _view(buffer, one, start) for one in entries if one.dtype != "Q8"}
+        self.tensors = {entry.name: _view(buffer, entry, start) for entry in entries if entry.dtype != "Q8"}
         self.values = _values(buffer, entries, quantised, start) if quantised else None
         self.converted = converted(entries, quantised, self.structure.dtype)
         """How many numbers must be converted to run."""
@@ -120,39 +120,39 @@ class Blob:
     def expect(self, spec: Spec) -> None:
         """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit.
 
-        Numbers of a precision other than fp32 need not be of the skeleton's: they are converted.
+        A variant other than fp32 may have another precision than the skeleton: its numbers are converted.
         """
         places = self.values.places if self.values else {}
-        found = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
-        found |= {name: (place.shape, torch.float32) for name, place in places.items()}
-        expect(found, self.variant, spec)
+        tensors = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
+        tensors |= {name: (place.shape, torch.float32) for name, place in places.items()}
+        expect(tensors, self.variant, spec)
 
     def release(self) -> None:
-        """Give the buffer back. Slots must have let go of the blob; a view that is left keeps the memory from reuse."""
+        """Give the buffer back. Slots must have unbound the blob; a view that is left keeps the memory from reuse."""
         self.tensors, self.values = {}, None
         if self._buffer is not None:
             self._buffers.give(self._buffer)
         self._buffer = None
 
 
-def expect(found: Spec, variant: Variant, spec: Spec) -> None:
-    """Compare the tensors of a blob with what a skeleton expects; see `Blob.expect`."""
+def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:
+    """Compare the shapes and types of a blob's tensors with what a skeleton expects; see `Blob.expect`."""
     for name, (shape, dtype) in spec.items():
-        if name not in found:
+        if name not in tensors:
             raise StoreError(f"the weights lack '{name}'; they are of another kind")
-        own_shape, own_dtype = found[name]
-        may_convert = variant != "fp32" and own_dtype.is_floating_point and dtype.is_floating_point
-        if own_shape != shape or (own_dtype != dtype and not may_convert):
+        blob_shape, blob_dtype = tensors[name]
+        may_convert = variant != "fp32" and blob_dtype.is_floating_point and dtype.is_floating_point
+        if blob_shape != shape or (blob_dtype != dtype and not may_convert):
             raise StoreError(
-                f"'{name}' is {own_shape} {own_dtype}, not {shape} {dtype}; "
+                f"'{name}' is {blob_shape} {blob_dtype}, not {shape} {dtype}; "
                 f"the weights are of another kind or another number of labels"
             )
-    if extra := sorted(set(found) - set(spec)):
+    if extra := sorted(set(tensors) - set(spec)):
         raise StoreError(f"the weights hold '{extra[0]}', which the kind does not know")
 
 
 def shaped(flat: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
-    """Return the numbers of a tensor, which lie in a row, in its shape."""
+    """Return a tensor's numbers, given as (n,), in the tensor's shape."""
     if not entry.channels_last:
         return flat.view(entry.shape)
     out, channels, height, width = entry.shape
@@ -170,9 +170,9 @@ def _values(buffer: Buffer, entries: Sequence[TensorEntry], quantised: Quantised
     if not quantised.blocks:
         return None
     places = {
-        one.name: one.model_copy(update={"offset": one.offset - quantised.values})
-        for one in entries
-        if one.dtype == "Q8"
+        entry.name: entry.model_copy(update={"offset": entry.offset - quantised.values})
+        for entry in entries
+        if entry.dtype == "Q8"
     }
     numbers = buffer.tensor(torch.int8, quantised.blocks * BLOCK, start + quantised.values)
     return Values(numbers, buffer.tensor(torch.float16, quantised.blocks, start + quantised.scales), places)

@@ -1,7 +1,7 @@
-"""Memory for weights, taken again and again: a fresh page costs eight times what reading a file into an old one does.
+"""Memory for weights that is reused: a fresh page costs eight times as much as reading a file into an old page.
 
-What is kept for the next needs no budget of its own: lent and idle bytes together never pass the most that was lent at
-one time, and what is lent never passes the pools, because they count an expert from its load to its eviction.
+Idle buffers need no extra budget. Lent and idle bytes together never exceed the most bytes that were lent at one time,
+and lent bytes never exceed the pools, because a pool counts an expert from its load to its eviction.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from coe.store.blob_format import PAGE, padded
 from coe.system import private_memory
 
 
-class Memory(Protocol):
-    """What a file is read into."""
+class ReadTarget(Protocol):
+    """Memory that a file is read into."""
 
     def __len__(self) -> int: ...
     def bytes(self) -> memoryview:
-        """Return it to be written to."""
+        """Return the memory to write to."""
         ...
 
 
-M = TypeVar("M", bound=Memory)
+M = TypeVar("M", bound=ReadTarget)
 
 
 class Lender(Protocol[M]):
@@ -41,7 +41,7 @@ class Lender(Protocol[M]):
 
 
 class Buffer:
-    """A run of private memory, page-aligned. It is not resized, and not taken again, while anything looks at it."""
+    """A run of private memory, page-aligned. While a view of it exists, it is neither resized nor lent again."""
 
     def __init__(self, size: int) -> None:
         self._mapping = private_memory(size)
@@ -55,13 +55,13 @@ class Buffer:
 
     def tensor(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """Return `count` numbers from `offset` bytes on, as a view of one axis."""
-        # By way of numpy, whose arrays tell the mapping that it is looked at. `torch.frombuffer` keeps that to itself:
-        # the mapping could be resized under the tensor.
+        # By way of numpy, whose arrays register with the mapping as views. `torch.frombuffer` does not: the mapping
+        # could be resized under the tensor.
         raw = np.frombuffer(self._mapping, np.uint8, count * dtype.itemsize, offset)
         return torch.from_numpy(raw).view(dtype)
 
     def resize(self, size: int) -> None:
-        """Give pages back or take further ones, keeping the others; raises BufferError while anything looks at it."""
+        """Give pages back or take further pages, keeping the others; raises BufferError while a view of it exists."""
         self._mapping.resize(size)
 
 
@@ -78,7 +78,7 @@ class Buffers:
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes that wait to be taken again."""
+        """Bytes that wait to be lent again."""
         return sum(map(len, self._idle))
 
     @property
@@ -87,25 +87,25 @@ class Buffers:
         return self._lent_bytes + self.idle_bytes
 
     def take(self, size: int) -> Buffer:
-        """Lend a buffer of at least `size` bytes, rounded up to whole pages; what is in it is left from before.
+        """Lend a buffer of `size` bytes, rounded up to whole pages; it holds bytes from earlier uses.
 
-        The idle one nearest in size is cut or grown to fit. If it must grow, as many other idle bytes go first.
+        The idle buffer nearest in size is cut or grown to fit. Before it grows, as many other idle bytes are freed.
         """
         size = padded(max(1, size), PAGE)
         with self._lock:
-            found = self._nearest(size)
-            if found is None:
-                found = Buffer(size)
+            buffer = self._nearest(size)
+            if buffer is None:
+                buffer = Buffer(size)
             else:
-                self._idle.remove(found)
-                self._drop(size - len(found))
-                if len(found) != size:
-                    found.resize(size)
+                self._idle.remove(buffer)
+                self._drop(size - len(buffer))
+                if len(buffer) != size:
+                    buffer.resize(size)
             self._lent_bytes += size
-        return found
+        return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back. One that somebody still looks at is never lent again: it dies with the last view."""
+        """Take a buffer back. A buffer that still has views is never lent again: it dies with the last view."""
         with self._lock:
             self._lent_bytes -= len(buffer)
             try:
@@ -115,7 +115,7 @@ class Buffers:
             self._idle.append(buffer)
 
     def make_room(self, size: int) -> None:
-        """Give at least `size` idle bytes back to the system, or all there are, for memory taken elsewhere."""
+        """Give at least `size` idle bytes back to the system, or all of them, for memory taken elsewhere."""
         with self._lock:
             self._drop(size)
 

@@ -19,7 +19,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.measured import HERE, Measured
+from coe.runtime.measured import HERE, MeasuredCosts
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -30,19 +30,21 @@ from coe.store.store import Store
 from coe.system import give_memory_back
 
 _GUESSED_S = 0.1
-"""What an image, and a load, of a kind that fails is taken to last."""
+"""The assumed time of an image, and of a load, of a kind that fails when it is measured."""
 
 
 class CpuDevice:
-    """Runs experts of any kind on the CPU, `threads` threads to each executor.
+    """Runs experts of any kind on the CPU, with `threads` threads for each executor.
 
-    Weights are proved against their checksums whenever they are read, those of sessions too.
+    Every read of weights proves them against their checksums, for sessions too.
     """
 
     memory_bytes: int | None = None
     host_bytes = 0
 
-    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured = HERE) -> None:
+    def __init__(
+        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredCosts = HERE
+    ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
@@ -53,15 +55,15 @@ class CpuDevice:
         return f"<CpuDevice {len(self._resident)} resident, {len(self._slots)} slots, {self.threads} threads each>"
 
     def enter(self, executor: str) -> None:
-        """Bound the threads of the calling thread's operators."""
+        """Limit how many threads the operators of the calling thread use."""
         bound_threads(self.threads)
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
-        """Build the skeletons that experts need; later it would be done while the pools are full."""
-        found = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
+        """Build the skeletons that experts need now, because later the pools are full."""
+        needed = [(expert, needs) for expert in experts if (needs := self._needs(expert))]
 
         def build() -> None:
-            for expert, needs in found:
+            for expert, needs in needed:
                 # A kind that fails is reported when one of its experts is loaded; the others go on.
                 with contextlib.suppress(KindFailed):
                     self._slots.spare(expert, needs.structure)
@@ -69,15 +71,15 @@ class CpuDevice:
         aside(build)
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what so many executors hold beside such experts and their activations.
+        """Return the bytes that the executors hold beside the experts and their activations.
 
-        Each converts weights of another precision than it runs into a memory of its own, as large as the largest needs.
+        Each executor has an arena for converted weights, as large as its largest expert needs.
         """
-        found = (self._needs(expert) for expert in experts)
-        return executors * max((needs.converted_bytes for needs in found if needs), default=0)
+        needed = (self._needs(expert) for expert in experts)
+        return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Read an expert's weights, or open its session; raises StoreError. There are no copies to keep."""
+        """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies."""
         kind = self.kinds[expert.kind]
         if isinstance(kind, FileKind):
             file = weights(self.store, expert)
@@ -93,21 +95,21 @@ class CpuDevice:
         self._resident[pool, expert.id] = blob
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Drop the blob; a slot that still looks at it is pointed elsewhere first. There is nowhere to keep it."""
+        """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id))
         if isinstance(resident, Blob):
             self._slots.unbind(resident)
             resident.release()
 
     def forget(self, expert: str) -> None:
-        """Do nothing: there are no copies."""
+        """Do nothing: a CPU keeps no copies."""
 
     def trim(self) -> None:
-        """Give back the buffers that wait for the next load."""
+        """Free the buffers that wait for the next load."""
         self._buffers.make_room(self._buffers.idle_bytes)
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch and return one finding an image; raises CoeError if the expert's answer makes no sense."""
+        """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
         kind = self.kinds[expert.kind]
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
@@ -118,9 +120,9 @@ class CpuDevice:
         return findings_of(kind, outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and see what they take, on a skeleton with random weights or on the expert's own session.
+        """Measure the times and the memory of batches, with the expert's weights, or random ones if they are damaged.
 
-        Other measurings of the process are waited for, and what one of them has measured already is taken from it.
+        Only one measuring runs in the process at a time, and nothing is measured twice.
         """
 
         def work() -> Cost:
@@ -130,7 +132,7 @@ class CpuDevice:
             except KindFailed:
                 return self._guessed(expert)
             except StoreError:
-                # A file that its runtime does not open is reported when its turn comes; the other experts go on.
+                # The load reports a file that its runtime cannot open; the other experts go on.
                 if isinstance(self.kinds[expert.kind], FileKind):
                     return self._guessed(expert)
                 raise
@@ -140,13 +142,13 @@ class CpuDevice:
                 return self._guessed(expert)
 
         key = self._measured_as(expert)
-        # A file that cannot be looked at is reported when its turn comes; nothing is remembered of it.
+        # The load reports a file that cannot be read; its cost is not remembered.
         return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
 
     def _guessed(self, expert: Expert) -> Cost:
-        """Return what an expert is taken to cost that fails: each of its images will say so, the others go on.
+        """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.
 
-        Raises StoreError if its manifest cannot be read.
+        Raises StoreError if the manifest cannot be read.
         """
         size = self.store.manifest(expert.weights).bytes
         return Cost(
@@ -159,7 +161,10 @@ class CpuDevice:
         )
 
     def _measured_as(self, expert: Expert) -> tuple[Hashable, ...] | None:
-        """Return all that a cost depends on, the very file too; raises StoreError if the manifest cannot be read."""
+        """Return all that a cost depends on, with the identity of the file; None if the file cannot be read.
+
+        Raises StoreError if the manifest cannot be read.
+        """
         kind = self.kinds[expert.kind]
         is_file = isinstance(kind, FileKind)
         path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
@@ -176,8 +181,8 @@ class CpuDevice:
         kind = self.kinds[expert.kind]
         bound_threads(self.threads)
         if isinstance(kind, FileKind):
-            whole = weights(self.store, expert)
-            yield opened(partial(_session, kind, whole, self.threads), expert.input_size, whole.path)
+            session_file = weights(self.store, expert)
+            yield opened(partial(_session, kind, session_file, self.threads), expert.input_size, session_file.path)
             return
         file, buffers = weights(self.store, expert), Buffers()
         needs = self._needs(expert)
@@ -186,13 +191,13 @@ class CpuDevice:
         turns = itertools.count()
 
         def answer(pixels: Image) -> Any:
-            # In turn, as experts come in turn: each batch binds weights.
+            # The two blobs take turns, as experts do on a line: each batch binds weights.
             blobs.extend([] if blobs else _read_twice(file, slot, buffers))
             return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
         try:
             trial = warmed(answer, expert.input_size, file.bytes, file.path, partial(_read, file, buffers))
-            # Once before it is timed: later loads find memory that evicted experts have left.
+            # The first load is not timed: on a line, loads reuse the memory of evicted experts.
             trial.load()
             yield trial
         finally:
@@ -204,7 +209,7 @@ class CpuDevice:
             give_memory_back()
 
     def _needs(self, expert: Expert) -> Needs | None:
-        """Tell what skeleton an expert needs; None if it needs none, or is damaged, which its load will report."""
+        """Return what skeleton an expert needs; None if it needs none, or is damaged, which its load will report."""
         if isinstance(self.kinds[expert.kind], FileKind):
             return None
         with contextlib.suppress(StoreError):
@@ -218,7 +223,7 @@ def _identity(path: Path) -> tuple[int, int, int]:
 
 
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
-    """Read weights two times; an empty list for weights that are damaged, which are reported when their turn comes."""
+    """Read weights two times; return an empty list for damaged weights, which their load will report."""
     with contextlib.suppress(CoeError):
         blobs = [file.read(buffers), file.read(buffers)]
         for blob in blobs:
@@ -228,18 +233,18 @@ def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
 
 
 def _session(kind: FileKind, file: Weights, threads: int) -> Session:
-    # Opened from the very bytes that were proved: the file may change between the two.
+    # The session opens the very bytes that were proved: the file may change between the check and the open.
     return kind.open_bytes(proved(file), file.path, file.expert, threads)
 
 
 def _read(file: Weights, buffers: Buffers) -> None:
-    # A damaged file tells nothing, it is reported when its turn comes.
+    # The load on the line will report a damaged file.
     with contextlib.suppress(CoeError):
         file.read(buffers).release()
 
 
 def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
-    """Return what a batch's outputs mean, one finding an image; raises CoeError if that makes no sense."""
+    """Turn a batch's outputs into one finding for each image; raises CoeError for findings that make no sense."""
     findings = kind.postprocess(outputs, images, expert)
     if len(findings) != len(images):
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
@@ -250,10 +255,10 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Ex
 
 def _check(finding: Finding, expert: Expert) -> None:
     if finding.boxes and NOTHING in finding.labels:
-        raise CoeError(f"it said '{NOTHING}' and yet gave {len(finding.boxes)} box(es)")
+        raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
     if strange := sorted(finding.labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
     if not all(math.isfinite(score) for score in (finding.score, *(box.score for box in finding.boxes))):
-        raise CoeError("its scores are not numbers; the weights are damaged or were trained to nonsense")
-    if not all(math.isfinite(place) for box in finding.boxes for place in box.xyxy):
-        raise CoeError("its boxes have no place in numbers; the weights are damaged or were trained to nonsense")
+        raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
+    if not all(math.isfinite(coordinate) for box in finding.boxes for coordinate in box.xyxy):
+        raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

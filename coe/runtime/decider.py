@@ -1,4 +1,4 @@
-"""What the engine needs of whoever decides: the controller, or a decider that an experiment puts in its place."""
+"""What the engine needs of a decider: the controller, or an experiment's replacement for it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from coe.scheduler.pool import ModelPool
 
 
 class Decider(Protocol):
-    """Answers events with commands. Called by one thread; pools, executors and router stay what they are."""
+    """Answers events with commands. Called by one thread; pools, executors and router are never replaced."""
 
     @property
     def router(self) -> Router:
-        """Where a component's inspection begins."""
+        """The router, which tells where a component's inspection begins."""
         ...
 
     @property
@@ -35,11 +35,11 @@ class Decider(Protocol):
         ...
 
     def start(self, now: float) -> list[Command]:
-        """Return what is to be done before anything has happened; `now` is in seconds."""
+        """Return the commands to carry out before the first event; `now` is in seconds."""
         ...
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return what is to be done, in order; `now` never goes back."""
+        """Take one event and return the commands to carry out, in order; `now` never decreases."""
         ...
 
     def check(self, *, idle: bool = False) -> None:
@@ -48,6 +48,6 @@ class Decider(Protocol):
 
 
 MakeDecider = Callable[..., Decider]
-"""Called as `coe.scheduler.controller.Controller` is: with `router`, `graph`, `costs`, `plan`, `strategy` and
+"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy` and
 `max_wait_s`.
 """

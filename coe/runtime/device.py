@@ -1,4 +1,4 @@
-"""What a device must offer. The engine knows no more of a processor than this."""
+"""The protocol of a device. The engine knows nothing else of a processor."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from coe.store.kinds import Prepared
 
 
 class Device(Protocol):
-    """A processor whose memory the pools of its name budget. Methods are called from several threads."""
+    """A processor; its pools budget its memory. Methods are called from several threads."""
 
     threads: int
     """How many threads each executor has."""
     memory_bytes: int | None
-    """The budget of a device with memory of its own; None where it is the host's."""
+    """The budget of a device with its own memory; None for a device that uses host memory."""
     host_bytes: int
-    """What such a device keeps copies of experts in, in host memory."""
+    """How much host memory a device with its own memory uses for copies of experts."""
 
     def measure(self, expert: Expert) -> Cost:
-        """Measure what an expert costs here; called before anything runs."""
+        """Measure what an expert costs on this device; called before anything runs."""
         ...
 
     def trial(self, expert: Expert) -> AbstractContextManager[Trial]:
-        """Give an expert to measure at length, on the calling thread, beside nothing else; raises StoreError."""
+        """Give a trial of an expert, to measure on the calling thread while nothing else runs; raises StoreError."""
         ...
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
-        """Do all that can be done before the pools fill; called once, after everything was measured."""
+        """Do all work that can be done before the pools fill; called once, after all measuring."""
         ...
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what so many executors hold beside such experts and their activations, whichever they run."""
+        """Return the bytes that so many executors hold for good, beside the experts and their activations."""
         ...
 
     def enter(self, executor: str) -> None:
@@ -43,16 +43,16 @@ class Device(Protocol):
         ...
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Bring an expert into a pool, and with `keep` let a copy stay in host memory, if that is another.
+        """Bring an expert into a pool; with `keep`, a device with its own memory leaves a copy in host memory.
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone.
         """
         ...
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Drop an expert and give its memory back; with `keep` it goes down into host memory, if that is another.
+        """Drop an expert and free its memory; with `keep`, a device with its own memory copies it to host memory first.
 
-        Called by the copy lane alone, never while a batch runs on it.
+        Called by the copy lane alone, never while a batch runs on the expert.
         """
         ...
 
@@ -61,11 +61,11 @@ class Device(Protocol):
         ...
 
     def trim(self) -> None:
-        """Give back memory that is kept for further loads. Called by the copy lane alone, when it has none to do."""
+        """Free memory that is kept for further loads. Called by the copy lane alone, when no load waits."""
         ...
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch on a loaded expert and return one finding an image; raises CoeError, DeviceLost.
+        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost.
 
         Called by the executor's thread.
         """

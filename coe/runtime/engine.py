@@ -1,8 +1,8 @@
-"""Carries out a decider's commands with threads: one that decides, lanes that load, executors that run.
+"""Carries out a decider's commands with threads: the control thread decides, lanes load, executors run.
 
-All that happens comes through one inbox to the control thread, which alone touches the decider. Nothing that runs
-models, reads disks or calls a user's code runs on it; only watchers, which must be quick. Whatever a user's code
-raises, SystemExit included, every image gets its reply, and either the line goes on or each reply says why it does not.
+All events come through one inbox to the control thread, which alone touches the decider. It runs no model, reads no
+disk, and calls no user's code except watchers, which must be quick. Whatever a user's code raises, SystemExit included,
+every image gets its reply, and either the line goes on or each reply says why it does not.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
 from coe.runtime.device import Device
 from coe.runtime.lane import Disk, Lane
+from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
-from coe.runtime.place import Place
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
@@ -38,7 +38,7 @@ Trace = list[tuple[float, Event | None, list[Command]]]
 
 @dataclass(slots=True)
 class _Job:
-    """What the engine keeps of a request until its reply."""
+    """What the engine keeps for a request until its reply."""
 
     request: Request
     source: ImageSource
@@ -48,7 +48,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How many threads decode pictures, and how many bytes of pictures may be in their hands."""
+    """How many threads decode pictures, and how many bytes of pictures they may hold together."""
 
     threads: int = 2
     limit_bytes: int = 1 << 62
@@ -56,13 +56,13 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class _Crash:
-    """A thread met what must not happen."""
+    """A thread met an error that must not happen."""
 
     error: BaseException
 
 
 _Inbox = queue.SimpleQueue[Event | _Crash | None]
-"""What has happened; None: end once every image has its reply."""
+"""Events; None means: end once every image has its reply."""
 
 
 def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
@@ -90,14 +90,14 @@ class Engine:
     ) -> None:
         self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
         self.trace: Trace | None = [] if keep_trace else None
-        self.place = Place()
+        self.line_threads = LineThreads()
         self._recorder = Recorder(controller.pools, controller.router.second_looks)
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
         self._inbox: _Inbox = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
-        # Of the inbox alone, not of this engine: no cycle keeps weights mapped until garbage is collected.
+        # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._inbox.put, _crashing(self._inbox)
         disk = disk or Disk({}, None)
         self._lanes = {
@@ -121,29 +121,29 @@ class Engine:
         }
         self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
         self._threads += self._workers.threads
-        self.place.threads = frozenset(self._threads)
+        self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)
         try:
             for thread in self._threads:
                 thread.start()
-        except BaseException:  # a system that is out of threads
+        except BaseException:  # the system is out of threads
             self._inbox.put(None)
             self._end_others()
             raise
 
     def submit(self, request: Request, source: ImageSource) -> Pending:
         """Take in an image; the future's result is its one reply, errors included."""
-        job = _Job(request, source, Pending(self.place))
+        job = _Job(request, source, Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
             self._workers.submit(lambda: self._receive(job))
-        except BaseException:  # an interrupt perhaps: nobody would ever answer it, and the line would not end
+        except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
             self._jobs.pop(request.id, None)
             raise
         return job.future
 
     def now(self) -> float:
-        """Return the time on the clock of this line, in seconds: that of all events, and of when requests are due."""
+        """Return the time on the clock of this line, in seconds; events and due times are on this clock."""
         return time.monotonic() - self._began
 
     def next_id(self) -> int:
@@ -155,35 +155,35 @@ class Engine:
         return self._recorder.metrics()
 
     def ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until the pools hold what they begin with; return False if that has not come about, or never will."""
+        """Wait until the pools hold their initial experts; return False on a timeout, or if the line ended first."""
         self._settled.wait(timeout_s)
         return self._filled
 
     def stop(self) -> None:
-        """Finish the batches that run and answer everything else with an error. Waits for nothing, takes no lock."""
+        """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
         self._inbox.put(Stopped())
 
     def close(self) -> None:
-        """End all threads once every reply is out, and let the devices go. May be called again, and by several."""
+        """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
         self._inbox.put(None)
         self.join()
-        # Who keeps a closed line, for what it counted, keeps none of its memory.
+        # A caller who keeps a closed line, to read its counts, must not keep its memory.
         self.devices = {}
         self._lanes.clear()
         self._runners.clear()
 
     def abandon(self) -> None:
-        """Stop, and end all threads; waits for nothing. For a line that nobody holds any more."""
-        if not self.place.is_forked:
-            # A collection of garbage may call this on any thread, under any lock: it does no more than this.
+        """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
+        if not self.line_threads.is_forked:
+            # Garbage collection may call this on any thread, under any lock: only puts are safe here.
             self._inbox.put(Stopped())
             self._inbox.put(None)
 
     def join(self, until_s: float = math.inf) -> None:
-        """Wait until all threads have ended, to that time on the monotonic clock at most."""
-        # A forked child has none of them.
-        for thread in () if self.place.is_forked else self._threads:
-            if thread.ident is None:  # a system that was out of threads: it never began
+        """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
+        # A forked child has none of these threads.
+        for thread in () if self.line_threads.is_forked else self._threads:
+            if thread.ident is None:  # it never started: the system was out of threads
                 continue
             left_s = until_s - time.monotonic()
             thread.join(max(0.0, left_s) if math.isfinite(left_s) else None)
@@ -213,7 +213,7 @@ class Engine:
         try:
             self._decide()
         except BaseException as error:
-            # A bug of ours, or of a watcher; still every image gets its reply, and the reply says why the line stands.
+            # A bug of ours, or of a watcher. Every image still gets its reply, which says why the line stopped.
             self._failure = Failure(FailureKind.LINE, f"the engine failed: {sentence_of(error)}")
             self._settled.set()
             self._give_up()
@@ -233,7 +233,7 @@ class Engine:
                 self._step(event)
 
     def _give_up(self) -> None:
-        """Answer everything with why the line stands, until it ends."""
+        """Answer every image with the reason why the line stopped, until the line ends."""
         ending = False
         while not ending or self._jobs:
             for id in list(self._jobs):
@@ -247,7 +247,7 @@ class Engine:
         began = time.perf_counter()
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began
-        # Counted first: who has a result finds it counted.
+        # Watchers count before replies go out, so that a caller who has a result finds it counted.
         for watcher in self._watchers:
             watcher.observe(event, commands, now, spent)
         if self.trace is not None:
@@ -266,7 +266,7 @@ class Engine:
                 self._runners[command.executor].put(command)
             case Reply():
                 job = self._jobs.pop(command.result.request.id, None)
-                if job is not None:  # None: whoever handed it in was interrupted, and has no future
+                if job is not None:  # None: `submit` was interrupted, and its caller has no future
                     self._replies.put((job.future, command.result))
 
     def _end_others(self) -> None:
@@ -282,7 +282,7 @@ class Engine:
     # Images of batches, replies
 
     def _prepared(self, command: Run) -> list[Prepared]:
-        """Return a batch's images; those of later stages are decoded again, in parallel, rather than kept."""
+        """Return a batch's prepared images; images of later stages are decoded again, in parallel, rather than kept."""
         expert = command.batch.expert
         jobs = [self._jobs[stage.request_id] for stage in command.batch.stages]
         again = [None if expert in job.prepared else self._again(job, expert) for job in jobs]
@@ -295,6 +295,6 @@ class Engine:
         return self._workers.submit(lambda: self._prepare(job, expert))
 
     def _answer(self) -> None:
-        # An idle thread keeps nothing of the last image: its callbacks may be all that holds the line.
+        # An idle thread must keep no reference to the last image: its callbacks may be all that still holds the line.
         while answered(self._replies.get()):
             pass

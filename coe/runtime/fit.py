@@ -1,6 +1,6 @@
-"""Numbers drawn from measured batches: the paper's K and B, the largest useful batch, what a batch holds.
+"""Numbers derived from measured batches: the paper's K and B, the largest useful batch, the memory of a batch.
 
-Other work on the machine only ever adds time, so what stands for repeats is the median of the faster half of them.
+Other work on the machine only ever adds time, so the median of the faster half of the repeats represents them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pydantic import Field
 from coe.schema import Record, Seconds
 
 ON_THE_LINE = 0.05
-"""A size whose time is further from the line, in parts of that time, does not lie on it."""
+"""A batch size lies on the line if its time differs from the line by at most this share of the time."""
 
 _LEAST_SLOPE = 1e-3
-"""The least K, in parts of the best average latency: time never falls with the number of images."""
+"""The least K, as a share of the best average latency: time never falls with the number of images."""
 
 
-class Line(Record):
-    """The paper's K and B, and the median relative error of the line on the sizes that it was fitted to."""
+class LatencyLine(Record):
+    """The paper's K and B, and the median relative error of the line over the sizes that it was fitted to."""
 
     per_image_s: Seconds
     base_s: Seconds
@@ -30,8 +30,8 @@ class Line(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What a batch of n holds at most beside the weights: `activation_bytes * n + workspace_bytes`."""
+class BatchMemory:
+    """A batch of n images holds at most `activation_bytes * n + workspace_bytes` bytes beside the weights."""
 
     activation_bytes: int
     workspace_bytes: int
@@ -42,7 +42,7 @@ class Memory:
 
 
 def typical(repeats: Sequence[float]) -> float:
-    """Return what stands for repeats of one thing: the median of the faster half of them."""
+    """Return the time that represents repeats of one measurement: the median of their faster half."""
     ranked = sorted(repeats)
     return statistics.median(ranked[: (len(ranked) + 1) // 2])
 
@@ -55,13 +55,13 @@ def spread(repeats: Sequence[float]) -> float:
     return (high - low) / middle if middle else 0.0
 
 
-def fit(times: Mapping[int, float]) -> Line:
+def fit(times: Mapping[int, float]) -> LatencyLine:
     """Fit K and B to the latencies of batches, in seconds by size, over the linear part of them.
 
-    Least squares of the relative errors, with K > 0 and B >= 0. The linear part is what is left when, as long as a
-    size lies off the line by more than `ON_THE_LINE`, the smallest or the largest is left out, whichever gives the
-    better line; at least half of the sizes, and three of them, are kept. Raises ValueError if there is no size, or a
-    time that is not above 0.
+    Least squares of the relative errors, with K > 0 and B >= 0. To find the linear part: as long as any size lies off
+    the line by more than `ON_THE_LINE`, the smallest or the largest size is left out, whichever gives the better line;
+    at least half of the sizes, and at least three, are kept. Raises ValueError if there is no size, or a time that is
+    not above 0.
     """
     if not times or min(times) < 1 or min(times.values()) <= 0:
         raise ValueError(f"no line goes through {dict(times)}: sizes and times must be above 0")
@@ -72,34 +72,34 @@ def fit(times: Mapping[int, float]) -> Line:
         ends = [(part, _through(times, part)) for part in (sizes[:-1], sizes[1:])]
         sizes, best = min(ends, key=lambda end: max(_errors(times, *end)))
     k, b = best
-    return Line(per_image_s=k, base_s=b, error=statistics.median(_errors(times, sizes, best)))
+    return LatencyLine(per_image_s=k, base_s=b, error=statistics.median(_errors(times, sizes, best)))
 
 
 def plateau(times: Mapping[int, float], gain: float = 0.05) -> int:
     """Return the size at which the average latency plateaus (the paper's maximum batch, section 4.5).
 
-    That is the smallest from which no larger one has an average lower by `gain` (0.05: 5 %) or more.
+    That is the smallest size such that no larger size has an average lower by `gain` (0.05: 5 %) or more.
     """
-    average = {size: times[size] / size for size in sorted(times)}
-    for size, own in average.items():
-        if all(later > (1 - gain) * own for other, later in average.items() if other > size):
+    averages = {size: times[size] / size for size in sorted(times)}
+    for size, average in averages.items():
+        if all(later > (1 - gain) * average for other, later in averages.items() if other > size):
             return size
     raise ValueError("no size was measured")
 
 
-def memory(held: Mapping[int, int], least_bytes: int = 0) -> Memory:
-    """Return a bound on what batches hold, from the bytes measured by size: none of them is above it.
+def batch_memory(held: Mapping[int, int], least_bytes: int = 0) -> BatchMemory:
+    """Return a bound on the memory of batches, from the bytes measured by size: no measured batch exceeds it.
 
-    An image counts `least_bytes` at least. The slope is that from the smallest to the largest size.
+    An image counts at least `least_bytes`. The slope is the slope from the smallest to the largest size.
     """
     small, large = min(held), max(held)
     slope = -((held[small] - held[large]) // max(1, large - small))
     image = max(least_bytes, slope)
-    return Memory(image, max(0, *(taken - size * image for size, taken in held.items())))
+    return BatchMemory(image, max(0, *(taken - size * image for size, taken in held.items())))
 
 
 def _through(times: Mapping[int, float], sizes: Sequence[int]) -> tuple[float, float]:
-    """Return K and B that minimise the sum of ((K n + B - t) / t)**2, within what makes sense."""
+    """Return the K >= the least slope and the B >= 0 that minimise the sum of ((K n + B - t) / t)**2."""
     weights = [times[n] ** -2 for n in sizes]
     w = sum(weights)
     wn = sum(v * n for v, n in zip(weights, sizes, strict=True))

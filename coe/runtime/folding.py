@@ -1,6 +1,6 @@
-"""The structure of a network whose convolutions took in the batch norms that followed them.
+"""The structure of a network whose batch norms were folded into the convolutions before them.
 
-Only structure: whoever folds works the weights out once (`coe.prepare.fold`), whoever runs gets them from the blob.
+Only the structure: `coe.prepare.fold` computes the folded weights once, and a running line reads them from the blob.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from coe.errors import StoreError
 
 
 def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -> torch.nn.Module:
-    """Give a network the structure that a blob's header tells, and return it; it is changed in place.
+    """Give a network the structure that a blob's header states, and return it; it is changed in place.
 
-    Each of `pairs` names a convolution and the batch norm that it took in: the convolution gets a bias (zeros, of the
+    Each of `pairs` names a convolution and the batch norm folded into it: the convolution gets a bias (zeros, of the
     dtype and on the device of its weight) if it has none, the norm becomes an identity. Then `state_dict` has the names
-    and shapes of the blob's tensors. Raises StoreError if a name is not that of a convolution or a batch norm.
+    and shapes of the blob's tensors. Raises StoreError if a name is not a convolution or a batch norm of the network.
     """
     for conv_name, norm_name in pairs:
         conv, norm = _part(module, conv_name), _part(module, norm_name)

@@ -1,4 +1,4 @@
-"""The copy lane of a device: one load or eviction at a time, by urgency, and first come, first served within one."""
+"""The copy lane of a device: one load or eviction at a time, by urgency; among equals, first come, first served."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from coe.scheduler.costs import Tier
 from coe.scheduler.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
 
 _FIRST, _END = -1, -2
-"""Evictions go before all loads, which wait for them; an end goes before everything."""
+"""Evictions go before all loads, because loads wait for them; the end goes before everything."""
 
 
 class Disk:
-    """The one disk that all lanes read from. With a throttle it is never faster than that, whatever memory caches."""
+    """The one disk that all lanes read from. With a throttle, reads from the page cache are no faster than the disk."""
 
     def __init__(self, file_bytes: Mapping[str, int], throttle: Throttle | None) -> None:
         self._file_bytes, self._throttle = file_bytes, throttle
         self._lock = threading.Lock()
 
     def least_s(self, expert: str, now: float) -> float:
-        """Begin to read an expert's file at `now`; return how many seconds that takes at least."""
+        """Begin to read an expert's file at `now`; return the least number of seconds that the read takes."""
         if self._throttle is None:
             return 0.0
         with self._lock:
@@ -36,11 +36,10 @@ class Disk:
 
 
 class Lane:
-    """Carries out loads and evictions on the device of that name and tells what became of them.
+    """Carries out loads and evictions on a device, and reports each as an event.
 
-    `tell` gets the events; `crash` gets what must not happen, an eviction that fails or memory that is not given back:
-    the books would be wrong from then on, and the lane ends. Both are called on the lane's thread, which is that of
-    `work`.
+    `tell` gets the events. `crash` gets errors that must not happen: a failed eviction, or memory that is not given
+    back. The books would be wrong from then on, so the lane ends. Both are called on the thread that runs `work`.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Lane:
         self._queue.put((urgency, next(self._turn), command))
 
     def close(self) -> None:
-        """End `work` after what it does now; what is queued is left undone."""
+        """End `work` after its current command; queued commands are dropped."""
         self._closed.set()
         self._queue.put((_END, next(self._turn), None))
 
@@ -98,16 +97,16 @@ class Lane:
             self._tell(LoadFailed(command.pool, command.expert, sentence_of(error)))
             return
         if self._queue.empty():
-            # What evictions left over counts as free: a batch may want it now.
+            # Memory left over from evictions counts as free: a batch may need it now.
             with self._losing():
                 self._device.trim()
-        # `close` comes when every reply is in: then nobody waits for this expert any more.
+        # `close` comes when every image has its reply: then no image waits for this expert any more.
         self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
 
     @contextmanager
     def _losing(self) -> Iterator[None]:
-        """Tell of a device that is lost, and go on: its memory is gone with it."""
+        """Report a lost device, and go on: its memory is lost with it."""
         try:
             yield
         except DeviceLost as error:

@@ -1,6 +1,6 @@
-"""The future of one image. Law: it is answered once, and no callback keeps the answer from the others.
+"""The future of one image. Law: it is answered once, and no callback keeps the answer from the other callbacks.
 
-`Future.set_result` calls what hangs on it one by one and stops at a SystemExit: those behind it would never hear.
+`Future.set_result` calls its callbacks one by one and stops at a SystemExit: the callbacks behind it would never run.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 from coe.core import Result
 from coe.errors import CoeError
-from coe.runtime.place import Place
+from coe.runtime.line_threads import LineThreads
 
 
 class Pending(Future[Result]):
-    """A result that is to come. It cannot be called off: `cancel` says no.
+    """A result that is to come. It cannot be cancelled: `cancel` returns False.
 
-    `result` and `exception` raise WouldWaitForItself where they would wait on a thread of the line, and LineClosed in
-    a forked child, where no answer comes any more.
+    `result` and `exception` raise WouldWaitForItself if they would wait on a thread of the line, and LineClosed in a
+    forked child, where no answer can come.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, line_threads: LineThreads) -> None:
         super().__init__()
-        self._place = place
+        self._line_threads = line_threads
         self._answered = False
         self.set_running_or_notify_cancel()
 
     def answer(self, result: Result) -> None:
-        """Give the result and call what waits for it, on the thread of replies; raises nothing."""
-        with suppress(BaseException):  # callbacks are guarded already, this is the last guard of that thread
+        """Set the result and call the callbacks, on the reply thread; raises nothing."""
+        with suppress(BaseException):  # callbacks are guarded already; this is the last guard of the reply thread
             super().set_result(result)
         self._answered = True
 
@@ -48,14 +48,14 @@ class Pending(Future[Result]):
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait as `result` does; return None, because what is wrong with an image is said in its result."""
+        """Wait as `result` does; return None, because the result itself says what is wrong with an image."""
         self._expect_waitable("exception()")
         return super().exception(timeout)
 
     def add_done_callback(self, fn: Callable[[Future[Result]], Any]) -> None:
-        """Have `fn` called with this future once the result is there: on the thread of replies, or here if it is.
+        """Call `fn` with this future once the result is there: on the reply thread, or at once if it is there already.
 
-        Whatever `fn` raises on the thread of replies is logged and goes no further.
+        Whatever `fn` raises on the reply thread is logged and goes no further.
         """
 
         def call(future: Future[Result]) -> None:
@@ -64,20 +64,20 @@ class Pending(Future[Result]):
             except Exception:
                 raise
             except BaseException as error:
-                if not self._place.is_own_thread:
+                if not self._line_threads.is_own_thread:
                     raise
                 raise CoeError(f"a callback of an image raised {type(error).__name__} on the reply thread") from error
 
         super().add_done_callback(call)
 
     def _expect_waitable(self, call: str) -> None:
-        # In a forked child a lock may have been left behind by a thread that is not there: nothing is asked of it.
-        if not self._answered and (self._place.is_forked or not self.done()):
-            self._place.expect_waitable(call)
+        # In a forked child, a thread that does not exist there may still hold the future's lock: do not touch it.
+        if not self._answered and (self._line_threads.is_forked or not self.done()):
+            self._line_threads.expect_waitable(call)
 
 
 def answered(reply: tuple[Pending, Result] | None) -> bool:
-    """Answer an image, and keep nothing of it; return False where there is none."""
+    """Answer an image, and keep no reference to it; return False if `reply` is None."""
     if reply is None:
         return False
     future, result = reply

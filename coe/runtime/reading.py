@@ -1,7 +1,7 @@
 """Weights from files into buffers: read once, in order, each chunk proved while the processor's cache still holds it.
 
-Files are read, not mapped: a file that is cut short, or a disk that fails, is an error here, where a mapping would end
-the whole process (SIGBUS) in the middle of a batch.
+Files are read, not mapped: reading a truncated file, or a failing disk, raises an error here; a mapping would kill the
+whole process (SIGBUS) in the middle of a batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _HEAD_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """A skeleton of that structure, and so many bytes for numbers that are converted when a slot takes the expert."""
+    """What an expert needs to run: a skeleton's structure, and the bytes for its converted numbers."""
 
     structure: Structure
     converted_bytes: int
@@ -37,14 +37,14 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The file that an expert runs from, and what the manifest says of it; `name` is for messages."""
+    """The file that an expert runs from, with its manifest; `name` is for messages."""
 
     path: Path
     name: str
     expert: Expert
     manifest: Manifest
     prepared: PreparedVariant | None
-    """None: the weights as they were trained, a safetensors file."""
+    """None: the file holds the weights as they were trained, as safetensors."""
 
     @property
     def bytes(self) -> int:
@@ -52,7 +52,7 @@ class Weights:
         return self.prepared.bytes if self.prepared else self.manifest.bytes
 
     def read(self, buffers: Buffers) -> Blob:
-        """Read the file into a buffer and prove it; raises StoreError where it is not what the manifest says."""
+        """Read the file into a buffer and prove it; raises StoreError if it differs from the manifest."""
         buffer, content = self.content(buffers)
         try:
             return Blob(buffer, content, buffers)
@@ -61,22 +61,23 @@ class Weights:
             raise
 
     def content(self, buffers: Lender[M]) -> tuple[M, Content]:
-        """Do what `read` does; return the buffer, and what lies in it."""
+        """Read and prove the file as `read` does; return the buffer, and what lies in it."""
         with _opened(self) as file:
             if self.prepared:
                 return _read_blob(file, self, self.prepared, buffers)
             return _read_safetensors(file, self, buffers)
 
     def needs(self) -> Needs:
-        """Tell what it takes to run the file, from its header alone; raises StoreError."""
+        """Return what the expert needs to run, from the file's header alone; raises StoreError."""
         if self.prepared is None:
             return Needs(PLAIN, 0)
-        found = self.outline()
-        structure = structure_of(found.variant, found.folded)
-        return Needs(structure, structure.dtype.itemsize * converted(found.entries, found.quantised, structure.dtype))
+        content = self.outline()
+        structure = structure_of(content.variant, content.folded)
+        count = converted(content.entries, content.quantised, structure.dtype)
+        return Needs(structure, structure.dtype.itemsize * count)
 
     def outline(self) -> Content:
-        """Tell what lies in the file, from its header alone; raises StoreError."""
+        """Return what lies in the file, from its header alone; raises StoreError."""
         with _opened(self) as file:
             if self.prepared:
                 return _content(_header(_head(file, self), self, self.prepared))
@@ -84,12 +85,12 @@ class Weights:
 
 
 def weights(store: Store, expert: Expert) -> Weights:
-    """Find the file of an expert in its variant; raises StoreError if it has not been prepared in it.
+    """Find the file of an expert in its variant; raises StoreError if the expert is not prepared in that variant.
 
-    In fp32 an expert that was not prepared runs from the weights as they were trained.
+    In fp32, an expert that was not prepared runs from the weights as they were trained.
     """
     manifest = store.manifest(expert.weights)
-    prepared = next((one for variant, one in manifest.variants.items() if variant == expert.variant), None)
+    prepared = next((blob for variant, blob in manifest.variants.items() if variant == expert.variant), None)
     if prepared is None and expert.variant != "fp32":
         have = ", ".join(sorted({"fp32", *manifest.variants}))
         raise StoreError(
@@ -102,7 +103,7 @@ def weights(store: Store, expert: Expert) -> Weights:
 
 
 def proved(weights: Weights) -> bytes:
-    """Return all that a weights file holds; raises StoreError where it is not what the manifest says."""
+    """Return the bytes of a weights file; raises StoreError if they differ from the manifest."""
     with _opened(weights) as file:
         _check_size(file, weights, weights.bytes, _IMPORT)
         with os.fdopen(file, "rb", closefd=False) as reader:
@@ -114,7 +115,7 @@ def proved(weights: Weights) -> bytes:
 
 @contextmanager
 def _opened(weights: Weights) -> Iterator[int]:
-    """Give the file's descriptor. It stays the same file, whatever is renamed into its place meanwhile."""
+    """Open the file and give its descriptor, which stays the same file whatever is renamed into its place meanwhile."""
     try:
         with regular.opened(weights.path) as file:
             yield file
@@ -126,16 +127,16 @@ def _fill(file: int, into: memoryview, offset: int, name: str) -> None:
     done = 0
     while done < len(into):
         with into[done:] as rest:
-            got = regular.read_into(file, rest, offset + done)
-        if not got:
+            size = regular.read_into(file, rest, offset + done)
+        if not size:
             raise StoreError(f"{name} ended at {offset + done:,} bytes while it was read (truncated?)")
-        done += got
+        done += size
 
 
-def _check_size(file: int, weights: Weights, expected: int, again: str) -> None:
+def _check_size(file: int, weights: Weights, expected: int, remedy: str) -> None:
     size = os.fstat(file).st_size
     if size != expected:
-        raise StoreError(f"{weights.name} has {size:,} bytes, not {expected:,} (truncated?); {again}")
+        raise StoreError(f"{weights.name} has {size:,} bytes, not {expected:,} (truncated?); {remedy}")
 
 
 # Blobs
@@ -144,7 +145,7 @@ _AGAIN = "prepare the expert again (coe-experts prepare)"
 
 
 def _head(file: int, weights: Weights) -> bytes:
-    """Return all that comes before the data."""
+    """Return the bytes before the data."""
     start = regular.read_at(file, _HEAD_BYTES, 0)
     end = blob_format.data_start(start[:PAGE], weights.name)
     if len(start) < end:
@@ -155,13 +156,12 @@ def _head(file: int, weights: Weights) -> bytes:
 def _header(head: bytes, weights: Weights, prepared: PreparedVariant) -> Header:
     header = blob_format.decode(head, weights.name)
     if xxhash.xxh3_128_hexdigest(head) != prepared.digest:
-        raise StoreError(f"{weights.name} is not the blob that the manifest tells of (another header); {_AGAIN}")
+        raise StoreError(f"{weights.name} is not the blob that the manifest names (another header); {_AGAIN}")
     expert = weights.expert
-    said, found = (expert.kind, expert.variant, len(expert.labels)), (header.kind, header.variant, header.labels)
-    if said != found:
+    if (expert.kind, expert.variant, len(expert.labels)) != (header.kind, header.variant, header.labels):
         raise StoreError(
-            f"{weights.name} is of kind {found[0]} in {found[1]} for {found[2]} labels, "
-            f"not of kind {said[0]} in {said[1]} for {said[2]}; {_AGAIN}"
+            f"{weights.name} is of kind {header.kind} in {header.variant} for {header.labels} labels, "
+            f"not of kind {expert.kind} in {expert.variant} for {len(expert.labels)}; {_AGAIN}"
         )
     weights.manifest.prove(header.identity, weights.name)
     return header
@@ -172,11 +172,11 @@ def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: 
     header = _header(head, weights, prepared)
     _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
     with _lent(buffers, header.data_bytes) as buffer, buffer.bytes() as data:
-        for number, right in enumerate(header.checksums):
+        for number, checksum in enumerate(header.checksums):
             at = number * CHUNK
             with data[at : min(at + CHUNK, header.data_bytes)] as chunk:
                 _fill(file, chunk, len(head) + at, weights.name)
-                if blob_format.digest(chunk) != right:
+                if blob_format.digest(chunk) != checksum:
                     raise StoreError(
                         f"{weights.name} is damaged in chunk {number + 1} of {len(header.checksums)} "
                         f"(its checksum differs); {_AGAIN}"
@@ -190,7 +190,7 @@ def _content(header: Header) -> Content:
 
 @contextmanager
 def _lent(buffers: Lender[M], size: int) -> Iterator[M]:
-    """Lend a buffer to be filled; it goes back at once where that fails."""
+    """Lend a buffer to fill; it goes back at once if filling it fails."""
     buffer = buffers.take(size)
     try:
         yield buffer
@@ -208,7 +208,7 @@ def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[
     name, size = weights.name, weights.manifest.bytes
     _check_size(file, weights, size, _IMPORT)
     start = safetensors_header.data_start(regular.read_at(file, safetensors_header.LENGTH_BYTES, 0), size, name)
-    # The file begins where its tensors come to lie as those of a blob do.
+    # The file begins at the offset that aligns its tensors as in a blob.
     first = -start % ALIGNMENT
     with _lent(buffers, first + size) as buffer:
         with buffer.bytes() as memory, memory[first : first + size] as data:

@@ -1,4 +1,4 @@
-"""An executor's thread: one batch after another on its device. Law: each batch is told of, whatever it raises."""
+"""An executor's thread: one batch after another on its device. Law: each batch is reported, whatever it raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coe.store.kinds import Prepared
 
 
 class Runner:
-    """Runs an executor's batches on `device` and tells what became of them, on the thread that `work` has.
+    """Runs an executor's batches on `device`, on the thread that runs `work`, and reports each to `tell`.
 
     `prepared` gives the images of a batch, in order.
     """
@@ -39,11 +39,11 @@ class Runner:
         self._queue.put(command)
 
     def close(self) -> None:
-        """End `work` after what was queued before."""
+        """End `work` after the batches that are queued already."""
         self._queue.put(None)
 
     def work(self) -> None:
-        """Run batches until `close`. A device that cannot be entered is lost: others may go on."""
+        """Run batches until `close`. A device that cannot be entered is lost; other devices go on."""
         unusable: str | None = None
         try:
             self._device.enter(self._name)
@@ -54,7 +54,7 @@ class Runner:
             self._tell(self._run(command) if unusable is None else RunFailed(self._name, unusable))
 
     def _run(self, command: Run) -> Event:
-        """Run a batch and return what came of it; nothing of it is kept."""
+        """Run a batch and return its event; no reference to the batch is kept."""
         expert = self._experts[command.batch.expert]
         began = time.perf_counter()
         try:

@@ -1,4 +1,4 @@
-"""A skeleton of one network whose weights are those of whichever blob is bound to it; and the shelf of slots."""
+"""A slot: one network's skeleton that runs with the weights of the blob bound to it; and the shelf of slots."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from coe.system import give_memory_back
 class Slot:
     """One skeleton, built once, used by one executor.
 
-    Binding a blob sets references to what is of the skeleton's precision, and converts the rest into the arena; a
-    further batch on the same blob does neither.
+    Binding a blob points parameters at its tensors of the skeleton's precision, and converts the other tensors into the
+    arena. A further batch on the same blob does neither.
     """
 
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN) -> None:
-        """Build the skeleton; raises StoreError if the kind does not have what the structure folds."""
+        """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
         self.structure = structure
         self.module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
@@ -40,16 +40,16 @@ class Slot:
         self._lock = threading.Lock()
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
-        """Run a batch, (n, 3, S, S) uint8 RGB; None runs on whatever weights the skeleton has."""
+        """Run a batch, (n, 3, S, S) uint8 RGB; with None as the blob, on the weights that the skeleton has."""
         if blob is not None:
             self.bind(blob)
-        # Outside the lock: while a batch runs, the lane must be able to evict other experts. The one that runs is
-        # pinned, so nobody unbinds it.
+        # Outside the lock: while a batch runs, the lane must be able to evict other experts. The expert that runs is
+        # pinned, so nothing unbinds it.
         with torch.inference_mode():
             return self.kind.forward(self.module, images)
 
     def bind(self, blob: Blob) -> None:
-        """Make the skeleton run on a blob; raises RuntimeError if that has been released."""
+        """Make the skeleton run on a blob; raises RuntimeError if the blob has been released."""
         with self._lock:
             if self._bound is blob:
                 return
@@ -57,7 +57,7 @@ class Slot:
                 raise RuntimeError("a blob was run after it was released")
             tensors = dict(blob.tensors)
             if blob.converted:
-                # Not `unbind`, which would wait for this lock: whatever this slot held there is overwritten.
+                # Not `unbind`, which would wait for this lock. The weights that this slot had there are overwritten.
                 self._bound = None
                 memory = self.arena.claim(blob.converted, self.structure.dtype, self)
                 with torch.inference_mode():
@@ -67,7 +67,7 @@ class Slot:
             self._bound = blob
 
     def unbind(self, blob: Blob | None = None) -> None:
-        """Let go of a blob if it is the one that is bound (None: of whatever is), so that its memory can be reused."""
+        """Unbind `blob` if it is bound (None: whichever blob is bound), so that its memory can be reused."""
         with self._lock:
             if blob is None or self._bound is blob:
                 for name, target in self._targets.items():
@@ -81,7 +81,7 @@ _Key = tuple[str, int, Structure]
 class SlotShelf:
     """Slots by executor and network; a network is a kind with a number of labels and a structure.
 
-    Two executors never share a slot, and the slots of one share their arena.
+    Two executors never share a slot; the slots of one executor share its arena.
     """
 
     def __init__(self, kinds: Mapping[str, Kind]) -> None:
@@ -95,23 +95,23 @@ class SlotShelf:
         return len(self._slots)
 
     def build(self, expert: Expert, structure: Structure) -> Slot:
-        """Return a slot with the random weights of a new skeleton, to measure; it becomes the network's spare."""
+        """Return a slot with a new skeleton's random weights, to measure; it becomes the network's spare slot."""
         slot = self._new(expert, structure)
         with self._lock:
             return self._spares.setdefault(_key(expert, structure), slot)
 
     def spare(self, expert: Expert, structure: Structure) -> Slot:
-        """Return the network's first slot, without weights; it tells what weights must look like."""
+        """Return the network's spare slot, without weights; its `spec` states what weights must look like."""
         with self._lock:
-            found = self._spares.get(_key(expert, structure))
-        if found is None:
-            found = self.build(expert, structure)
-            found.unbind()
+            slot = self._spares.get(_key(expert, structure))
+        if slot is None:
+            slot = self.build(expert, structure)
+            slot.unbind()
             give_memory_back()
-        return found
+        return slot
 
     def of(self, executor: str, expert: Expert, structure: Structure) -> Slot:
-        """Return an executor's slot for a network; the first executor that asks gets the spare."""
+        """Return an executor's slot for a network; the first executor that asks gets the spare slot."""
         key = _key(expert, structure)
         spare = self.spare(expert, structure)
         with self._lock:
@@ -131,7 +131,7 @@ class SlotShelf:
         return slot
 
     def unbind(self, blob: Blob) -> None:
-        """Make every slot let go of a blob."""
+        """Unbind a blob from every slot."""
         with self._lock:
             slots = list(self._slots.values())
         for slot in slots:

@@ -1,4 +1,4 @@
-"""A disk of a given bandwidth, as arithmetic: bytes are read one load after another, and idle time earns nothing."""
+"""A disk of a given bandwidth, as arithmetic: loads are read one after another, and idle time earns no credit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from coe.errors import ConfigError
 
 
 class Throttle:
-    """A token bucket without depth: a load takes at least its bytes over the bandwidth from when it began.
+    """A token bucket without depth: a load takes at least its bytes divided by the bandwidth.
 
-    It neither sleeps nor locks nor looks at a clock; whoever loads waits for `delay_s` less what the load took itself.
+    It does not sleep, lock or read a clock. The loader waits for `delay_s` less the time that the load itself took.
     """
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -21,6 +21,6 @@ class Throttle:
         return f"<Throttle {self.bytes_per_s / 1e6:g} MB/s>"
 
     def delay_s(self, size: int, now: float) -> float:
-        """Begin a load of `size` bytes at `now` (seconds that never go back); return how long it takes at least."""
+        """Begin a load of `size` bytes at `now` (seconds that never decrease); return the least time that it takes."""
         self._free_s = max(self._free_s, now) + size / self.bytes_per_s
         return self._free_s - now

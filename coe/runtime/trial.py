@@ -1,7 +1,7 @@
-"""One expert made ready to be measured on a device: the one way in which batches are timed and what they hold is seen.
+"""One expert ready to be measured on a device: the only code that times batches and measures their memory.
 
-What a batch holds is read off the process: one measuring at a time (`coe.runtime.measured`), and what other lines of
-the process take meanwhile is told apart as far as can be (`coe.runtime.activations.plausible_bytes`).
+The memory of a batch is measured as growth of the process: one measuring at a time (`coe.runtime.measured`). Growth
+that other lines of the process cause is excluded as far as possible (`coe.runtime.activations.plausible_bytes`).
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import numpy as np
 import psutil
 
 from coe.runtime.activations import peak_bytes, peak_growth_bytes, plausible_bytes
-from coe.runtime.fit import fit, memory, plateau, typical
+from coe.runtime.fit import batch_memory, fit, plateau, typical
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Image, Session
 from coe.system import forget_file, give_memory_back, heap_taken
 
 _QUICK_S = 0.6
-"""How long a batch size is timed at a start, in seconds."""
+"""How long a batch size is timed when a line starts, in seconds."""
 _QUICK_BATCH = 4
-"""A quick look at two sizes tells too little to let batches be smaller than this."""
+"""A quick measuring of two sizes is too coarse to bound batches below this size."""
 _PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """An expert that runs, and how it is loaded.
+    """An expert that runs, and a way to load it again.
 
-    `answer` takes images (n, 3, S, S) uint8 of `input_size` and returns what the kind's `postprocess` takes; `load`
-    brings the weights from `file` to where they can run, once more beside those that do; `opened_s` is how long it took
-    to make the trial, if that was such a load.
-    `base_bytes` is what the process held before the first batch, if the runtime keeps the memory of one for the next.
+    `answer` takes images (n, 3, S, S) uint8 of `input_size` and returns what the kind's `postprocess` takes. `load`
+    brings a second copy of the weights from `file` to where they can run. `opened_s` is how long the trial's own load
+    took, if it did one.
+    `base_bytes` is what the process held before the first batch, if the runtime keeps memory from batch to batch.
     """
 
     answer: Callable[[Image], Any]
@@ -52,22 +52,22 @@ class Trial:
         return self.answer(np.zeros((images, 3, self.input_size, self.input_size), np.uint8))
 
     def batch_s(self, images: int) -> float:
-        """Time one batch, in seconds. The first of a size also sets things up: run it once before."""
+        """Time one batch, in seconds. The first batch of a size also does set-up work: run that size once before."""
         black = np.zeros((images, 3, self.input_size, self.input_size), np.uint8)
         began = time.perf_counter()
         self.answer(black)
-        # A coarse clock may show nothing; times are divided by.
+        # A coarse clock may show 0; callers divide by this time.
         return max(1e-9, time.perf_counter() - began)
 
     def least_image_bytes(self) -> int:
-        """Return what an image holds at least: its pixels as numbers, and the tensors that torch's operators make."""
+        """Return the least bytes that an image holds: its pixels as floats, or the tensors of torch's operators."""
         return max(12 * self.input_size**2, peak_bytes(lambda: self.run(1)))
 
     def batch_bytes(self, images: int) -> int:
-        """Return what a batch holds at its peak, beside the weights; it is run twice.
+        """Return the bytes that a batch holds at its peak, beside the weights; the batch runs twice.
 
-        The tensors of torch's operators are counted, and what they need beside is seen in the process, which grows. Ask
-        for sizes in rising order: of a runtime that keeps memory, a smaller batch after a larger one shows nothing.
+        The tensors of torch's operators are counted; other memory shows as growth of the process. Measure sizes in
+        rising order: if the runtime keeps memory, a smaller batch after a larger batch shows no growth.
         """
         counted = peak_bytes(lambda: self.run(images))
         if self.base_bytes is not None:
@@ -82,11 +82,11 @@ class Trial:
             return peak_growth_bytes(lambda: self.run(images)) or 0
 
     def copy_s(self) -> float:
-        """Return the seconds of a copy from host memory to the device: 0 where these are one."""
+        """Return the seconds of a copy from host memory to the device: 0 for a device that uses host memory."""
         return 0.0
 
     def load_s(self, *, cold: bool = False) -> float | None:
-        """Time a load, in seconds; with `cold` from the disk itself, None where the system keeps the file in memory."""
+        """Time a load, in seconds; with `cold`, from the disk itself: None if the system keeps the file in memory."""
         if cold and not forget_file(self.file):
             return None
         began = time.perf_counter()
@@ -101,13 +101,13 @@ def warmed(
     file: Path,
     load: Callable[[], object],
 ) -> Trial:
-    """Make a trial of a network of torch's. An image runs first: what that sets up once is no part of a batch."""
+    """Make a trial of a torch network. One image runs first, because set-up work is no part of a batch."""
     peak_bytes(lambda: answer(np.zeros((1, 3, input_size, input_size), np.uint8)))
     return Trial(answer, input_size, weights_bytes, file, load)
 
 
 def opened(load: Callable[[], Session], input_size: int, file: Path) -> Trial:
-    """Make a trial of a file by opening it with a runtime of its own, whose memory shows in the process only."""
+    """Make a trial of a file that a session opens; the memory of its runtime shows only as growth of the process."""
     process = psutil.Process()
     before, began = process.memory_full_info().uss, time.perf_counter()
     session = load()
@@ -123,7 +123,7 @@ def _resident_bytes() -> int:
 
 
 def quick_cost(trial: Trial, most: int) -> Cost:
-    """Measure what an expert costs in a second or two: one image and one larger batch; batches have `most` at most."""
+    """Measure an expert's cost in a second or two: one image and one larger batch, of `most` images at most."""
     times: dict[int, float] = {}
     held: dict[int, int] = {}
 
@@ -138,7 +138,7 @@ def quick_cost(trial: Trial, most: int) -> Cost:
     if (larger := min(most, max(2, min(16, int(_QUICK_S / times[1]))))) > 1:
         look(larger)
     line = fit(times)
-    bound = memory(held, trial.least_image_bytes())
+    bound = batch_memory(held, trial.least_image_bytes())
     on_line = {n: line.per_image_s * n + line.base_s for n in (1, 2, 4, 8, 16, 32, 64)}
     return Cost(
         per_image_s=line.per_image_s,

@@ -1,4 +1,4 @@
-"""Threads that do what they are given, in the order in which it comes. Law: whatever it raises is its future's."""
+"""Threads that do work in the order in which it is submitted. Law: whatever the work raises goes to its future."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Workers:
-    """So many threads. Unlike those of `concurrent.futures` they hold up no end of the interpreter."""
+    """`count` daemon threads. Unlike the threads of `concurrent.futures`, they do not delay the interpreter's exit."""
 
     def __init__(self, count: int, name: str) -> None:
         self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
@@ -25,7 +25,7 @@ class Workers:
         ]
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Have `work` done; the future gives what it returns or raises. Raises LineClosed after `close`."""
+        """Queue `work`; the future gives what it returns or raises. Raises LineClosed after `close`."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
@@ -35,7 +35,7 @@ class Workers:
         return future
 
     def close(self) -> None:
-        """End the threads once they have done what they were given before."""
+        """End the threads after the work that is queued already."""
         with self._lock:
             self._closed = True
             for _ in self.threads:
@@ -48,7 +48,7 @@ def _work_through(given: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]
 
 
 def _do(item: tuple[Future[Any], Callable[[], Any]] | None) -> bool:
-    """Do one thing, and keep nothing of it; return False at the end."""
+    """Do one piece of work, and keep no reference to it; return False at the end."""
     if item is None:
         return False
     future, work = item

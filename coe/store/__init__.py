@@ -1,1 +1,1 @@
-"""Experts at rest: weights and blobs on disk, what is known of them, and the kinds that can run them."""
+"""Experts at rest: weights and blobs on disk, their manifests, and the kinds that can run them."""

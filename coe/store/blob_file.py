@@ -1,4 +1,4 @@
-"""Blobs as files: named by what they hold, written whole or not at all, checked from end to end."""
+"""Blobs as files: named by their content, written whole or not at all, checked from end to end."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, diges
 
 SUFFIX = ".blob.safetensors"
 VERSION_1_SUFFIX = ".blob"
-"""Of a format that is read no more."""
+"""The suffix of blobs in format 1, which is no longer read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A blob that lies on the disk: its file's name, its size, and the xxh3-128 of what comes before its data."""
+class WrittenBlob:
+    """A blob on the disk: its file's name, its size, and the xxh3-128 of the bytes before its data."""
 
     file: str
     bytes: int
     digest: str
 
 
-def write(folder: Path, header: Header, data: Iterable[memoryview]) -> Written:
-    """Write a blob into a folder; raises OSError, and then leaves nothing.
+def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
+    """Write a blob into a folder; raises OSError, and then leaves no file behind.
 
-    Its name tells its content (the header holds the checksums of the data), so two blobs of one name are the same.
+    Its name depends on its content (the header holds the checksums of the data), so two blobs of one name are equal.
     """
     start = encode(header)
-    made = xxhash.xxh3_128_hexdigest(start)
-    name = f"{header.variant}-{made}{SUFFIX}"
+    start_digest = xxhash.xxh3_128_hexdigest(start)
+    name = f"{header.variant}-{start_digest}{SUFFIX}"
     with replacing(folder / name) as file:
         file.write(start)
         file.writelines(data)
-    return Written(name, len(start) + header.data_bytes, made)
+    return WrittenBlob(name, len(start) + header.data_bytes, start_digest)
 
 
-def check(path: Path, size: int, known: str) -> Header:
-    """Read a blob from end to end and prove it to be the one of that size and digest; raises StoreError, OSError."""
+def check(path: Path, size: int, start_digest: str) -> Header:
+    """Read a blob from end to end and prove its size and digest; raises StoreError, OSError."""
     again = "prepare the expert again (coe-experts prepare)"
     with regular.opened(path) as opened, os.fdopen(opened, "rb", closefd=False) as file:
-        found = os.fstat(opened).st_size
-        if found != size:
-            raise StoreError(f"{path.name} has {found:,} bytes, not {size:,} (truncated?); {again}")
+        actual = os.fstat(opened).st_size
+        if actual != size:
+            raise StoreError(f"{path.name} has {actual:,} bytes, not {size:,} (truncated?); {again}")
         start = file.read(PAGE)
         start += file.read(data_start(start, path.name) - len(start))
         header = decode(start, path.name)
-        if xxhash.xxh3_128_hexdigest(start) != known:
+        if xxhash.xxh3_128_hexdigest(start) != start_digest:
             raise StoreError(f"{path.name} is not the blob that the manifest names (its digest differs); {again}")
         if len(start) + header.data_bytes != size:
-            raise StoreError(f"{path.name} has {size:,} bytes, but its header tells of another size; {again}")
+            raise StoreError(f"{path.name} has {size:,} bytes, but its header states another size; {again}")
         for number, checksum in enumerate(header.checksums):
             if digest(file.read(CHUNK)) != checksum:
                 raise StoreError(f"{path.name} is damaged (the checksum of chunk {number} differs); {again}")

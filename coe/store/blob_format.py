@@ -1,9 +1,9 @@
-"""The format of a blob: one expert's weights in one variant as one run of bytes, read in one go and checked on the way.
+"""The format of a blob: one expert's weights in one variant as one run of bytes, read and checked in one pass.
 
 It is a safetensors file, so that other tools open it too:
 
-    length        8 bytes, little-endian: of all that follows before the data
-    header        JSON: tensors as `shown` says, and under "__metadata__" a version and the `Header`
+    length        8 bytes, little-endian: the size of header and spaces
+    header        JSON: the tensors that `shown` returns, and under "__metadata__" a version and the `Header`
     spaces        up to a multiple of 4096 bytes
     data          tensors, each aligned to 64 bytes; chunks of 1 MiB have a checksum each in the header
     zeros         up to a multiple of 4096 bytes, part of the last chunk
@@ -26,13 +26,13 @@ from coe.errors import StoreError
 
 VERSION = "2"
 PAGE = 4096
-"""What direct reads ask of offsets and lengths."""
+"""Direct reads need offsets and lengths that are multiples of this."""
 ALIGNMENT = 64
-"""Of every tensor: a cache line, and the widest vector of today's processors."""
+"""The alignment of every tensor: a cache line, and the widest vector of today's processors."""
 CHUNK = 1 << 20
-"""Small enough to be hashed while the processor's own cache holds it: 15 % over the plain read, not 50 %."""
+"""Small enough to be hashed while the processor's cache holds it: 15 % over the plain read, not 50 %."""
 BLOCK = 128
-"""Weights that share a scale in `q8`."""
+"""How many weights share a scale in `q8`."""
 
 _BEFORE_METADATA = b'{"__metadata__":'
 _VERSION, _HEADER = "coe.blob", "coe.header"
@@ -44,16 +44,16 @@ ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16"
 
 Variant = Literal["fp32", "bf16", "fp16", "q8"]
 Dtype = Literal["F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL", "Q8"]
-"""As safetensors writes them; `Q8` are blocks of the quantised part."""
+"""The type names of safetensors, and `Q8` for blocks of the quantised part."""
 Bytes = Annotated[int, Field(ge=0)]
 
 
-class _Part(BaseModel):
+class _HeaderPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Identity(_Part):
-    """For which expert weights were made: they carry it, so that no other expert runs on them by mistake."""
+class Identity(_HeaderPart):
+    """The expert that weights were made for: they carry it, so that no other expert runs on them by mistake."""
 
     id: str
     kind: str
@@ -61,7 +61,7 @@ class Identity(_Part):
     input_size: int
 
 
-class TensorEntry(_Part):
+class TensorEntry(_HeaderPart):
     """Where a tensor lies: `offset` bytes from the start of the data.
 
     `channels_last`: the four axes of `shape` are in the usual order, their bytes lie in the order 0, 2, 3, 1.
@@ -80,17 +80,17 @@ class TensorEntry(_Part):
 
     @property
     def bytes(self) -> int:
-        """Bytes in the data; of a quantised tensor whole blocks, without their scales."""
+        """Bytes in the data; for a quantised tensor, those of whole blocks without their scales."""
         return -(-self.elements // BLOCK) * BLOCK if self.dtype == "Q8" else self.elements * ITEM_BYTES[self.dtype]
 
 
 def lies_channels_last(shape: tuple[int, ...], floating: bool) -> bool:
-    """Tell whether a blob holds a tensor channels-last: the weights of convolutions, which run faster so."""
+    """Tell whether a blob holds a tensor channels-last: it does for weights of convolutions, which then run faster."""
     return len(shape) == 4 and floating
 
 
-class Quantised(_Part):
-    """The quantised part: `blocks` of int8 at `values`, a little-endian fp16 scale each at `scales`.
+class Quantised(_HeaderPart):
+    """The quantised part: `blocks` blocks of int8 from byte `values`, their little-endian fp16 scales from `scales`.
 
     Every quantised tensor begins a block, so that one kernel dequantises all of them: value * scale.
     """
@@ -100,10 +100,10 @@ class Quantised(_Part):
     blocks: Bytes
 
 
-class Header(_Part):
-    """What a blob holds. `folded` names convolutions that took in the batch norm which followed them, (conv, norm).
+class Header(_HeaderPart):
+    """What a blob holds. `folded` names (conv, norm) pairs: the batch norm was folded into the convolution before it.
 
-    `identity` is that of the weights which it was made from; None where those do not say whose they are.
+    `identity` comes from the weights that the blob was made from; None if they do not state it.
     """
 
     kind: str
@@ -114,12 +114,12 @@ class Header(_Part):
     quantised: Quantised | None = None
     data_bytes: Bytes
     checksums: tuple[str, ...]
-    """Of each chunk of the data, xxh3-64 in hexadecimal."""
+    """The xxh3-64 of each chunk of the data, in hexadecimal."""
     identity: Identity | None = None
 
 
 def padded(size: int, to: int) -> int:
-    """Return a size rounded up to a multiple."""
+    """Return a size rounded up to a multiple of `to`."""
     return -(-size // to) * to
 
 
@@ -129,30 +129,32 @@ def digest(chunk: bytes | bytearray | memoryview) -> str:
 
 
 def encode(header: Header) -> bytes:
-    """Return length, header and spaces: what comes before the data."""
-    said = {
+    """Return the bytes before the data: length, header and spaces."""
+    content = {
         "__metadata__": {_VERSION: VERSION, _HEADER: header.model_dump_json(exclude_defaults=True)},
         **shown(header),
     }
-    text = json.dumps(said, separators=(",", ":")).encode()
+    text = json.dumps(content, separators=(",", ":")).encode()
     length = padded(_LENGTH.size + len(text), PAGE) - _LENGTH.size
     return _LENGTH.pack(length) + text.ljust(length)
 
 
 def shown(header: Header) -> dict[str, dict[str, object]]:
-    """Return the tensors of a blob as safetensors has them, where each byte of the data is one tensor's.
+    """Return the tensors of a blob in the form of safetensors, where every byte of the data belongs to one tensor.
 
-    What lies channels-last has its axes in the order of its bytes, and what is quantised is blocks of int8; their
-    scales, and the zeros between tensors, are tensors of ours.
+    A channels-last tensor has its axes in the order of its bytes; a quantised tensor is blocks of int8. The scales, and
+    the zeros between tensors, are additional tensors (`coe.*`).
     """
-    places = [(one.offset, one.offset + one.bytes, one.name, _dtype(one), _shape(one)) for one in header.tensors]
+    places = [
+        (entry.offset, entry.offset + entry.bytes, entry.name, _dtype(entry), _shape(entry)) for entry in header.tensors
+    ]
     if parts := header.quantised:
         end = parts.scales + 2 * parts.blocks
         places.append((parts.scales, end, "coe.scales", "F16", [parts.blocks]))
-    found: dict[str, dict[str, object]] = {}
+    tensors: dict[str, dict[str, object]] = {}
 
     def show(name: str, dtype: str, shape: list[int], start: int, end: int) -> None:
-        found[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+        tensors[name] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
 
     filled = 0
     for start, end, name, dtype, shape in sorted(places):
@@ -162,7 +164,7 @@ def shown(header: Header) -> dict[str, dict[str, object]]:
         filled = end
     if header.data_bytes > filled:
         show(f"coe.zeros.{filled}", "U8", [header.data_bytes - filled], filled, header.data_bytes)
-    return found
+    return tensors
 
 
 def _dtype(tensor: TensorEntry) -> str:
@@ -186,11 +188,11 @@ def data_start(prefix: bytes, name: str) -> int:
 
 
 def decode(start: bytes, name: str) -> Header:
-    """Read all that comes before the data, and prove it sound; raises StoreError."""
+    """Read the bytes before the data, and prove the header sound; raises StoreError."""
     if len(start) < data_start(start[:PAGE], name):
         raise StoreError(f"{name} is truncated; {_AGAIN}")
     try:
-        # The metadata come first, and are all that is read: to parse the tensors twice would take as long again.
+        # The metadata come first, and only they are parsed: parsing the tensors too would take twice as long.
         metadata, _ = json.JSONDecoder().raw_decode(start[_LENGTH.size + len(_BEFORE_METADATA) :].decode())
         version, text = metadata[_VERSION], metadata[_HEADER]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -206,7 +208,7 @@ def decode(start: bytes, name: str) -> Header:
 
 
 def _check(header: Header, name: str) -> None:
-    """Prove that all tensors lie in the data, so that nobody looks beyond its end."""
+    """Prove that all tensors lie inside the data, so that no view reaches beyond its end."""
     wrong = f"{name} has a header that makes no sense"
     if header.data_bytes % PAGE or len(header.checksums) != -(-header.data_bytes // CHUNK):
         raise StoreError(f"{wrong}: {len(header.checksums)} checksums for {header.data_bytes:,} bytes")
@@ -221,7 +223,7 @@ def _check(header: Header, name: str) -> None:
             if (tensor.offset - parts.values) % BLOCK:
                 raise StoreError(f"{wrong}: '{tensor.name}' does not begin a block")
         elif end > header.data_bytes or tensor.offset % ALIGNMENT:
-            raise StoreError(f"{wrong}: '{tensor.name}' lies outside the data, or across a line of the cache")
+            raise StoreError(f"{wrong}: '{tensor.name}' lies outside the data, or is not aligned")
         if tensor.channels_last and len(tensor.shape) != 4:
             raise StoreError(f"{wrong}: '{tensor.name}' has {len(tensor.shape)} axes and cannot be channels-last")
     places = [(tensor.offset, tensor.offset + tensor.bytes) for tensor in header.tensors if tensor.bytes]

@@ -1,4 +1,4 @@
-"""Importing what a word or a dotted path names, `package.module:attribute`.
+"""Importing what a word or a dotted path (`package.module:attribute`) names.
 
 Law: code runs only if it is an installed entry point, or lies in a package that the user allows by name.
 """
@@ -20,27 +20,27 @@ _LONGEST = 200
 
 
 def names(group: str) -> list[str]:
-    """Return the words that installed packages have for what they offer in a group."""
+    """Return the names of the entry points that installed packages offer in a group."""
     return sorted(point.name for point in entry_points(group=group))
 
 
 def packages(allowed: Iterable[str]) -> tuple[str, ...]:
-    """Return the packages that a user allows; raises ConfigError for what is no package's name."""
+    """Return the packages that a user allows; raises ConfigError for a value that cannot name a package."""
     if isinstance(allowed, str) or not isinstance(allowed, Iterable):
-        raise ConfigError(f"allow_kinds={_shown(allowed)}: give a list of packages, as ['line7']")
-    found = tuple(allowed)
-    for package in found:
+        raise ConfigError(f"allow_kinds={_shown(allowed)}: give a list of packages, such as ['line7']")
+    names = tuple(allowed)
+    for package in names:
         if not isinstance(package, str) or not _is_module(package):
             raise ConfigError(f"{_shown(package)} is not the name of a package to allow kinds of; write it like line7")
-    return found
+    return names
 
 
 def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
-    """Return what an entry point of `group` has under that name, or what the dotted path leads to.
+    """Return the object that an entry point of `group` or a dotted path names.
 
-    A path is followed if an entry point has the same, or if its module lies in one of the packages `allowed`. Raises
-    ConfigError for a name that is neither, before anything is imported; and for whatever goes wrong while code of a
-    user's runs, its exits too.
+    A path is imported if an entry point has the same path, or if its module lies in one of the packages `allowed`.
+    Raises ConfigError for any other name, before anything is imported; and for whatever the imported code raises,
+    SystemExit too.
     """
     points = list(entry_points(group=group))
     for point in points:
@@ -64,20 +64,20 @@ def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
 
 @contextmanager
 def running(noun: str, name: str, done: str) -> Iterator[None]:
-    """Turn whatever a user's code raises into a ConfigError, that it exits too; interrupts and our errors pass."""
+    """Turn whatever a user's code raises into a ConfigError, SystemExit too; interrupts and our errors pass."""
     try:
         yield
     except (KeyboardInterrupt, CoeError):
         raise
-    except BaseException as error:  # code of a user's raises anything, SystemExit and classes of its own too
+    except BaseException as error:  # a user's code may raise anything
         raise ConfigError(f"{noun} {_shown(name)} cannot be {done}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:
-    """Say what was raised, on one line."""
+    """Return what was raised, on one line."""
     try:
         words = " ".join(str(error).split())
-    except Exception:  # an error of a user's that cannot be shown
+    except Exception:  # a user's error may fail to be shown
         words = ""
     kind = "it exits the program" if isinstance(error, SystemExit) else type(error).__name__
     return f"{kind}: {words[:300]}" if words else kind

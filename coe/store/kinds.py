@@ -1,4 +1,4 @@
-"""What a kind of expert must offer. The framework knows no architecture by name; kinds are found by `resolve`."""
+"""The interface of a kind of expert. The framework knows no architecture by name; `resolve` finds kinds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coe.store.store import load_tensors
 from coe.store.weights_file import holds
 
 _WILD = 1e3
-"""Numbers beyond this are on their way out of the range of fp16, which ends at 65,504."""
+"""Numbers beyond this may soon exceed the range of fp16, which ends at 65,504."""
 
 GROUP = "coe.kinds"
 Image = NDArray[np.uint8]
@@ -31,8 +31,8 @@ Image = NDArray[np.uint8]
 class Prepared:
     """An image ready for one expert.
 
-    pixels: (3, S, S) uint8, RGB. `scale` and `left`, `top` (pixels) lead from the original image of
-    `height` x `width` pixels to the input: x_input = x * scale + left.
+    pixels: (3, S, S) uint8, RGB. `scale` and `left`, `top` (pixels) map the original image of `height` x `width`
+    pixels to the input: x_input = x * scale + left.
     """
 
     pixels: Image
@@ -48,13 +48,13 @@ class TrainingPlan:
     """How to train one expert.
 
     `data` is a labelled folder (a classifier: `data/<label>/*`, or `data/train/...` and `data/val/...`) or the YAML of
-    a YOLO data set; `work` a folder for what the trainer writes; `threads` 0 means all cores. `init` is a safetensors
-    file to start from; tensors whose shape differs (another number of labels) start afresh. `held_out` is the share
-    kept apart where the data has no split of its own.
+    a YOLO data set; `work` is a folder for the trainer's files; `threads` 0 means all cores. `init` is a safetensors
+    file to start from; tensors whose shape differs (another number of labels) start from fresh values. `held_out` is
+    the share to hold out if the data has no split.
 
-    `freeze` names parts of the network, by how the names of their tensors begin, that stay as `init` gives them,
-    statistics of batch norms included: a few images of a new expert then train its last layers alone, at a fraction
-    of the time. Kinds that cannot do this raise ConfigError.
+    `freeze` holds prefixes of tensor names: those tensors keep the values of `init`, statistics of batch norms
+    included. A few images of a new expert then train its last layers alone, in a fraction of the time. Kinds that
+    cannot freeze raise ConfigError.
     """
 
     data: Path
@@ -93,7 +93,7 @@ Progress = Callable[[int, int, dict[str, float]], None]
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What a weights file from elsewhere holds: tensors by name, and the labels in output order if it names them."""
+    """The content of an imported weights file: tensors by name, and the labels in output order if it names them."""
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...] | None = None
@@ -103,7 +103,7 @@ class Kind(ABC):
     """What experts of one architecture share.
 
     Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
-    of this kind holds; `max_batch` bounds a batch whatever memory allows.
+    of this kind holds; `max_batch` bounds a batch even if memory allows more.
     """
 
     name: str
@@ -116,10 +116,10 @@ class Kind(ABC):
 
     @abstractmethod
     def postprocess(self, outputs: Any, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn one batch's outputs into one finding an image, in order."""
+        """Turn a batch's outputs into one finding for each image, in order."""
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
-        """Train an expert of this kind; raises ConfigError where a kind cannot be trained here."""
+        """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
         raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
 
 
@@ -128,20 +128,20 @@ class ModuleKind(Kind):
 
     @abstractmethod
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        """Build the network of this kind for `len(expert.labels)` labels; called once a slot, never per expert."""
+        """Build the network of this kind for `len(expert.labels)` labels; called once per slot, never per expert."""
 
     @abstractmethod
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> Any:
         """Run a batch, (n, 3, S, S) uint8 RGB on the module's device, under inference mode.
 
         Return tensors, bare or in tuples, lists or dicts, whose first axis is the image. On a GPU this is captured once
-        as a graph: what it does must not depend on the numbers in its tensors.
+        as a graph: its operations must not depend on the numbers in its tensors.
         """
 
     def read(self, path: Path) -> Foreign:
         """Open a foreign weights file for import: safetensors, or a state dict that torch saved.
 
-        A pickle is opened with `weights_only=True`: nothing in it runs. Raises StoreError for anything else.
+        A pickle is opened with `weights_only=True`: nothing in it runs. Raises StoreError for any other file.
         """
         if path.suffix == ".safetensors":
             return Foreign(load_tensors(path))
@@ -157,24 +157,24 @@ class ModuleKind(Kind):
         return Foreign(dict(state))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Map a foreign state dict, as `coe-experts import` reads it, to the skeleton's names."""
+        """Map the state dict that `read` returned to the skeleton's names."""
         return state
 
 
 def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, torch.Tensor]:
-    """Return seeded random weights, by name, for trials: what they say means nothing.
+    """Return seeded random weights, by name, for trials: their findings mean nothing.
 
-    Where numbers grow from layer to layer, so that those of a ResNet101 would leave the range of fp16, batch norms take
-    over the statistics of noise.
+    If numbers grow from layer to layer, as in a ResNet101, which would leave the range of fp16, batch norms take
+    the statistics of random images.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         module = kind.skeleton(expert)
-        # Of small images more, since at the end of the network little is left of each.
+        # More images if they are small, because little is left of each at the end of the network.
         size = expert.input_size
         noise = torch.randint(0, 256, (max(2, 512 // size), 3, size, size), dtype=torch.uint8)
         if _largest(kind, module, noise) > _WILD:
-            norms = [one for one in module.modules() if isinstance(one, torch.nn.BatchNorm2d)]
+            norms = [layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
             for norm in norms:
                 norm.train()
                 norm.momentum = 1.0
@@ -183,17 +183,17 @@ def random_weights(kind: ModuleKind, expert: Expert, seed: int) -> dict[str, tor
 
 
 def _largest(kind: ModuleKind, module: torch.nn.Module, images: torch.Tensor) -> float:
-    """Return the largest number that a convolution of the network puts out."""
-    seen = [0.0]
+    """Return the largest number that any convolution of the network puts out."""
+    largest = [0.0]
     hooks = [
-        one.register_forward_hook(lambda _, __, output: seen.append(float(output.abs().max())))
-        for one in module.modules()
-        if isinstance(one, torch.nn.Conv2d)
+        layer.register_forward_hook(lambda _, __, output: largest.append(float(output.abs().max())))
+        for layer in module.modules()
+        if isinstance(layer, torch.nn.Conv2d)
     ]
     kind.forward(module, images)
     for hook in hooks:
         hook.remove()
-    return max(seen)
+    return max(largest)
 
 
 class Session(Protocol):
@@ -211,13 +211,13 @@ class FileKind(Kind):
 
     @abstractmethod
     def open(self, path: Path, expert: Expert, threads: int) -> Session:
-        """Open the file for `threads` threads of computation."""
+        """Open the file, to compute with `threads` threads."""
 
     def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> Session:
         """Open the weights that were read from `path` and proved to be the expert's.
 
-        Override it where the runtime takes bytes. As it stands the file is read once more, and StoreError is raised if
-        it does not hold these bytes any more by then.
+        Override this if the runtime takes bytes. The default opens the file, and raises StoreError if the file no
+        longer holds these bytes afterwards.
         """
         session = self.open(path, expert, threads)
         if not holds(path, weights):
@@ -233,25 +233,25 @@ def names() -> list[str]:
 def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
 
-    A dotted path that is no installed entry point is followed only into the packages `allowed`. Raises ConfigError if
+    A dotted path that is no installed entry point is imported only from the packages `allowed`. Raises ConfigError if
     there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
-    found = dotted.load(name, allowed, group=GROUP, noun="kind")
-    if isinstance(found, type) and issubclass(found, Kind):
-        if lacking := sorted(getattr(found, "__abstractmethods__", ())):
+    kind = dotted.load(name, allowed, group=GROUP, noun="kind")
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        if lacking := sorted(getattr(kind, "__abstractmethods__", ())):
             raise ConfigError(f"kind '{name}' is abstract: its class lacks {', '.join(lacking)}")
         with dotted.running("kind", name, "made"):
-            found = found()
-    if not isinstance(found, ModuleKind | FileKind):
-        what = f"the class {found.__name__}" if isinstance(found, type) else f"a {type(found).__name__}"
+            kind = kind()
+    if not isinstance(kind, ModuleKind | FileKind):
+        what = f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
         raise ConfigError(f"kind '{name}' is {what}, not a coe.store.kinds.ModuleKind or FileKind")
     with dotted.running("kind", name, "used"):
-        _check(name, found)
-    return found
+        _check(name, kind)
+    return kind
 
 
 def _check(name: str, kind: Kind) -> None:
-    """Raise ConfigError for a kind without what every kind tells of itself."""
+    """Raise ConfigError for a kind that lacks a name, a task or a maximum batch."""
     if not isinstance(getattr(kind, "name", None), str) or not kind.name:
         raise ConfigError(f"kind '{name}' has no `name`; give its class one, the word in the rules")
     if getattr(kind, "task", None) not in ("classify", "detect"):

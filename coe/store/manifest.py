@@ -1,4 +1,4 @@
-"""What the store knows of an expert: its file, the blobs prepared from it, and how far each is to be trusted."""
+"""What the store knows of an expert: its file, the blobs prepared from it, and how far to trust each blob."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MAX_BYTES = 16 << 20
 
 
 class Agreement(Record):
-    """How far another way of running an expert agrees with torch in fp32 on sample images, or on `generated` ones.
+    """How far a variant's findings agree with torch in fp32 on sample images, which may be `generated`.
 
-    `labels_equal` is the share of the images on which both say the same label, `boxes_matched` the share of all boxes
-    that have one of the same label in the other at an IoU of 0.9 (None where there are no boxes at all). Scores are
-    compared of findings, and of boxes that match.
+    `labels_equal` is the share of images on which both say the same label. `boxes_matched` is the share of all boxes
+    that match a box of the same label on the other side at an IoU of 0.9 (None if there are no boxes at all).
+    `largest_score_difference` is over findings and matching boxes.
     """
 
     images: Count
@@ -32,10 +32,10 @@ class Agreement(Record):
 
 
 class PreparedVariant(BaseModel):
-    """A blob of an expert: its file, its size, the xxh3-128 of what comes before its data, and how far to trust it.
+    """A blob of an expert: its file, its size, the xxh3-128 of the bytes before its data, and how far to trust it.
 
-    `agreement` is that with the weights file as it came, in fp32. A finding whose margin is under `escalate_below` is
-    to be run again in fp32; 0 means never.
+    `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
+    run again in fp32; 0 means never.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,11 +50,11 @@ class PreparedVariant(BaseModel):
 class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
 
-    `original` is the expert whose files this one shares, if it does. Format 1 had none, and its weights do not say
-    whose they are.
+    `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
+    state whose they are.
     """
 
-    # A measure that is not a number is written as such, not as a null that could not be read back.
+    # A metric that is not a number is written as NaN, not as a null that could not be read back.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     format: Literal[1, 2] = 2
@@ -73,10 +73,10 @@ class Manifest(BaseModel):
     original: str = ""
 
     def prove(self, identity: Identity | None, name: str) -> None:
-        """Compare with what weights say of whom they were made for; raises StoreError where that is another expert.
+        """Compare with the identity that weights carry; raises StoreError if they were made for another expert.
 
-        Weights that came as a file of another format, or into a store of format 1, do not say so: None. An expert that
-        shares the files of another has labels of its own, but as many.
+        `identity` is None for weights in another file format, or from a store of format 1. An expert that shares the
+        files of another expert may have other labels, but the same number of them.
         """
         if identity is None:
             return
@@ -90,15 +90,14 @@ class Manifest(BaseModel):
         if stands_for != made_for:
             raise StoreError(
                 f"{name} was made for a {identity.kind} of {identity.input_size} pixels for "
-                f"{', '.join(identity.labels)}, which is not what the manifest says; train or import the expert again"
+                f"{', '.join(identity.labels)}, but the manifest says otherwise; train or import the expert again"
             )
 
 
 def read(path: Path, weights: str) -> Manifest:
-    """Read the manifest of an expert of that id.
+    """Read the manifest of the expert `weights`.
 
-    Raises FileNotFoundError where there is none, StoreError where it is damaged, of another version or of another
-    expert.
+    Raises FileNotFoundError if there is none, StoreError if it is damaged, of another version or of another expert.
     """
     try:
         manifest = Manifest.model_validate(json.loads(regular.read(path, _MAX_BYTES)))
@@ -109,7 +108,7 @@ def read(path: Path, weights: str) -> Manifest:
     if manifest.id != weights:
         raise StoreError(
             f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
-            "copied or renamed is no expert: put it back, or import it again"
+            "copied or renamed is not an expert: put it back, or import it again"
         )
     for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
         if Path(file).name != file or file in ("", "..") or "\0" in file:
@@ -121,6 +120,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     if isinstance(error, ValidationError):
-        said = error.errors()[0]
-        return f"{'.'.join(map(str, said['loc']))}: {said['msg']}"[:200]
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:200]
     return str(error).splitlines()[0][:200]

@@ -1,6 +1,6 @@
-"""The header of a safetensors file, read strictly: every byte of the data belongs to one tensor, and to one alone.
+"""The header of a safetensors file, read strictly: every byte of the data belongs to exactly one tensor.
 
-A file that says anything twice, or whose tensors overlap, leave gaps or lie askew, was not written by safetensors.
+A file with a repeated key, or with tensors that overlap, leave gaps or are not aligned, was not written by safetensors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coe.store.blob_format import ITEM_BYTES, Identity, TensorEntry
 
 LENGTH_BYTES = 8
 _IDENTITY = "coe"
-"""The key of the metadata under which a file says whose it is."""
+"""The metadata key under which a file states its identity."""
 _METADATA = "__metadata__"
 _MAX_BYTES = 100 << 20
 _AGAIN = "import the expert again"
@@ -27,14 +27,14 @@ _AGAIN = "import the expert again"
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsHeader:
-    """The tensors of a file, in the order of the header, and for whom it was made; None where it does not say so."""
+    """The tensors of a file, in the order of the header, and its identity; None if the file does not state it."""
 
     entries: tuple[TensorEntry, ...]
     identity: Identity | None
 
 
 def metadata(identity: Identity) -> dict[str, str]:
-    """Return what is written into a file to say whose it is."""
+    """Return the metadata of a file that state its identity."""
     return {_IDENTITY: identity.model_dump_json()}
 
 
@@ -47,19 +47,19 @@ def data_start(first: bytes, file_bytes: int, name: str) -> int:
 
 
 def read(number: int, file_bytes: int, name: str) -> SafetensorsHeader:
-    """Read the header of an open file of that size; raises StoreError, OSError."""
+    """Read the header of the open file `number`, of `file_bytes` bytes; raises StoreError, OSError."""
     start = data_start(regular.read_at(number, LENGTH_BYTES, 0), file_bytes, name)
     return decode(regular.read_at(number, start - LENGTH_BYTES, LENGTH_BYTES), file_bytes - start, name)
 
 
 def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
-    """Read a header, `text`, before `data_bytes` of data, and prove it sound; raises StoreError."""
+    """Read the header `text` of a file with `data_bytes` of data, and prove it sound; raises StoreError."""
     try:
-        said = json.loads(text, object_pairs_hook=_once)
-        if not isinstance(said, dict):
+        table = json.loads(text, object_pairs_hook=_once)
+        if not isinstance(table, dict):
             raise ValueError("it is not a table of tensors")
-        identity = _identity(said.pop(_METADATA, None))
-        entries = tuple(_entry(key, value) for key, value in said.items())
+        identity = _identity(table.pop(_METADATA, None))
+        entries = tuple(_entry(key, value) for key, value in table.items())
     except (ValueError, RecursionError) as error:
         reason = _reason(error)
         raise StoreError(f"{name} has a header that makes no sense ({reason}); {_AGAIN}") from None
@@ -68,37 +68,37 @@ def decode(text: bytes, data_bytes: int, name: str) -> SafetensorsHeader:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("it says something twice")
-    return found
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("it repeats a key")
+    return table
 
 
-def _identity(said: object) -> Identity | None:
-    if said is None:
+def _identity(metadata: object) -> Identity | None:
+    if metadata is None:
         return None
-    if not isinstance(said, Mapping) or not all(isinstance(value, str) for value in said.values()):
-        raise ValueError("its metadata are not words")
-    return Identity.model_validate_json(said[_IDENTITY]) if _IDENTITY in said else None
+    if not isinstance(metadata, Mapping) or not all(isinstance(value, str) for value in metadata.values()):
+        raise ValueError("its metadata are not texts")
+    return Identity.model_validate_json(metadata[_IDENTITY]) if _IDENTITY in metadata else None
 
 
-def _entry(name: str, said: object) -> TensorEntry:
-    if not isinstance(said, dict) or set(said) != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"of {name!r} it must give dtype, shape and data_offsets")
-    shape, offsets = said["shape"], said["data_offsets"]
+def _entry(name: str, fields: object) -> TensorEntry:
+    if not isinstance(fields, dict) or set(fields) != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"it must give dtype, shape and data_offsets of {name!r}")
+    shape, offsets = fields["shape"], fields["data_offsets"]
     if not _are_counts(shape) or not _are_counts(offsets) or len(offsets) != 2:
         raise ValueError(f"shape and offsets of {name!r} are not whole numbers")
-    entry = TensorEntry(name=name, dtype=said["dtype"], shape=tuple(shape), offset=offsets[0])
+    entry = TensorEntry(name=name, dtype=fields["dtype"], shape=tuple(shape), offset=offsets[0])
     if entry.dtype == "Q8" or offsets[1] - offsets[0] != entry.bytes:
         raise ValueError(f"the offsets of {name!r} do not fit its shape")
     if entry.offset % ITEM_BYTES[entry.dtype]:
-        raise ValueError(f"{name!r} lies askew")
+        raise ValueError(f"{name!r} is not aligned")
     return entry
 
 
-def _are_counts(said: object) -> bool:
-    # True is an int to Python.
-    return isinstance(said, list) and all(type(number) is int and number >= 0 for number in said)
+def _are_counts(numbers: object) -> bool:
+    # `type`, because True is an int to Python.
+    return isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
 
 
 def _check_places(entries: tuple[TensorEntry, ...], data_bytes: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The experts of a running line: what they were when it was opened is what they are until it is closed."""
+"""The experts of a running line: a line keeps to the experts that it was opened with until it is closed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coe.store.store import Store
 
 
 class Snapshot(Store):
-    """A store whose experts are only those of some manifests, which were read before.
+    """A store limited to the experts of given manifests.
 
-    An expert that became another since is refused whenever it is looked up, so that a line never judges by weights,
-    labels or an input size that it was not opened with. Variants that were prepared meanwhile are not seen.
+    A lookup refuses an expert that has changed since, so that a line never judges by weights, labels or an input size
+    that it was not opened with. Variants that were prepared meanwhile are not seen.
     """
 
     def __init__(self, store: Store, manifests: Mapping[str, Manifest]) -> None:
@@ -22,7 +22,7 @@ class Snapshot(Store):
         self._taken = dict(manifests)
 
     def manifest(self, weights: str) -> Manifest:
-        """Read an expert's manifest; raises StoreError if it tells of another expert than at the start."""
+        """Read an expert's manifest; raises StoreError if the expert has changed since the start."""
         now, taken = super().manifest(weights), self._taken[weights]
         if changed := _changes(taken, now):
             raise StoreError(
@@ -33,7 +33,7 @@ class Snapshot(Store):
 
 
 def _changes(taken: Manifest, now: Manifest) -> list[str]:
-    """Return what of an expert that decides verdicts is not as it was."""
+    """Return which properties of an expert that affect verdicts have changed."""
     pairs = {
         "kind": (taken.kind, now.kind),
         "labels": (taken.labels, now.labels),
@@ -41,6 +41,6 @@ def _changes(taken: Manifest, now: Manifest) -> list[str]:
         "weights": ((taken.bytes, taken.checksum, taken.original), (now.bytes, now.checksum, now.original)),
     }
     for variant, prepared in taken.variants.items():
-        found = now.variants.get(variant)
-        pairs[variant] = ((prepared.digest, prepared.bytes), (found.digest, found.bytes) if found else None)
+        current = now.variants.get(variant)
+        pairs[variant] = ((prepared.digest, prepared.bytes), (current.digest, current.bytes) if current else None)
     return [name for name, (before, after) in pairs.items() if before != after]

@@ -1,8 +1,8 @@
-"""The expert store on disk: a folder an expert, with a manifest, one weights file and the blobs prepared from it.
+"""The expert store on disk: one folder per expert, with a manifest, a weights file and the blobs prepared from it.
 
-Nothing from a file is executed. An expert is what its manifest says: new files come beside those that it names, then a
-new manifest is renamed into the place of the old one, and files that it does not name go last. So a reader sees an
-expert whole or not at all, and a file that is mapped by a running engine is never changed under it.
+Nothing from a file is executed. The manifest defines the expert: new files are written beside those that it names, then
+a new manifest is renamed into the place of the old manifest, and last, files that it does not name are removed. So a
+reader sees an expert whole or not at all, and no file changes while a running engine reads it.
 
 Longer than other files because what writers promise and what readers rely on stand side by side.
 """
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 MANIFEST = "manifest.json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*)?")
 _ID_PART = 200
-"""As long may a part of an id be, which is the name of a folder."""
+"""The most characters of each part of an id, because a part is the name of a folder."""
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
-"""Names of devices to Windows, in any folder and with any ending."""
+"""Names that Windows reserves for devices, in any folder and with any ending."""
 _PLACES = ("weights", "weights-2")
-"""How weights files are named, without suffix: the next one takes the name that the manifest does not give."""
+"""Names of weights files, without suffix: a new file takes the name that the manifest does not use."""
 T = TypeVar("T")
 
 
@@ -59,23 +59,23 @@ class Store:
             return f"<Store {error}>"
 
     def ids(self) -> list[str]:
-        """Return the ids of all experts, sorted; also of what cannot be looked into, which reading reports.
+        """Return the ids of all experts, sorted; also of unreadable folders, which reading reports.
 
-        Raises StoreError if that is the store itself.
+        Raises StoreError if the store itself cannot be read.
         """
         try:
             boards = regular.names(self.root)
         except OSError as error:
-            raise StoreError(f"the store {self.root} cannot be looked into: {error.strerror or error}") from error
-        found = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
+            raise StoreError(f"the store {self.root} cannot be read: {error.strerror or error}") from error
+        ids = {board for board in boards if regular.may_exist(self.root / board / MANIFEST)}
         for board in boards:
             try:
                 experts = [f"{board}/{name}" for name in regular.names(self.root / board)]
             except OSError:
-                found.add(board)
+                ids.add(board)
             else:
-                found |= {id for id in experts if regular.may_exist(self.root / id / MANIFEST)}
-        return sorted(found)
+                ids |= {id for id in experts if regular.may_exist(self.root / id / MANIFEST)}
+        return sorted(ids)
 
     def folder(self, weights: str) -> Path:
         """Return the folder of an expert, which need not exist; raises StoreError for an id that leaves the root."""
@@ -94,8 +94,7 @@ class Store:
     def manifest(self, weights: str) -> Manifest:
         """Read an expert's manifest.
 
-        Raises NoSuchExpert where there is none, StoreError where it is damaged, of another version or of another
-        expert.
+        Raises NoSuchExpert if there is none, StoreError if it is damaged, of another version or of another expert.
         """
         try:
             return manifests.read(self.folder(weights) / MANIFEST, weights)
@@ -104,7 +103,7 @@ class Store:
             raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
 
     def steady(self, weights: str, work: Callable[[Manifest], T]) -> T:
-        """Do `work` with an expert's manifest, and again if it fails because another expert took its place meanwhile.
+        """Do `work` with an expert's manifest; repeat it if it fails and the manifest was replaced meanwhile.
 
         Raises StoreError.
         """
@@ -134,10 +133,10 @@ class Store:
         metrics: Mapping[str, float] | None = None,
         source: str = "",
     ) -> Manifest:
-        """Put an expert into the store, replacing one of the same id as a whole.
+        """Put an expert into the store, replacing the expert of the same id, if there is one, as a whole.
 
-        Give `state`, tensors by name, which is written as safetensors that say whose they are, or `file`, which is
-        copied as it is. Raises StoreError if the disk refuses.
+        Give either `state`, tensors by name, which is written as safetensors with the expert's identity, or `file`,
+        which is copied unchanged. Raises StoreError if the disk refuses.
         """
         if (state is None) == (file is None):
             raise StoreError(f"{weights}: give either tensors or a file")
@@ -166,9 +165,9 @@ class Store:
         return manifest
 
     def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
-        """Put an expert into the store that shares the files of another, blobs too (hard links; no bytes are copied).
+        """Put an expert into the store that shares all files of another expert by hard links; no bytes are copied.
 
-        Each is loaded and accounted by itself: that is how a few files can stand for a board of hundreds.
+        Each expert is loaded and counted by itself: so a few files can stand for a board of hundreds of experts.
         """
         if weights == original:
             raise StoreError(f"{weights}: an expert cannot share its own files")
@@ -196,9 +195,9 @@ class Store:
 
     @contextmanager
     def changing(self, weights: str) -> Iterator[Manifest]:
-        """Give an expert's manifest, and keep everybody else from changing the expert meanwhile; they wait.
+        """Give an expert's manifest; other processes that want to change the expert wait meanwhile.
 
-        Raises StoreError, DiskFull; then the expert is as it was after the last change that went well.
+        Raises StoreError, DiskFull; then the expert is as the last successful change left it.
         """
         self.manifest(weights)
         try:
@@ -210,9 +209,9 @@ class Store:
             raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
 
     def rewrite(self, manifest: Manifest) -> None:
-        """Write an expert's manifest, whole or not at all, and remove what it does not name.
+        """Write an expert's manifest, whole or not at all, and remove files that it does not name.
 
-        Only within `changing`, where its OSErrors go.
+        Call it only within `changing`, which translates its OSErrors.
         """
         folder = self.folder(manifest.id)
         with replacing(folder / MANIFEST) as file:
@@ -220,14 +219,14 @@ class Store:
         self.sweep(manifest)
 
     def sweep(self, manifest: Manifest) -> None:
-        """Remove what an expert's manifest does not name, and what a kill left half-written; only within `changing`."""
+        """Remove files that an expert's manifest does not name, and half-written files; only within `changing`."""
         named = {manifest.file, *(prepared.file for prepared in manifest.variants.values())}
         for pattern in (f"{_PLACES[0]}*", f"*{blob_file.SUFFIX}", f"*{blob_file.VERSION_1_SUFFIX}"):
             leftovers.sweep_expert(self.folder(manifest.id), pattern, named)
 
     @contextmanager
     def _making(self, weights: str) -> Iterator[tuple[Path, str]]:
-        """Give an expert's folder, alone, and the name of its next weights file; nothing is left where that fails."""
+        """Give an expert's locked folder, and the name of its next weights file; a failure leaves nothing behind."""
         folder = self.folder(weights)
         try:
             self._check_place(weights, folder)
@@ -235,7 +234,7 @@ class Store:
                 with ExitStack() as stack:
                     while True:
                         folder.mkdir(parents=True, exist_ok=True)
-                        # Whoever failed to put a first expert there takes the folder away.
+                        # A writer whose first `put` failed may remove the folder between these two lines.
                         with suppress(FileNotFoundError):
                             stack.enter_context(alone(folder))
                             break
@@ -247,7 +246,7 @@ class Store:
                         leftovers.sweep_expert(folder, f"{place}.*")
                         raise
             except BaseException:
-                # Not before it is unlocked: the lock is a file in it. It stays if anything lies there.
+                # After the unlock, because the lock is a file in the folder. A folder that is not empty stays.
                 with suppress(OSError):
                     folder.rmdir()
                 raise
@@ -263,26 +262,26 @@ class Store:
             raise StoreError(f"{weights}: that is a board in {self.root}; write '{weights}/<expert>'")
 
     def _check_case(self, weights: str, folder: Path) -> None:
-        """Refuse an id that differs from another only in case: to Windows both are one folder."""
+        """Refuse an id that differs from another id only in case: on Windows both are one folder."""
         for part in (folder, folder.parent) if "/" in weights else (folder,):
             for name in regular.names(part.parent):
                 if name != part.name and name.lower() == part.name.lower():
                     raise StoreError(
-                        f"{weights}: {self.root} has '{name}' already, which differs in capitals alone; on many "
+                        f"{weights}: {self.root} has '{name}' already, which differs only in capitals; on many "
                         "systems both would be one folder, so give it another name"
                     )
 
     def _free_place(self, weights: str) -> str:
-        # Nobody can read the files of a manifest that is damaged.
+        # If the manifest is damaged, no reader uses its files, and either name is free.
         with suppress(StoreError):
             if Path(self.manifest(weights).file).stem == _PLACES[0]:
                 return _PLACES[1]
         return _PLACES[0]
 
     def check(self, weights: str) -> Manifest:
-        """Compare an expert's files with its manifest (size, checksum, for whom they were made).
+        """Compare an expert's files with its manifest (size, checksum, identity).
 
-        Raises StoreError where they differ.
+        Raises StoreError if they differ.
         """
 
         def check(manifest: Manifest) -> Manifest:
@@ -294,7 +293,7 @@ class Store:
         return self.steady(weights, check)
 
     def check_weights(self, weights: str) -> Manifest:
-        """Compare an expert's weights file with its manifest; raises StoreError where they differ."""
+        """Compare an expert's weights file with its manifest; raises StoreError if they differ."""
         return self.steady(weights, self._check_weights)
 
     def _check_weights(self, manifest: Manifest) -> Manifest:
@@ -304,7 +303,7 @@ class Store:
         return manifest
 
     def check_variant(self, manifest: Manifest, variant: Variant) -> None:
-        """Read a prepared blob from end to end; raises StoreError where it is not what the manifest says."""
+        """Read a prepared blob from end to end; raises StoreError if it differs from the manifest."""
         prepared = manifest.variants[variant]
         path = self.folder(manifest.id) / prepared.file
         with _reading(manifest.id, path):
@@ -317,12 +316,12 @@ class Store:
         manifest.prove(header.identity, f"{manifest.id}: {path.name}")
 
     def load(self, weights: str) -> dict[str, torch.Tensor]:
-        """Read an expert's tensors into memory of their own (for training and tools, not for the engine)."""
+        """Read an expert's tensors into new memory (for training and tools, not for the engine)."""
         return self.steady(weights, lambda manifest: load_tensors(self.folder(weights) / manifest.file))
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; raises StoreError if it is none, a pickle with that name included."""
+    """Read a safetensors file; raises StoreError for any other file, also a pickle with that suffix."""
     import safetensors.torch
 
     try:

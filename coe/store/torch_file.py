@@ -1,7 +1,7 @@
-"""Opening a file that torch saved, for import alone. Law: what a file takes to open is bounded before it is opened.
+"""Opening a file that torch saved, for import alone. Law: the memory to open a file is bounded before it is opened.
 
 A pickle is read with `weights_only=True`, so nothing in it runs; but an archive can unpack to a thousand times its
-size, and a few bytes can claim a tensor that no memory holds.
+size, and a few bytes can claim a tensor that no memory can hold.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from coe.errors import StoreError
 
 _MOST_ENTRIES = 10_000
 _MOST_PICKLE_BYTES = 16 << 20
-"""A checkpoint of hundreds of layers has a pickle of less than 1 MiB beside its tensors."""
+"""The pickle of a checkpoint of hundreds of layers, without its tensors, is smaller than 1 MiB."""
 _MOST_STEPS = 1_000_000
 _MAKERS = re.compile(r"(builtins|__builtin__) bytearray|torch(\.cuda|\.sparse)* \w*Tensor|torch\._tensor Tensor")
-"""Names that a pickle may call with a number, and gets so many zeros for it. Weights are rebuilt from their numbers."""
+"""Callables that allocate as many zeros as a pickle names. Saved weights never call these."""
 _LEGACY_PICKLES = 5
-"""Before 1.6, torch wrote so many pickles one after another, then the numbers."""
+"""Before 1.6, torch wrote this many pickles one after another, then the numbers."""
 _TAKEN = {
     torch.float16,
     torch.bfloat16,
@@ -43,7 +43,7 @@ _TAKEN = {
 
 
 def check_file(path: Path) -> None:
-    """Look at a file before torch does; raises StoreError for one that would take more to open than it has bytes."""
+    """Check a file before torch opens it; raises StoreError if opening it would take more memory than its size."""
     try:
         with path.open("rb") as file:
             if _is_archive(path):
@@ -58,10 +58,10 @@ def load(path: Path) -> Any:
     """Return what torch saved, on the CPU; raises StoreError, UnpicklingError for what holds more than weights."""
     try:
         with warnings.catch_warnings():
-            # torch muses about pickle protocols before it refuses; the refusal is what counts.
+            # torch warns about pickle protocols before it refuses; only the refusal counts.
             warnings.simplefilter("ignore")
-            # What was looked at, and nothing else: two readers of archives may see two things in one file.
-            source = _packed_anew(path) if _is_archive(path) else path
+            # torch gets exactly the entries that were checked: two readers of archives may see different entries.
+            source = _repacked(path) if _is_archive(path) else path
             return torch.load(source, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise
@@ -70,17 +70,19 @@ def load(path: Path) -> Any:
 
 
 def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | None = None) -> None:
-    """Raise StoreError for what cannot be weights; `where` begins the sentence.
+    """Raise StoreError for a state dict that cannot be weights; `where` begins the sentence.
 
-    Those are plain dense tensors of numbers in memory, none of which is used twice, without infinities. From a file of
-    `most_bytes` come no more bytes of them: what a file of an old format does not hold would be left as memory was.
+    Weights are plain dense tensors of finite numbers in memory, whose elements do not overlap. They take no more bytes
+    than `most_bytes`, the size of their file: an old format would leave missing bytes as uninitialised memory.
     """
     if not state:
         raise StoreError(f"{where}: holds no tensors")
     if most_bytes is not None:
-        dense = [one for one in state.values() if isinstance(one, torch.Tensor) and one.layout is torch.strided]
-        storages = [one.untyped_storage() for one in dense if one.device.type == "cpu" and not one.is_nested]
-        claimed = sum({one.data_ptr(): one.nbytes() for one in storages}.values())
+        dense = [value for value in state.values() if isinstance(value, torch.Tensor) and value.layout is torch.strided]
+        storages = [
+            tensor.untyped_storage() for tensor in dense if tensor.device.type == "cpu" and not tensor.is_nested
+        ]
+        claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
         if claimed > most_bytes:
             raise StoreError(f"{where}: claims {claimed:,} bytes of tensors and has {most_bytes:,}; damaged or a trap")
     for name, tensor in state.items():
@@ -102,14 +104,14 @@ def _fault(tensor: Any) -> str | None:
     if tensor.dtype not in _TAKEN:
         return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is no type of weights; save it in fp32"
     if _overlaps(tensor):
-        return f"claims {tuple(tensor.shape)} numbers of which many lie in one place; save it with `contiguous()`"
+        return f"claims {tuple(tensor.shape)} numbers, many of which share one place; save it with `contiguous()`"
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        return "holds numbers that are infinite or none (nan); it was trained to nonsense, or is damaged"
+        return "holds numbers that are infinite or nan; it was badly trained, or is damaged"
     return None
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
-    """Tell whether two places of a tensor are one number: then it claims more than its file holds."""
+    """Tell whether two elements of a tensor share memory: then it claims more than its file holds."""
     reach = 0
     for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -120,7 +122,7 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 
 
 def _is_archive(path: Path) -> bool:
-    """Tell whether torch takes a file for an archive."""
+    """Tell whether torch treats a file as an archive."""
     with path.open("rb") as file:
         return file.read(4) == b"PK\3\4"
 
@@ -149,7 +151,7 @@ def _check_archive(path: Path) -> None:
         raise StoreError(f"{path}: cannot be read as a PyTorch file ({_first_line(error)})") from error
 
 
-def _packed_anew(path: Path) -> io.BytesIO:
+def _repacked(path: Path) -> io.BytesIO:
     memory = io.BytesIO()
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(memory, "w", zipfile.ZIP_STORED) as copy:
         for entry in archive.infolist():
@@ -164,21 +166,21 @@ def _check_pickles(path: Path, file: Any) -> None:
 
 
 def _count_steps(path: Path, file: Any) -> None:
-    """Read a pickle's steps without taking them."""
+    """Read a pickle's opcodes without executing them; raises StoreError for too many, or for a forbidden call."""
     steps = 0
     began = file.tell()
     try:
-        for step, said, _ in pickletools.genops(file):
+        for opcode, argument, _ in pickletools.genops(file):
             steps += 1
-            if step.name in ("GLOBAL", "INST") and _MAKERS.fullmatch(str(said)):
-                raise StoreError(f"{path}: it asks for '{said}', which is not how torch saves weights; save it again")
+            if opcode.name in ("GLOBAL", "INST") and _MAKERS.fullmatch(str(argument)):
+                raise StoreError(f"{path}: it calls '{argument}', which torch never does for weights; save it again")
             if steps > _MOST_STEPS or file.tell() - began > _MOST_PICKLE_BYTES:
                 raise StoreError(f"{path}: {_too_large(file.tell() - began)}")
     except StoreError:
         raise
     except Exception as error:  # of hostile bytes, the reader raises nearly anything
         reason = _first_line(error)
-        raise StoreError(f"{path}: cannot be read as a PyTorch file: it is no whole pickle ({reason})") from error
+        raise StoreError(f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason})") from error
 
 
 def _too_large(size: int) -> str:

@@ -1,7 +1,7 @@
-"""Variants of an expert: blobs that lie beside its weights file, and are named by its manifest once they are whole.
+"""Variants of an expert: blobs beside its weights file, which its manifest names once they are whole.
 
-Only within `Store.changing`: what is seen there stays true until the change is done. A blob's name tells its content,
-so a manifest never names a file that holds anything else than it did.
+Call these only within `Store.changing`, where no other process changes the expert. A blob's name depends on its
+content, so the content of a file that a manifest names never changes.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def put(
     agreement: Agreement,
     escalate_below: float,
 ) -> Manifest:
-    """Put a blob beside an expert's weights, replacing one of the same variant; return the new manifest.
+    """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
-    `data` is what the header tells of, in pieces. Raises OSError, which `Store.changing` puts into words.
+    `data` are the header's data, in pieces. Raises OSError, which `Store.changing` translates.
     """
     store.sweep(manifest)
-    made = blob_file.write(store.folder(manifest.id), header, data)
+    blob = blob_file.write(store.folder(manifest.id), header, data)
     prepared = PreparedVariant(
-        file=made.file, bytes=made.bytes, digest=made.digest, agreement=agreement, escalate_below=escalate_below
+        file=blob.file, bytes=blob.bytes, digest=blob.digest, agreement=agreement, escalate_below=escalate_below
     )
     return _name(store, manifest, {header.variant: prepared})
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:
-    """Take over blobs prepared from the same weights (hard links); return the new manifest; raises OSError."""
+    """Take over blobs prepared from the same weights, by hard links; return the new manifest; raises OSError."""
     store.sweep(manifest)
     folder, taken = store.folder(manifest.id), {variant: original.variants[variant] for variant in variants}
     for prepared in taken.values():
@@ -48,7 +48,7 @@ def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterab
 
 
 def is_whole(store: Store, manifest: Manifest, variant: Variant) -> bool:
-    """Tell whether a variant is there and undamaged; reads all of it."""
+    """Tell whether a variant exists undamaged; reads its whole blob."""
     if variant not in manifest.variants:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Weights as files, as they were trained: written whole or not at all, and checked from end to end."""
+"""Files of weights as they were trained: written whole or not at all, and checked from end to end."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SUFFIX = ".safetensors"
 def checksum(path: Path) -> str:
     """Return the xxh3-128 of a file, in hexadecimal; it guards against damage, not against an attacker.
 
-    Raises OSError, also for what is no regular file.
+    Raises OSError, also if it is not a regular file.
     """
     with regular.opened(path) as number:
         return _checksum(number)
 
 
 def check(path: Path, manifest: Manifest) -> None:
-    """Read a file from end to end and prove it to be the one of a manifest; raises StoreError, OSError."""
+    """Read a file from end to end and prove that it is the file of a manifest; raises StoreError, OSError."""
     name = f"{manifest.id}: {path.name}"
     with regular.opened(path) as number:
         size = os.fstat(number).st_size
@@ -47,7 +47,7 @@ def check(path: Path, manifest: Manifest) -> None:
 
 
 def holds(path: Path, data: bytes) -> bool:
-    """Tell whether a file holds just these bytes now."""
+    """Tell whether a file now holds exactly these bytes."""
     try:
         return checksum(path) == xxhash.xxh3_128_hexdigest(data)
     except OSError:
@@ -55,48 +55,48 @@ def holds(path: Path, data: bytes) -> bool:
 
 
 def identity(path: Path) -> Identity | None:
-    """Return what a safetensors file says of whom it was made for; None if it does not; raises StoreError, OSError."""
+    """Return the identity that a safetensors file states, None if it states none; raises StoreError, OSError."""
     with regular.opened(path) as number:
         return safetensors_header.read(number, os.fstat(number).st_size, path.name).identity
 
 
 def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> Path:
-    """Write tensors as safetensors that say for whom they were made; return the path; raises OSError."""
+    """Write tensors as safetensors that state their identity; return the path; raises OSError."""
     import safetensors.torch
 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-    said = safetensors_header.metadata(made_for)
-    return _place(path, lambda made: safetensors.torch.save_file(tensors, made, metadata=said))
+    metadata = safetensors_header.metadata(made_for)
+    return _place(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, metadata=metadata))
 
 
 def copy(path: Path, source: Path) -> Path:
-    """Copy a file as it is to `path`; return that; raises OSError."""
-    return _place(path, lambda made: shutil.copyfile(source, made))
+    """Copy a file unchanged to `path`; return `path`; raises OSError."""
+    return _place(path, lambda temporary: shutil.copyfile(source, temporary))
 
 
 def _place(path: Path, write: Callable[[Path], object]) -> Path:
-    """Let a file be written beside its place, bring it onto the disk, and then put it there."""
-    made = path.with_name(f".{path.name}{TEMPORARY}")
-    made.unlink(missing_ok=True)
-    made.touch(exist_ok=False)
-    mode = stat.S_IMODE(made.stat().st_mode)
-    write(made)
-    # A library may write for its user's eyes alone; a line that runs as somebody else reads its experts, too.
-    made.chmod(mode)
-    with made.open("rb+") as file:
+    """Let `write` write a temporary file beside `path`, flush it to the disk, and rename it to `path`."""
+    temporary = path.with_name(f".{path.name}{TEMPORARY}")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(exist_ok=False)
+    mode = stat.S_IMODE(temporary.stat().st_mode)
+    write(temporary)
+    # A library may make the file readable by its user alone; a line that runs as another user reads its experts, too.
+    temporary.chmod(mode)
+    with temporary.open("rb+") as file:
         os.fsync(file.fileno())
-    system.replace(made, path)
+    system.replace(temporary, path)
     return path
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name, in the place of what has that name; raises OSError."""
-    made = target.with_name(f".{target.name}{TEMPORARY}")
-    made.unlink(missing_ok=True)
-    os.link(source, made)
-    system.replace(made, target)
-    # A name of the same file is left as it is by the system, and so is the other.
-    made.unlink(missing_ok=True)
+    """Give a file a second name, replacing any file of that name; raises OSError."""
+    temporary = target.with_name(f".{target.name}{TEMPORARY}")
+    temporary.unlink(missing_ok=True)
+    os.link(source, temporary)
+    system.replace(temporary, target)
+    # If both names are links to the same file, the rename does nothing and leaves both.
+    temporary.unlink(missing_ok=True)
 
 
 def _checksum(number: int) -> str:

@@ -161,7 +161,7 @@ NONSENSE = {
 
 @pytest.mark.parametrize("rows", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_is_an_error_and_never_nothing(rows: list[Row]) -> None:
-    with pytest.raises(StoreError, match=r"its (scores|boxes) (are not numbers|go from|have no place)"):
+    with pytest.raises(StoreError, match=r"its (scores|boxes) (are not numbers|go from|have coordinates)"):
         see(rows, board(BY_REJECT).experts["d"])
 
 
@@ -219,11 +219,11 @@ def box(label: str = "joint", score: float = 0.9, corner: float = 1.0) -> Box:
     ("finding", "complaint"),
     [
         (Finding("d", "fp32", "joint", 0.9, (box("crack"),)), "it said 'crack', which is not one of its labels"),
-        (Finding("d", "fp32", "joint", 0.9, (box(NOTHING),)), "it said 'none' and yet gave 1 box"),
-        (Finding("d", "fp32", NOTHING, 0.9, (box(),)), "it said 'none' and yet gave 1 box"),
+        (Finding("d", "fp32", "joint", 0.9, (box(NOTHING),)), "it said 'none', but gave 1 box"),
+        (Finding("d", "fp32", NOTHING, 0.9, (box(),)), "it said 'none', but gave 1 box"),
         (Finding("d", "fp32", "joint", 0.9, (box(score=NAN),)), "its scores are not numbers"),
         (Finding("d", "fp32", "joint", 0.9, (box(), box(score=INF))), "its scores are not numbers"),
-        (Finding("d", "fp32", "joint", 0.9, (box(corner=NAN),)), "its boxes have no place in numbers"),
+        (Finding("d", "fp32", "joint", 0.9, (box(corner=NAN),)), "its boxes have coordinates that are not numbers"),
         (Finding("d", "fp32", "joint", NAN, (box(),)), "its scores are not numbers"),
     ],
 )

@@ -100,9 +100,9 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
     ),
     "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
     "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (512, 2)"),
-    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or none"),
-    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or none"),
-    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or none"),
+    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or nan"),
+    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or nan"),
+    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or nan"),
     "doubles that overflow": (lambda s: changed(s, fc__bias=torch.full((2,), 1e300, dtype=torch.double)), "infinite"),
     "whole numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.int64)), "'fc.bias' holds int64"),
     "truths": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.bool)), "'fc.bias' holds bool"),
@@ -118,13 +118,13 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
     ),
     "a terabyte in four bytes": (
         lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)),
-        "in one place",
+        "share one place",
     ),
     "rows that overlap": (
         lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))),
-        "lie in one place",
+        "share one place",
     ),
-    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(512).expand(2, 512)), "lie in one place"),
+    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(512).expand(2, 512)), "share one place"),
 }
 
 
@@ -246,15 +246,15 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an entry longer than the file": (lengthened, "claims"),
     "a gigabyte of zeros in few words": (
         lambda p: archive(p, {"data.pkl": holding(called("builtins bytearray", number(GIGA)))}),
-        "asks for 'builtins bytearray'",
+        "calls 'builtins bytearray'",
     ),
     "and by the name that it once had": (
         lambda p: archive(p, {"data.pkl": holding(called("__builtin__ bytearray", number(GIGA)))}),
-        "asks for '__builtin__ bytearray'",
+        "calls '__builtin__ bytearray'",
     ),
     "in a pickle of capital letters": (
         lambda p: archive(p, {"DATA.PKL": holding(called("builtins bytearray", number(GIGA)))}),
-        "asks for 'builtins bytearray'",
+        "calls 'builtins bytearray'",
     ),
     "two pickles of one name": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "DATA.PKL": b"\x80\x02}."}),
@@ -262,15 +262,15 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a gigabyte of zeros the old way": (
         lambda p: old(p, holding(called("builtins bytearray", number(GIGA)))),
-        "asks for 'builtins bytearray'",
+        "calls 'builtins bytearray'",
     ),
     "a tensor made by its size": (
         lambda p: archive(p, {"data.pkl": holding(called("torch Tensor", number(GIGA)))}),
-        "asks for 'torch Tensor'",
+        "calls 'torch Tensor'",
     ),
     "and of a type": (
         lambda p: archive(p, {"data.pkl": holding(called("torch FloatTensor", number(GIGA)))}),
-        "asks for 'torch FloatTensor'",
+        "calls 'torch FloatTensor'",
     ),
     "numbers that an old file does not hold": (lambda p: old(p, holding(unkept(GIGA // 4))), "claims 1,073,741,824"),
     "a large layer to be made": (
@@ -287,9 +287,12 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         "holds no weights",
     ),
     "no pickle": (lambda p: archive(p, {"version": b"3"}), "x.pt"),
-    "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "no whole pickle"),
-    "a pickle that is cut": (lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}), "no whole pickle"),
-    "an unknown step": (lambda p: archive(p, {"data.pkl": b"\x80\x02\xff.", "version": b"3"}), "no whole pickle"),
+    "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "its pickle is damaged"),
+    "a pickle that is cut": (
+        lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}),
+        "its pickle is damaged",
+    ),
+    "an unknown step": (lambda p: archive(p, {"data.pkl": b"\x80\x02\xff.", "version": b"3"}), "its pickle is damaged"),
     "a newer protocol": (lambda p: archive(p, {"data.pkl": pickle.dumps({}, 5), "version": b"3"}), "x.pt"),
     "an empty file": (lambda p: p.write_bytes(b""), "x.pt"),
     "zeros": (lambda p: p.write_bytes(bytes(4096)), "x.pt"),
@@ -299,7 +302,7 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda p: p.write_bytes(saved({"a": torch.ones(400)})[:200] + saved({"a": torch.ones(400)})[-300:]),
         "x.pt",
     ),
-    "a plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "no whole pickle"),
+    "a plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "its pickle is damaged"),
     "a pickle of a call": (lambda p: p.write_bytes(b"cos\nsystem\n(S'true'\ntR."), "x.pt"),
     "bytes of another kind of file": (lambda p: p.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100)), "x.pt"),
 }

@@ -19,7 +19,7 @@ from coe.errors import StoreError
 from coe.prepare.agreement import compare, escalate_below, findings
 from coe.prepare.fold import fold, network
 from coe.prepare.prepare import Preparer
-from coe.prepare.samples import generated, samples
+from coe.prepare.samples import generated, sample_images
 from coe.store import kinds
 from coe.store.store import Store
 
@@ -185,7 +185,7 @@ def test_damaged_weights_are_not_prepared(store):
 def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
     """The same weights with noise, as a variant so coarse that it often says something else."""
     kind, state = kinds.resolve("resnet18"), weights(CLASSIFIER)
-    images = samples(kind, CLASSIFIER, ()).prepared
+    images = sample_images(kind, CLASSIFIER, ()).prepared
     noisy = {name: t + 0.05 * t.std() * torch.randn_like(t) if t.ndim > 1 else t for name, t in state.items()}
 
     def said(weights):

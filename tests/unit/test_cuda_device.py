@@ -156,7 +156,7 @@ def test_what_is_overwritten_has_been_read_before(store, eager):
         assert says(device, second, 1, executor="one") == [value[second]]
         device.evict("pool", expert(first))
         device.evict("pool", expert(second))
-    device._ground.check()
+    device._blobs.check()
 
 
 def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_largest(store):
@@ -213,14 +213,14 @@ def test_blobs_are_moved_together_where_gaps_are_too_small(store, tmp_path):
         device.load("pool", expert(name))
     # Half of the gap that `a` leaves is taken by something small, so that none is large enough.
     device.evict("pool", expert("a"))
-    small = device._ground.put(
+    small = device._blobs.put(
         "small", torch.zeros(PAGE, dtype=torch.uint8), device._loaded["pool", "b"].resident.recipe
     )
     device.load("pool", expert("d"))
     assert [says(device, name, 5) for name in "bcd"] == [[10], [15], [20]]
     assert {"lane: move b", "lane: move c"} <= set(driver.log)
-    device._ground.drop(small)
-    device._ground.check()
+    device._blobs.drop(small)
+    device._blobs.check()
 
 
 # What goes wrong
@@ -389,7 +389,7 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
         device.load("pool", kind)
         assert [one.score for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
     assert runs(driver) == [32] * len(names)
-    assert device._ground.capacity == arena
+    assert device._blobs.capacity == arena
 
 
 def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store):

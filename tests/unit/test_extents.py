@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.runtime.cuda.blob_memory import slide
 from coe.runtime.cuda.extents import Extents
-from coe.runtime.cuda.ground import slide
 from coe.store.blob_format import PAGE
 
 

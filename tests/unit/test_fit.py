@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.runtime.fit import fit, memory, plateau, spread, typical
+from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
 ks = st.floats(1e-4, 1.0)
@@ -116,14 +116,14 @@ def test_no_larger_size_than_the_plateau_gains_more(k, ratio, gain):
 
 @given(st.dictionaries(st.integers(1, 64), st.integers(0, 1 << 30), min_size=1), st.integers(0, 1 << 24))
 def test_no_size_that_was_measured_holds_more_than_is_said(held, least):
-    bound = memory(held, least)
+    bound = batch_memory(held, least)
     assert bound.activation_bytes >= least
     assert bound.workspace_bytes >= 0
     assert all(taken <= bound.bytes(n) for n, taken in held.items())
 
 
 def test_memory_on_a_line_is_that_line():
-    bound = memory({1: 110, 2: 120, 8: 180})
+    bound = batch_memory({1: 110, 2: 120, 8: 180})
     assert (bound.activation_bytes, bound.workspace_bytes) == (10, 100)
 
 

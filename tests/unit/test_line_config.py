@@ -39,7 +39,7 @@ def test_what_a_user_did_not_write_is_left_open() -> None:
         ({"executors": "cpu=0"}, "must lie between 1 and 64"),
         ({"threads": 0}, "threads=0: give a whole number from 1"),
         ({"loaded": 0}, "loaded=0: give a number from"),
-        ({"profile": 3}, "profile=3: give a profile, the path of one, 'auto' or None"),
+        ({"profile": 3}, "profile=3: give a profile, the path of a profile, 'auto' or None"),
     ],
 )
 def test_what_cannot_be_is_refused_where_it_is_read(asked: dict[str, Any], sentence: str) -> None:

@@ -174,7 +174,7 @@ def test_a_sound_blob_of_other_weights_is_refused(tmp_path):
     store = stored(tmp_path / "one", "fp32")
     other = stored(tmp_path / "two", "fp32", state={"conv.weight": STATE["conv.weight"] + 1})
     sound = file_of(other, "fp32").read_bytes()
-    with pytest.raises(StoreError, match="not the blob that the manifest tells of"):
+    with pytest.raises(StoreError, match="not the blob that the manifest names"):
         read(_overwritten(store, "fp32", lambda data: sound))
 
 

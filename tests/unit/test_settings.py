@@ -13,7 +13,7 @@ from coe.inspector import fingerprint, profile
 from coe.inspector.line_config import AUTO, AskedSettings
 from coe.inspector.profile import BoardProfile, Chosen, KindProfile, Profile
 from coe.inspector.settings import Settings, settle
-from coe.runtime.fit import Line
+from coe.runtime.fit import LatencyLine
 from coe.testing import rules_from
 
 GIB = 1 << 30
@@ -55,7 +55,7 @@ def made_for(board: Rules, **changes: object) -> Profile:
         backend="torch",
         precision="fp32",
         batches=(),
-        line=Line(per_image_s=0.1, base_s=0.2, error=0.01),
+        line=LatencyLine(per_image_s=0.1, base_s=0.2, error=0.01),
         max_batch=4,
         weights_bytes=10,
         activation_bytes=5,

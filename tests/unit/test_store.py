@@ -292,7 +292,7 @@ def test_an_id_that_only_looks_like_a_device_is_taken(store: Store, weights: str
 @pytest.mark.parametrize("weights", ["demo/A", "Demo/b", "DEMO"])
 def test_two_ids_that_differ_in_case_alone_are_not_put_into_one_store(store: Store, weights: str) -> None:
     before = put(store)
-    with pytest.raises(StoreError, match="differs in capitals alone"):
+    with pytest.raises(StoreError, match="differs only in capitals"):
         put(store, weights)
     assert store.ids() == ["demo/a"]
     assert store.check("demo/a") == before

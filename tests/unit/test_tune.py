@@ -12,7 +12,7 @@ from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.profiler.site import CalibrationSite, KnownMemory
 from coe.profiler.tune import Search, Setup
-from coe.runtime.fit import Line
+from coe.runtime.fit import LatencyLine
 from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -38,7 +38,7 @@ def kind_of(device: str, threads: int, *, activation: int = MB, max_batch: int =
         backend="torch",
         precision="fp32",
         batches=(),
-        line=Line(per_image_s=0.001 if on_gpu else 0.02 / threads, base_s=0.001 if on_gpu else 0.01, error=0.0),
+        line=LatencyLine(per_image_s=0.001 if on_gpu else 0.02 / threads, base_s=0.001 if on_gpu else 0.01, error=0.0),
         max_batch=max_batch,
         weights_bytes=10 * MB,
         activation_bytes=0 if on_gpu else activation,

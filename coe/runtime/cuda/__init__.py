@@ -1,1 +1,1 @@
-"""A GPU as a device: all that is asked of one goes through `driver`, so that everything else runs without."""
+"""A GPU as a device: all calls to the GPU go through `driver`, so that all other modules run without a GPU."""

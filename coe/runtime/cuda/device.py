@@ -1,7 +1,7 @@
-"""A GPU as a device: blobs in an arena of its memory, activated into a place of each executor, run as graphs.
+"""A GPU as a device: blobs lie in device memory, are activated into each executor's weights, and run as graphs.
 
-All its memory is given out before the pools fill: executors take their places and capture their graphs, and the arena
-has what they left of the budget. What a driver's context takes beside is stated when a line starts (docs/gpu.md).
+All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
+get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
+from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.ground import SCRATCH_BYTES, Ground, Resident
 from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
@@ -37,12 +37,12 @@ from coe.store.kinds import Kind, Prepared
 from coe.store.store import Store
 
 _STAGED = 2
-"""Blobs that are on their way at a time: one is read from disk while another goes up."""
+"""Blobs in transit at a time: one is read from disk while another is copied to the device."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
-    """An expert on the device, with all that a batch on it needs."""
+class _LoadedExpert:
+    """An expert on the device, with all that its batches need."""
 
     resident: Resident
     content: Content
@@ -51,10 +51,10 @@ class _Loaded:
 
 
 class CudaDevice:
-    """Runs experts of torch's kinds on a GPU within `memory_bytes`, for `executors` executors.
+    """Runs experts of torch kinds on a GPU within `memory_bytes`, for `executors` executors.
 
-    `host_bytes` of pinned memory keep copies, beside what weights pass through. `say` is told how far `prepare` is.
-    Raises ConfigError for kinds that open their own files.
+    `host_bytes` of pinned memory keep copies, beside the memory that weights pass through. `say` gets the progress of
+    `prepare`. Raises ConfigError for kinds that open their own files.
     """
 
     threads = 1
@@ -74,13 +74,13 @@ class CudaDevice:
         self.memory_bytes: int | None = memory_bytes
         self.host_bytes, self._budget_bytes = host_bytes, memory_bytes
         self._networks = Networks(store, kinds, driver.device)
-        # All executors' graphs together may hold what a pool leaves to activations.
+        # All executors' graphs together may hold the share of a pool that is set aside for activations.
         graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
         self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
         self._lane = driver.stream("lane")
         self._host: HostMemory | None = None
-        self._ground: Ground | None = None
-        self._loaded: dict[tuple[str, str], _Loaded] = {}
+        self._blobs: BlobMemory | None = None
+        self._loaded: dict[tuple[str, str], _LoadedExpert] = {}
         self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
@@ -88,12 +88,12 @@ class CudaDevice:
         driver.limit(memory_bytes)
 
     def __repr__(self) -> str:
-        return f"<CudaDevice {len(self._loaded)} resident, {self._ground!r}, {self._host!r}>"
+        return f"<CudaDevice {len(self._loaded)} resident, {self._blobs!r}, {self._host!r}>"
 
     # Before anything runs
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and loads of an expert. What its batches hold is no part of the cost, but of `fixed_bytes`."""
+        """Time batches and loads of an expert. The memory of its batches is part of `fixed_bytes`, not of the cost."""
 
         def work() -> Cost:
             with self.trial(expert) as trial:
@@ -103,16 +103,16 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
-        """Give an expert to measure; raises StoreError if its manifest cannot be read."""
+        """Give a trial of an expert; raises StoreError if its manifest cannot be read."""
         with self._watched(), contextlib.ExitStack() as stack:
             most, reason = self._sizing.held(expert).most, ""
             give_back(self.driver)
             try:
-                found = gpu_trial(self._networks, self.driver, self.store, expert, most)
-                yield stack.enter_context(found)
+                trial = gpu_trial(self._networks, self.driver, self.store, expert, most)
+                yield stack.enter_context(trial)
             except DeviceFull as error:
                 reason = str(error)
-            # Not while the error is handled: it holds all that was being made.
+            # Raised after the handler: the handled error holds all objects that were being made.
             if reason:
                 raise ConfigError(
                     f"the device memory is too small to measure expert '{expert.id}' ({reason}); "
@@ -120,35 +120,35 @@ class CudaDevice:
                 )
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what so many executors hold for good: the weights that run, images, and the graphs' memory.
+        """Return the bytes that the executors hold for good: activated weights, images, and the graphs' memory.
 
-        Once they are prepared, it is what they really reserved; before, what that can come to.
+        After `prepare` this is what they really reserved; before, an upper bound.
         """
-        if self._ground is not None:
-            return self._budget_bytes - self._ground.capacity
+        if self._blobs is not None:
+            return self._budget_bytes - self._blobs.capacity
         with self._watched():
             return executors * self._sizing.of(experts).worker + SCRATCH_BYTES + PIECES_BYTES
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
-        """Take pinned memory, capture all graphs of all executors, and take the arena.
+        """Take pinned memory, capture all graphs of all executors, and take the memory for blobs.
 
-        All of it is done by one thread, because libraries look for the quickest kernels once for each thread. Raises
-        ConfigError where nothing is left for experts.
+        One thread captures all graphs, because libraries search for the quickest kernels once for each thread. Raises
+        ConfigError if no memory is left for experts.
         """
         experts = largest_first(experts)
         with self._watched():
             try:
-                # What was measured with, and what an earlier line held, has gone by now.
+                # The memory of measurings, and of an earlier line, may still be reserved.
                 give_back(self.driver)
                 sizes, before = self._sizing.of(experts), self.driver.usage().reserved
                 self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
-                # A file begins where its tensors come to lie aligned.
+                # A file begins at an offset that aligns its tensors: up to a page more.
                 staged = _STAGED * (padded(sizes.file, PAGE) + PAGE)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._spare = aside(lambda: self._captured(experts, executors, sizes))
                 give_back(self.driver)
                 taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
-                self._ground = Ground(self.driver, self._lane, self._check_left(taken, sizes))
+                self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
             except DeviceFull as error:
                 reason = str(error)
             else:
@@ -156,7 +156,7 @@ class CudaDevice:
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
 
     def _check_left(self, taken: int, sizes: Sizes) -> int:
-        """Return what is left of the budget; raises ConfigError if the largest file does not fit."""
+        """Return the bytes left of the budget; raises ConfigError if the largest file does not fit."""
         left = self._budget_bytes - taken
         if left < sizes.file:
             raise ConfigError(
@@ -167,16 +167,16 @@ class CudaDevice:
         return left
 
     def _captured(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> list[Worker]:
-        """Return workers that have captured all that they will run; raises DeviceFull."""
+        """Return workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
         workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
         distinct: dict[tuple[Recipe, int], Expert] = {}
         for expert in experts:
-            # What cannot be read is reported by its load; the others go on.
+            # The load of an expert reports that it cannot be read; the others go on.
             with contextlib.suppress(StoreError):
                 distinct.setdefault((self._networks.recipe_of(expert), expert.input_size), expert)
-        # The largest first: the memory that its graphs work in is then that of all others.
-        order = sorted(distinct.items(), key=lambda one: -self._sizing.held(one[1]).bytes)
+        # The largest first: all later graphs then reuse the memory that its graphs work in.
+        order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
         for number, ((recipe, size), expert) in enumerate(order, start=1):
             self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
             for worker in workers:
@@ -184,35 +184,35 @@ class CudaDevice:
         return workers
 
     def enter(self, executor: str) -> None:
-        """Set up the calling thread: what is done on the host takes no more than it."""
+        """Set up the calling thread: its operators on the host use one thread."""
         bound_threads(1)
 
     # The lane
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Bring an expert up, from its copy in host memory if there is one; with `keep` such a copy stays.
+        """Copy an expert to the device, from its copy in host memory if there is one; with `keep` such a copy stays.
 
-        Returns when it is on its way: batches wait for it on the device. Raises StoreError, DeviceFull, DeviceLost.
+        Returns before the copy is done: batches wait for it on the device. Raises StoreError, DeviceFull, DeviceLost.
         """
         assert self._host is not None, "load before prepare"
-        assert self._ground is not None, "load before prepare"
+        assert self._blobs is not None, "load before prepare"
         with self._watched():
-            known = self._host.copy_of(expert.id)
-            copy = known or Copy(*weights(self.store, expert).content(self._host))
+            kept = self._host.copy_of(expert.id)
+            copy = kept or Copy(*weights(self.store, expert).content(self._host))
             try:
                 recipe = self._networks.recipe(copy.content, expert)
-                resident = self._ground.put(expert.id, copy.data(), recipe)
+                resident = self._blobs.put(expert.id, copy.data(), recipe)
                 copy.buffer.busy = resident.written
             except BaseException:
                 keep = False
                 raise
             finally:
-                if keep and known is None:
+                if keep and kept is None:
                     self._host.keep(expert.id, copy)
-                elif known is None:
+                elif kept is None:
                     self._host.give(copy.buffer)
             template, most = self._networks.template(expert), self._sizing.held(expert).most
-            self._loaded[pool, expert.id] = _Loaded(resident, replace(copy.content, start=0), template, most)
+            self._loaded[pool, expert.id] = _LoadedExpert(resident, replace(copy.content, start=0), template, most)
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
@@ -220,49 +220,49 @@ class CudaDevice:
             self._host.forget(expert)
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Give an expert's place away. Nobody waits: what comes there does, on the device, until it was read."""
-        found = self._loaded.pop((pool, expert.id))
+        """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
+        loaded = self._loaded.pop((pool, expert.id))
         assert self._host is not None, "evict before prepare"
-        assert self._ground is not None, "evict before prepare"
+        assert self._blobs is not None, "evict before prepare"
         if self._lost is not None:
             return
         with contextlib.suppress(DeviceLost), self._watched():
             if keep and self._host.copy_of(expert.id) is None:
-                # It is only a copy: where there is no room, the next load reads the disk.
+                # It is only a copy: if there is no room for it, the next load reads the disk.
                 with contextlib.suppress(DeviceFull):
-                    self._bring_down(expert.id, found, self._host, self._ground)
-            self._ground.drop(found.resident)
+                    self._bring_down(expert.id, loaded, self._host, self._blobs)
+            self._blobs.drop(loaded.resident)
 
     def trim(self) -> None:
-        """Keep everything: the arena has its size for good."""
+        """Do nothing: the memory for blobs has a fixed size."""
 
     # Executors
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch, in parts if it is larger than the largest graph; one finding an image.
+        """Run a batch, in parts if it is larger than the largest graph; return one finding for each image.
 
         Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
         """
-        assert self._ground is not None, "run before prepare"
+        assert self._blobs is not None, "run before prepare"
         loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
         findings: list[Finding] = []
         with self._watched():
             worker = self._worker(executor)
-            worker.activate(self._ground, loaded.resident)
+            worker.activate(self._blobs, loaded.resident)
             pixels = [image.pixels for image in images]
             for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
                 part = images[len(findings) : len(findings) + number]
                 findings += findings_of(kind, outputs, part, expert)
         return findings
 
-    def _bring_down(self, expert: str, found: _Loaded, host: HostMemory, ground: Ground) -> None:
-        buffer = host.take(found.resident.size)
+    def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
+        buffer = host.take(loaded.resident.size)
         try:
-            buffer.busy = ground.bring_down(found.resident, buffer.tensor()[: found.resident.size])
+            buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
         except BaseException:
             host.give(buffer)
             raise
-        host.keep(expert, Copy(buffer, found.content))
+        host.keep(expert, Copy(buffer, loaded.content))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:
@@ -273,12 +273,12 @@ class CudaDevice:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Remember that the device is lost; nothing more is asked of it then."""
+        """Remember when the device is lost; from then on, do not call it."""
         if self._lost is not None:
             raise DeviceLost(self._lost)
         try:
             yield
         except DeviceLost as error:
-            # Not the error itself, which holds all that was being made.
+            # Not the error itself, which holds all objects that were being made.
             self._lost = str(error)
             raise

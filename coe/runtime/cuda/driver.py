@@ -1,8 +1,8 @@
-"""The few things that the device needs of a GPU. `torch_driver` does them with CUDA; tests do them on the CPU, later.
+"""The few operations that the device needs of a GPU. `torch_driver` does them with CUDA; tests fake them on the CPU.
 
-Work is put on streams and done in the order of its stream, some time after `do` has returned. A mark stands at a place
-of a stream: whoever must not be early waits for it, a stream without anybody being held up, a thread by standing still.
-Memory is given back when its tensor dies.
+Work is put on streams and done in the order of its stream, some time after `do` has returned. A mark is a position in a
+stream. A stream or a thread that must not run early waits for the mark; a waiting stream holds up no thread.
+Memory is freed when its tensor dies.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ from typing import Any, Protocol
 import torch
 
 
-class Mark(Protocol):
-    """A place in a stream."""
+class StreamMark(Protocol):
+    """A position in a stream."""
 
     def wait(self) -> None:
-        """Hold up the calling thread until all that stands before is done; raises DeviceLost."""
+        """Block the calling thread until all work before the mark is done; raises DeviceLost."""
         ...
 
     def is_past(self) -> bool:
-        """Tell whether all that stands before is done; raises DeviceLost."""
+        """Tell whether all work before the mark is done; raises DeviceLost."""
         ...
 
 
 class Stream(Protocol):
-    """Work in order. Streams run beside each other; one is used by one thread at a time."""
+    """Work in order. Streams run concurrently; each is used by one thread at a time."""
 
     def do(self, what: str, work: Callable[[], object]) -> None:
         """Put work on the stream; `what` is for logs. Raises DeviceFull, DeviceLost."""
         ...
 
-    def wait(self, mark: Mark) -> None:
-        """Let what comes from now on wait for a mark of another stream."""
+    def wait(self, mark: StreamMark) -> None:
+        """Let all later work of this stream wait for a mark of another stream."""
         ...
 
-    def mark(self) -> Mark:
-        """Set a mark behind all that was put on the stream so far."""
+    def mark(self) -> StreamMark:
+        """Set a mark behind all work that was put on the stream so far."""
         ...
 
 
 class Graph(Protocol):
-    """Work that was captured once and is done again in one go."""
+    """Work that was captured once and is repeated by one launch."""
 
     @property
     def outputs(self) -> Any:
-        """What the work returned: tensors that every replay overwrites."""
+        """The tensors that the work returned; every replay overwrites them."""
         ...
 
     def replay(self) -> None:
-        """Do it again, on the stream that it was captured on, from within `Stream.do`."""
+        """Repeat the work, on the stream that it was captured on, from within `Stream.do`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes of device memory: what there is, what nobody has, what we reserved, and the most that we did.
+    """Bytes of device memory: all, those that are free, those that we reserve now, and the most that we reserved.
 
-    The driver and other processes have the rest.
+    The driver and other processes hold the rest.
     """
 
     total: int
@@ -74,7 +74,7 @@ class Usage:
 
 
 class Driver(Protocol):
-    """One GPU. Called from several threads; memory is taken and graphs are captured by one at a time."""
+    """One GPU. Called from several threads, but only one thread at a time takes memory or captures graphs."""
 
     device: torch.device
 
@@ -83,7 +83,7 @@ class Driver(Protocol):
         ...
 
     def limit(self, size: int) -> None:
-        """Let no more than `size` bytes of device memory be reserved from now on: DeviceFull comes instead."""
+        """Let no more than `size` bytes of device memory be reserved from now on; calls beyond raise DeviceFull."""
         ...
 
     def device_memory(self, size: int) -> torch.Tensor:
@@ -91,7 +91,7 @@ class Driver(Protocol):
         ...
 
     def pinned_memory(self, size: int) -> torch.Tensor:
-        """Return `size` bytes of the host that the device reads by itself, (size,) uint8; raises DeviceFull."""
+        """Return `size` bytes of pinned host memory, (size,) uint8, which the device can read; raises DeviceFull."""
         ...
 
     def stream(self, name: str) -> Stream:
@@ -99,13 +99,13 @@ class Driver(Protocol):
         ...
 
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> Graph:
-        """Capture what `work` does on tensors that stay where they are. It is also done some times, for nothing.
+        """Capture `work` as a graph; its tensors must keep their addresses. `work` also runs a few times to warm up.
 
-        Graphs of one stream share the memory of what they compute on the way; it grows least if the largest comes
+        Graphs of one stream share the memory of their intermediate results; it grows least if the largest graph comes
         first. No garbage may be collected meanwhile (`garbage.uncollected`). Raises DeviceFull, DeviceLost.
         """
         ...
 
     def trim(self) -> None:
-        """Give back memory that is kept for later and that nothing uses."""
+        """Free memory that is kept for later and that nothing uses."""
         ...

@@ -1,6 +1,6 @@
-"""A memory that is handed out in runs of any size. What lies in the way is moved together rather than left in pieces.
+"""Memory that is handed out in runs of any size. Runs are moved together when free memory is in pieces.
 
-So a run can be had exactly when as many bytes are free: ten thousand switches leave the memory as usable as it was.
+So a run can be taken exactly when enough bytes are free: ten thousand switches leave the memory as usable as before.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from coe.store.blob_format import PAGE, padded
 
 @dataclass(eq=False, slots=True)
 class Extent:
-    """A run of bytes; it may be moved, so ask for `start` when it is used."""
+    """A run of bytes; it may be moved, so read `start` at each use."""
 
     start: int
     size: int
 
 
 class Extents:
-    """Where runs lie in a memory of `capacity` bytes. Not to be called from two threads at once."""
+    """Where runs lie in a memory of `capacity` bytes. Not thread-safe."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity // PAGE * PAGE
@@ -36,9 +36,9 @@ class Extents:
         return self.capacity - self.used
 
     def take(self, size: int, move: Callable[[Extent, int], None]) -> Extent | None:
-        """Hand out `size` bytes, rounded up to whole pages, at a page; None if so many are not free.
+        """Hand out `size` bytes, rounded up to whole pages, at a page; return None if too few bytes are free.
 
-        Where they are free in pieces, `move(extent, to)` is called to move the bytes of runs to lower ground.
+        If the free bytes are in pieces, `move(extent, to)` is called to move the bytes of runs to lower addresses.
         """
         size = padded(max(1, size), PAGE)
         if size > self.free:
@@ -48,10 +48,10 @@ class Extents:
             self._move_together(move)
             place = len(self._taken)
         start = self._taken[place - 1].start + self._taken[place - 1].size if place else 0
-        found = Extent(start, size)
-        self._taken.insert(place, found)
+        extent = Extent(start, size)
+        self._taken.insert(place, extent)
         self.used += size
-        return found
+        return extent
 
     def give(self, extent: Extent) -> None:
         """Take a run back."""
@@ -59,7 +59,7 @@ class Extents:
         self.used -= extent.size
 
     def _gap(self, size: int) -> int | None:
-        """Return before which run the first gap lies that is large enough."""
+        """Return the index of the run behind the first gap that is large enough; None if there is no such gap."""
         end = 0
         for place, extent in enumerate(self._taken):
             if extent.start - end >= size:
@@ -76,7 +76,7 @@ class Extents:
             end += extent.size
 
     def check(self) -> None:
-        """Prove that runs lie in order, apart, and in the memory; raises AssertionError."""
+        """Prove that runs lie in order, without overlap, inside the memory; raises AssertionError."""
         end = 0
         for extent in self._taken:
             assert extent.start >= end, f"{self!r}: runs overlap"

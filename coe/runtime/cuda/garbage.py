@@ -1,4 +1,4 @@
-"""When Python may collect garbage while a GPU is used: never inside a capture, always before memory is given back."""
+"""When Python collects garbage while a GPU is used: never inside a capture, always before memory is given back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from coe.runtime.cuda.driver import Driver
 
 _alone = threading.RLock()
-"""Held while a graph is captured and while garbage is collected, whichever line it is for: they share one collector."""
+"""Held while a graph is captured and while garbage is collected, for all lines: they share one collector."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Let nobody collect garbage. Garbage may hold graphs and pinned memory, which nobody may free inside a capture."""
+    """Collect no garbage inside the block. Garbage may hold graphs or pinned memory; a capture forbids freeing them."""
     with _alone:
         was = gc.isenabled()
         gc.disable()
@@ -27,7 +27,7 @@ def uncollected() -> Iterator[None]:
 
 
 def give_back(driver: Driver) -> None:
-    """Give back the device memory that nothing uses. What was in use when an error came may lie in cycles."""
+    """Free the device memory that nothing uses. Objects in use when an error came may be in reference cycles."""
     with _alone:
         gc.collect()
         driver.trim()

@@ -1,6 +1,6 @@
-"""Pinned memory of the host: all weights pass through it on their way up, and copies stay in it as far as they may.
+"""Pinned host memory: all weights pass through it on their way to the device, and it keeps copies of some experts.
 
-Used by the lane's thread alone. Which copies stay is decided elsewhere (`coe.scheduler.host_cache`); here they lie.
+Used by the lane's thread alone. `coe.scheduler.host_cache` decides which copies stay; this module holds them.
 """
 
 from __future__ import annotations
@@ -13,31 +13,31 @@ import torch
 from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.blob import Content
-from coe.runtime.cuda.driver import Driver, Mark
+from coe.runtime.cuda.driver import Driver, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
 
 
 class Pinned:
-    """A run of pinned memory, lent."""
+    """A lent run of pinned memory."""
 
     def __init__(self, memory: torch.Tensor, extent: Extent) -> None:
         self._memory, self.extent = memory, extent
-        self.busy: Mark | None = None
-        """Set while the device may still read or write it."""
+        self.busy: StreamMark | None = None
+        """Set while the device may still read or write the memory."""
 
     def __len__(self) -> int:
         return self.extent.size
 
     def tensor(self, start: int = 0) -> torch.Tensor:
-        """Return its bytes from `start` on, (n,) uint8, as they lie now: ask again after other memory was taken."""
+        """Return the bytes from `start` on, (n,) uint8, where they lie now: taking other memory may move them."""
         return self._memory[self.extent.start + start : self.extent.start + self.extent.size]
 
     def bytes(self) -> memoryview:
-        """Return the bytes to be written to; release the view when done."""
+        """Return the bytes to write to; release the view when done."""
         return self.tensor().numpy().data
 
     def wait(self) -> None:
-        """Wait until the device has done with it."""
+        """Wait until the device no longer uses the memory."""
         if self.busy is not None:
             self.busy.wait()
             self.busy = None
@@ -56,7 +56,7 @@ class Copy:
 
 
 class HostMemory:
-    """`capacity` bytes, lent to whoever reads a file. Kept copies go, the oldest first, when nothing else is left."""
+    """`capacity` bytes, lent to read files into. When no other memory is left, kept copies go, the oldest first."""
 
     def __init__(self, driver: Driver, capacity: int) -> None:
         self._memory = driver.pinned_memory(capacity)
@@ -70,11 +70,11 @@ class HostMemory:
         return f"<HostMemory {len(self._copies)} copies, {used} of {capacity}>"
 
     def take(self, size: int) -> Pinned:
-        """Lend `size` bytes; raises DeviceFull if there are not as many in all."""
+        """Lend `size` bytes; raises DeviceFull if that exceeds the capacity."""
         if size > self._extents.capacity:
             raise DeviceFull(
                 f"{format_bytes(size)} do not fit into the {format_bytes(self._extents.capacity)} that all weights "
-                "pass on their way to the device; give more --host-memory"
+                "pass through on their way to the device; give more --host-memory"
             )
         self._leaving = [buffer for buffer in self._leaving if not self._gone(buffer)]
         while (extent := self._extents.take(size, self._move)) is None:
@@ -88,7 +88,7 @@ class HostMemory:
         return self._lent[-1]
 
     def give(self, buffer: Pinned) -> None:
-        """Take a run back; it is lent again once the device has done with it."""
+        """Take a run back; it is lent again once the device no longer uses it."""
         self._leaving.append(buffer)
 
     def copy_of(self, expert: str) -> Copy | None:
@@ -116,7 +116,7 @@ class HostMemory:
         self._extents.give(buffer.extent)
 
     def _move(self, extent: Extent, to: int) -> None:
-        # Whatever is on its way up is read where it lies now, and lower ground may be on its way up too.
+        # The device may still read this run, or the bytes at the lower address, for copies that are under way.
         for buffer in self._lent:
             buffer.wait()
         source, target = (self._memory.numpy()[start : start + extent.size] for start in (extent.start, to))

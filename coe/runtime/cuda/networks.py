@@ -1,4 +1,4 @@
-"""What experts need in order to run on a GPU, found out once: their networks, and how their blobs become weights."""
+"""What experts need to run on a GPU, worked out once: their networks, and the recipes from blobs to weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from coe.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What experts share that run alike: a kind in a structure, laid out alike.
+    """What experts with the same graphs share: a kind, a structure and a memory layout.
 
-    Their graphs hold alike much, whatever the labels.
+    Their graphs hold the same amount of memory, whatever their labels.
     """
 
     kind: str
@@ -31,8 +31,8 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What an expert's file says; `content` is None where it is damaged."""
+class _ExpertFile:
+    """What an expert's file says; `content` is None if the file is damaged."""
 
     network: Network
     running_bytes: int
@@ -40,7 +40,7 @@ class _Found:
 
 
 class Networks:
-    """Networks of experts in a store. Called from several threads; what two find at once is the same."""
+    """Networks of experts in a store. Called from several threads; two that work out the same entry get equal ones."""
 
     def __init__(self, store: Store, kinds: Mapping[str, Kind], device: torch.device) -> None:
         """Raises ConfigError for a kind that opens its own files."""
@@ -49,7 +49,7 @@ class Networks:
                 raise ConfigError(f"experts of kind '{name}' run on the CPU only; use --executors cpu=1 for this board")
         self._store, self._device = store, device
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
-        self._found: dict[tuple[str, str, str], _Found] = {}
+        self._files: dict[tuple[str, str, str], _ExpertFile] = {}
         self._recipes: dict[tuple[str, Content], Recipe] = {}
         self._templates: dict[tuple[Network, int], Template] = {}
 
@@ -59,11 +59,11 @@ class Networks:
 
     def of(self, expert: Expert) -> Network:
         """Return the network of an expert; raises StoreError."""
-        return self._find(expert).network
+        return self._file(expert).network
 
     def running_bytes(self, expert: Expert) -> int:
-        """Return what an expert's weights take while it runs; raises StoreError."""
-        return self._find(expert).running_bytes
+        """Return the bytes of an expert's weights while it runs; raises StoreError."""
+        return self._file(expert).running_bytes
 
     def template(self, expert: Expert) -> Template:
         """Return the network of an expert, without weights; raises StoreError."""
@@ -71,12 +71,12 @@ class Networks:
         key = network, len(expert.labels)
         if key not in self._templates:
             kind = self.kind(expert)
-            # Aside: building uses operators, whose threads would stay with this one.
+            # Aside: building runs operators, which would leave this thread a team of OpenMP threads.
             self._templates[key] = aside(lambda: Template(kind, expert, network.structure, self._device))
         return self._templates[key]
 
     def recipe(self, content: Content, expert: Expert) -> Recipe:
-        """Return how an expert's blob becomes weights that run; raises StoreError if it is of another kind."""
+        """Return the recipe from an expert's blob to weights that run; raises StoreError if it is of another kind."""
         key = expert.kind, replace(content, start=0)
         if key not in self._recipes:
             recipe = Recipe(content, structure_on_gpu(content.variant, content.folded))
@@ -85,14 +85,13 @@ class Networks:
         return self._recipes[key]
 
     def recipe_of(self, expert: Expert) -> Recipe:
-        """Return how an expert's file becomes weights that run, from its header alone; raises StoreError."""
-        found = self._find(expert)
-        # Where the header cannot be read, this says why.
-        content = found.content or weights(self._store, expert).outline()
+        """Return the recipe from an expert's file to weights that run, from its header alone; raises StoreError."""
+        # If the header cannot be read, `outline` raises the reason.
+        content = self._file(expert).content or weights(self._store, expert).outline()
         return self.recipe(content, expert)
 
     def likely_recipe(self, expert: Expert) -> Recipe:
-        """Return what `recipe_of` does, or a recipe for a sound blob of the kind if the expert's file is damaged.
+        """Return `recipe_of` an expert, or a recipe for a sound blob of its kind if the expert's file is damaged.
 
         Raises StoreError if there is no such file.
         """
@@ -101,17 +100,16 @@ class Networks:
         except StoreError:
             return recipe_like(self.template(expert).spec, self.of(expert).structure)
 
-    def _find(self, expert: Expert) -> _Found:
+    def _file(self, expert: Expert) -> _ExpertFile:
         key = expert.weights, expert.variant, expert.kind
-        if key not in self._found:
+        if key not in self._files:
             file = weights(self._store, expert)
             try:
                 outline = file.outline()
                 structure = structure_on_gpu(outline.variant, outline.folded)
-                last = any(entry.channels_last for entry in outline.entries)
-                found = _Found(Network(expert.kind, structure, last), Recipe(outline, structure).bytes, outline)
+                network = Network(expert.kind, structure, any(entry.channels_last for entry in outline.entries))
+                self._files[key] = _ExpertFile(network, Recipe(outline, structure).bytes, outline)
             except StoreError:
-                # Its load will report it; the others go on.
-                found = _Found(Network(expert.kind, PLAIN, True), file.bytes, None)
-            self._found[key] = found
-        return self._found[key]
+                # The expert's load will report the damage; the others go on.
+                self._files[key] = _ExpertFile(Network(expert.kind, PLAIN, True), file.bytes, None)
+        return self._files[key]

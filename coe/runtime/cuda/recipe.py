@@ -1,7 +1,7 @@
-"""How a blob becomes weights that run: few large steps, from the blob's bytes to a fixed place of an executor.
+"""How a blob becomes weights that run: few large steps, from the blob's bytes to an executor's fixed memory.
 
-Everything is known from the header: a step copies, widens, narrows or dequantises many tensors that lie in a row at
-once, because each launch takes longer than what a small tensor would.
+The header determines the steps. One step copies, widens, narrows or dequantises many adjacent tensors, because a launch
+takes longer than the work on a small tensor.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, 
 from coe.store.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 
 _APART = 256
-"""Bytes at which steps write: what the device's kernels like best."""
+"""Steps write at multiples of this number of bytes, which suits the device's kernels best."""
 _RUNS_IN: dict[Variant, torch.dtype] = {
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -26,19 +26,19 @@ _RUNS_IN: dict[Variant, torch.dtype] = {
 
 
 def structure_on_gpu(variant: Variant, folded: tuple[tuple[str, str], ...]) -> Structure:
-    """Return the structure that runs a variant on a GPU: `q8` in fp16, every other as it is stored."""
+    """Return the structure that runs a variant on a GPU: `q8` in fp16, every other variant as it is stored."""
     return Structure(_RUNS_IN[variant], folded)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """`count` numbers of type `own`, from `source` bytes of the blob on, are written as `dtype` at `target` bytes.
+class ActivationStep:
+    """Write `count` numbers of type `stored`, from byte `source` of the blob on, as `dtype` from byte `target` on.
 
-    With `scales`, bytes of the blob, each block of 128 is multiplied by the fp16 that is its own there.
+    With `scales`, each block of 128 numbers is multiplied by its fp16 scale; the scales begin at that byte of the blob.
     """
 
     source: int
-    own: torch.dtype
+    stored: torch.dtype
     count: int
     target: int
     dtype: torch.dtype
@@ -46,8 +46,8 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a tensor lies among the weights that run, in bytes."""
+class TensorPlace:
+    """Where a tensor lies among the weights that run; `start` in bytes."""
 
     entry: TensorEntry
     dtype: torch.dtype
@@ -55,13 +55,13 @@ class Place:
 
 
 class Recipe:
-    """The steps for all blobs that are laid out alike, and where their tensors then lie; `bytes` in all."""
+    """The steps for all blobs of one layout, and where their tensors then lie; `bytes` is the size of the result."""
 
     def __init__(self, content: Content, structure: Structure) -> None:
-        """Read a header; raises StoreError where a tensor lies where no processor takes it."""
+        """Plan the steps from a header; raises StoreError for a tensor that is not aligned to its type."""
         self.structure = structure
-        self.places: dict[str, Place] = {}
-        self.steps: list[Step] = []
+        self.places: dict[str, TensorPlace] = {}
+        self.steps: list[ActivationStep] = []
         self._end = 0
         if content.quantised is not None and content.quantised.blocks:
             self._dequantise(content)
@@ -74,7 +74,7 @@ class Recipe:
 
     @property
     def tensors(self) -> Spec:
-        """Shapes and types as they are stored; of what is quantised, fp32."""
+        """Shapes and types as they are stored; fp32 for quantised tensors."""
         return {
             name: (place.entry.shape, torch.float32 if place.entry.dtype == "Q8" else DTYPES[place.entry.dtype])
             for name, place in self.places.items()
@@ -84,7 +84,7 @@ class Recipe:
         """Write the weights of a blob; both are bytes of one device, (n,) uint8, at pages."""
         for step in self.steps:
             into = _numbers(weights, step.target, step.dtype, step.count)
-            numbers = _numbers(blob, step.source, step.own, step.count)
+            numbers = _numbers(blob, step.source, step.stored, step.count)
             if step.scales is None:
                 into.copy_(numbers)
             else:
@@ -104,23 +104,23 @@ class Recipe:
         parts, dtype = content.quantised, self.structure.dtype
         assert parts is not None
         target, count = self._claim(parts.blocks * BLOCK * dtype.itemsize), parts.blocks * BLOCK
-        self.steps.append(Step(parts.values, torch.int8, count, target, dtype, parts.scales))
+        self.steps.append(ActivationStep(parts.values, torch.int8, count, target, dtype, parts.scales))
         for entry in content.entries:
             if entry.dtype == "Q8":
                 start = target + (entry.offset - parts.values) * dtype.itemsize
-                self.places[entry.name] = Place(entry, dtype, start)
+                self.places[entry.name] = TensorPlace(entry, dtype, start)
 
     def _row(self, row: list[TensorEntry]) -> None:
-        own = DTYPES[row[0].dtype]
-        dtype = self.structure.dtype if converts(own, self.structure.dtype) else own
+        stored = DTYPES[row[0].dtype]
+        dtype = self.structure.dtype if converts(stored, self.structure.dtype) else stored
         first = row[0].offset
-        count = (row[-1].offset + row[-1].bytes - first) // own.itemsize
+        count = (row[-1].offset + row[-1].bytes - first) // stored.itemsize
         target = self._claim(count * dtype.itemsize)
         if count:
-            self.steps.append(Step(first, own, count, target, dtype))
+            self.steps.append(ActivationStep(first, stored, count, target, dtype))
         for entry in row:
-            at = (entry.offset - first) // own.itemsize
-            self.places[entry.name] = Place(entry, dtype, target + at * dtype.itemsize)
+            at = (entry.offset - first) // stored.itemsize
+            self.places[entry.name] = TensorPlace(entry, dtype, target + at * dtype.itemsize)
 
     def _claim(self, size: int) -> int:
         start = padded(self._end, _APART)
@@ -129,9 +129,9 @@ class Recipe:
 
 
 def recipe_like(spec: Spec, structure: Structure) -> Recipe:
-    """Return a recipe for weights such as a skeleton expects, to measure where there is no blob that is sound.
+    """Return a recipe for the weights that a skeleton expects, to measure with if there is no sound blob.
 
-    They lie as in a blob: what is measured is what runs.
+    The weights lie as in a blob, so that the measured graphs are those that run.
     """
     entries: list[TensorEntry] = []
     for name, (shape, dtype) in spec.items():
@@ -142,12 +142,13 @@ def recipe_like(spec: Spec, structure: Structure) -> Recipe:
 
 
 def _rows(entries: tuple[TensorEntry, ...]) -> Iterator[list[TensorEntry]]:
-    """Yield tensors of one type that lie in a row."""
+    """Yield rows of adjacent tensors of one type."""
     row: list[TensorEntry] = []
-    for entry in sorted((one for one in entries if one.dtype != "Q8"), key=lambda one: (one.offset, one.bytes)):
+    plain = (entry for entry in entries if entry.dtype != "Q8")
+    for entry in sorted(plain, key=lambda entry: (entry.offset, entry.bytes)):
         if entry.offset % DTYPES[entry.dtype].itemsize:
             raise StoreError(
-                f"'{entry.name}' lies where no GPU can take it; prepare the expert (coe-experts prepare) and try again"
+                f"'{entry.name}' is not aligned for a GPU; prepare the expert (coe-experts prepare) and try again"
             )
         end = row[-1].offset + row[-1].bytes if row else 0
         if row and (entry.dtype != row[0].dtype or entry.offset - end >= ALIGNMENT):

@@ -1,5 +1,5 @@
-"""What executors take of a device for good: worked out before anything runs, from what one of each network was seen
-to hold. Once a device is prepared, what it really reserved counts.
+"""The device memory that executors hold for good: worked out before anything runs, from one measured expert of each
+network. Once a device is prepared, what it really reserved counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.networks import Network, Networks
-from coe.runtime.cuda.probe import Held, held
+from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.reading import weights
 from coe.store.store import Store
 
@@ -22,7 +22,7 @@ PIECES_BYTES = 40 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What experts take of the device at most: weights that run, the images of a batch, graphs, and a file's bytes."""
+    """The most bytes that experts take of the device: activated weights, images of a batch, graphs, a file."""
 
     weights: int = 0
     images: int = 0
@@ -41,42 +41,42 @@ class Sizes:
 
 
 class Sizing:
-    """Measures networks when they are first asked for. Each executor's graphs may hold `graphs_bytes` of the device."""
+    """Measures each network at its first use. Each executor's graphs may hold `graphs_bytes` of device memory."""
 
     def __init__(self, store: Store, networks: Networks, driver: Driver, graphs_bytes: int) -> None:
         self._store, self._networks, self._driver = store, networks, driver
         self._graphs_bytes = graphs_bytes
-        self._held: dict[Network, Held] = {}
+        self._held: dict[Network, GraphMemory] = {}
 
-    def held(self, expert: Expert) -> Held:
-        """Return how many images an expert runs at a time, and what that holds.
+    def held(self, expert: Expert) -> GraphMemory:
+        """Return how many images an expert runs at a time, and what their graphs hold.
 
-        It is measured at the largest input that its network was asked for with. Raises ConfigError, StoreError.
+        A network is measured at the largest input that was asked for so far. Raises ConfigError, StoreError.
         """
         network = self._networks.of(expert)
-        found = self._held.get(network)
-        if found is None or found.input_size < expert.input_size:
-            found = self._held[network] = held(self._networks, self._driver, expert, self._graphs_bytes)
-        return found
+        graphs = self._held.get(network)
+        if graphs is None or graphs.input_size < expert.input_size:
+            graphs = self._held[network] = held(self._networks, self._driver, expert, self._graphs_bytes)
+        return graphs
 
     def of(self, experts: Iterable[Expert]) -> Sizes:
-        """Return the sizes of experts together; those whose weights cannot be found are left out.
+        """Return the sizes of experts together; experts whose weights cannot be found are left out.
 
-        Graphs of one executor work in one memory, that of the largest; only what they put out adds up.
+        Graphs of one executor share the working memory of the largest graph; only their outputs add up.
         """
         largest, weights_bytes, images, file = 0, 0, 0, 0
         outputs: dict[tuple[Network, int, int], int] = {}
         for expert in largest_first(experts):
             with contextlib.suppress(StoreError):
-                found, network, size = self.held(expert), self._networks.of(expert), expert.input_size
-                largest = max(largest, found.bytes)
-                outputs[network, len(expert.labels), size] = found.outputs * size**2 // found.input_size**2
+                graphs, network, size = self.held(expert), self._networks.of(expert), expert.input_size
+                largest = max(largest, graphs.bytes)
+                outputs[network, len(expert.labels), size] = graphs.outputs * size**2 // graphs.input_size**2
                 weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
-                images = max(images, found.most * 3 * size**2)
+                images = max(images, graphs.most * 3 * size**2)
                 file = max(file, weights(self._store, expert).bytes)
         return Sizes(weights_bytes, images, largest + sum(outputs.values()), file)
 
 
 def largest_first(experts: Iterable[Expert]) -> list[Expert]:
-    """Return experts in falling order of their inputs: then no network is measured twice."""
+    """Return experts by falling input size: in this order no network is measured twice."""
     return sorted(experts, key=lambda expert: -expert.input_size)

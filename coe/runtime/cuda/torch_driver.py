@@ -1,4 +1,4 @@
-"""The GPU itself, by way of torch. Nothing else of the package calls `torch.cuda`."""
+"""The GPU itself, by way of torch. No other module of the package calls `torch.cuda`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import torch
 
 from coe.config import format_bytes
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
-from coe.runtime.cuda.driver import Mark, Stream, Usage
+from coe.runtime.cuda.driver import Stream, StreamMark, Usage
 from coe.system import private_memory
 
 _WARM_UPS = 2
-"""How often work is done before it is captured: libraries choose their kernels and take their workspaces then."""
+"""How often work runs before it is captured: libraries then choose their kernels and take their workspaces."""
 _STREAMS = 32
 """How many streams torch has; it hands them out in turn, again and again."""
 _NO_MEMORY = 2
 _CAPTURE_ERRORS = range(900, 909)
-"""CUDA's numbers of errors: no memory where torch's allocator did not ask for it, and all that befalls a capture."""
+"""CUDA's error codes: no memory for an allocation outside torch's allocator, and all errors of a capture."""
 _LIBRARIES_FULL = re.compile("ALLOC(ATION)?_FAILED")
-"""How cuBLAS and cuDNN say that there was no memory for them; they have no class of error of their own."""
+"""cuBLAS and cuDNN report in these words that they got no memory; they have no error class."""
 
 _alone = threading.RLock()
-"""Held while a graph is captured, whichever line it is for: only one may be at a time, and no memory given back."""
+"""Held while a graph is captured, for all lines: meanwhile no other graph is captured and no memory is given back."""
 
 
 def is_there() -> bool:
@@ -56,26 +56,27 @@ def errors() -> Iterator[None]:
         try:
             raise meant from error
         finally:
-            # It would lie in the frame that its own traceback holds, and with it all tensors of what failed.
+            # Else the error lies in a frame that its own traceback holds: a cycle that keeps the failed call's tensors.
             del meant
 
 
 def _meant(error: RuntimeError) -> CoeError | None:
-    # A capture that ends early complains about that too; what ended it comes before.
+    # A capture that ends early raises an error about that, too; the cause is further up the chain.
     chain: list[BaseException] = [error]
     while (before := chain[-1].__context__) is not None:
         chain.append(before)
-    for one in chain:
-        if isinstance(one, torch.cuda.OutOfMemoryError) or _code(one) == _NO_MEMORY or _LIBRARIES_FULL.search(str(one)):
-            return DeviceFull(_line(one))
-    if any(_code(one) in _CAPTURE_ERRORS for one in chain):
-        # Lost all the same: torch's allocator takes the capture for one that still goes on.
+    for link in chain:
+        full = isinstance(link, torch.cuda.OutOfMemoryError) or _code(link) == _NO_MEMORY
+        if full or _LIBRARIES_FULL.search(str(link)):
+            return DeviceFull(_line(link))
+    if any(_code(link) in _CAPTURE_ERRORS for link in chain):
+        # The device is lost all the same: torch's allocator believes that the capture still goes on.
         return DeviceLost(
             f"a batch cannot be captured as a graph; its kind's `forward` must not make the host wait "
             f"({_line(chain[-1])})"
         )
-    # After an error of the device every further call gives one: nothing on it can be used again.
-    if any(isinstance(one, torch.AcceleratorError) or "CUDA error" in str(one) for one in chain):
+    # After an error of the device every further call fails: nothing on it can be used again.
+    if any(isinstance(link, torch.AcceleratorError) or "CUDA error" in str(link) for link in chain):
         return DeviceLost(_line(error))
     return None
 
@@ -89,7 +90,7 @@ def _line(error: BaseException) -> str:
 
 
 class TorchMark:
-    """An event behind what was put on a stream."""
+    """An event behind the work that was put on a stream."""
 
     def __init__(self, stream: torch.cuda.Stream) -> None:
         with errors():
@@ -109,7 +110,7 @@ class TorchMark:
 
 
 class TorchStream:
-    """A stream of CUDA that no other of ours is. Raises DeviceFull if there is none left."""
+    """A CUDA stream that no other `TorchStream` uses. Raises DeviceFull if none is left."""
 
     _live: ClassVar[weakref.WeakValueDictionary[int, TorchStream]] = weakref.WeakValueDictionary()
 
@@ -123,18 +124,18 @@ class TorchStream:
                 if self.raw.cuda_stream not in self._live:
                     break
             else:
-                # Were it shared, a copy of one thread could end up in the graph that another captures.
+                # On a shared stream, one thread's copy could end up in the graph that another thread captures.
                 raise DeviceFull(f"all of torch's {_STREAMS} streams are in use")
             self._live[self.raw.cuda_stream] = self
 
     def pool(self) -> torch.cuda._POOL_HANDLE:
-        """Return where its graphs have their memory: a new place where none is left, which is how torch wants it."""
+        """Return the memory pool of the stream's graphs; torch wants a new pool once all its graphs are gone."""
         if not self._graphs:
             self._pool = torch.cuda.graph_pool_handle()
         return self._pool
 
     def captured(self, graph: TorchGraph) -> None:
-        """Take note of a graph for as long as it lives."""
+        """Remember a graph for as long as it lives."""
         self._graphs.add(graph)
 
     def do(self, what: str, work: Callable[[], object]) -> None:
@@ -142,7 +143,7 @@ class TorchStream:
         with errors(), torch.cuda.stream(self.raw), torch.inference_mode():
             work()
 
-    def wait(self, mark: Mark) -> None:
+    def wait(self, mark: StreamMark) -> None:
         """Let the stream wait for an event."""
         assert isinstance(mark, TorchMark), "a mark of another driver"
         with errors():
@@ -170,10 +171,10 @@ class TorchDriver:
     def __init__(self) -> None:
         with errors():
             self.device = torch.device("cuda", torch.cuda.current_device())
-            # Full precision is what doubtful findings are believed in: 10 bits of mantissa are not.
+            # Doubtful findings are decided in full precision: TF32, with 10 bits of mantissa, is not.
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cuda.matmul.allow_tf32 = False
-            # Sizes are few and fixed: the quickest kernels are looked for once, before a graph is captured.
+            # Sizes are few and fixed: the search for the quickest kernels runs once, before a graph is captured.
             torch.backends.cudnn.benchmark = True
             torch.cuda.synchronize()
 
@@ -198,7 +199,7 @@ class TorchDriver:
     def pinned_memory(self, size: int) -> torch.Tensor:
         """Return `size` pinned bytes of the host.
 
-        Not torch's pinned memory, which it rounds up to a power of two: 17 GiB would take 32.
+        Not by torch's own pinned memory, which is rounded up to a power of two: 17 GiB would take 32.
         """
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         try:
@@ -212,7 +213,7 @@ class TorchDriver:
                 # The error waits for the next launch to report it: for this one.
                 torch.ones(1, device=self.device)
             raise DeviceFull(f"the system does not pin {format_bytes(size)} of host memory (CUDA error {status})")
-        # With the mapping among what is kept for it, so that the memory is let go before it is gone.
+        # The finalizer holds the mapping, so that the memory is unregistered before it is unmapped.
         weakref.finalize(memory, lambda address, _: cudart.cudaHostUnregister(address), memory.ctypes.data, mapping)
         return torch.from_numpy(memory)[:size]
 
@@ -222,10 +223,10 @@ class TorchDriver:
             return TorchStream(name, self.device)
 
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
-        """Warm work up and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
+        """Warm up work and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
         with _alone, errors(), torch.cuda.device(self.device), _workspaces():
-            # What the work reads may have been made on the stream that is everybody's.
+            # The tensors that the work reads may have been made on the default stream.
             stream.raw.wait_stream(torch.cuda.current_stream())
             for _ in range(_WARM_UPS):
                 stream.do(what, work)
@@ -234,24 +235,24 @@ class TorchDriver:
             with (
                 _workspaces(),
                 torch.inference_mode(),
-                # Also the stream of before is current again where a capture cannot be ended.
+                # This makes the former stream current again, even if the capture cannot be ended.
                 torch.cuda.stream(stream.raw),
                 torch.cuda.graph(graph, pool=stream.pool(), stream=stream.raw, capture_error_mode="thread_local"),
             ):
                 outputs = work()
-            found = TorchGraph(graph, outputs)
-            stream.captured(found)
-            return found
+            captured = TorchGraph(graph, outputs)
+            stream.captured(captured)
+            return captured
 
     def trim(self) -> None:
-        """Give back what the allocator keeps."""
+        """Free the memory that torch's allocator keeps."""
         with _alone, errors():
             torch.cuda.empty_cache()
 
 
 @contextmanager
 def _workspaces() -> Iterator[None]:
-    """Let cuBLAS take its workspace in the memory of what is captured; it would keep one for each stream for good."""
+    """Let cuBLAS take its workspace in the graph's memory; else it would keep a workspace for each stream for good."""
     torch._C._cuda_clearCublasWorkspaces()
     try:
         yield

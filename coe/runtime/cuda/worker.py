@@ -1,8 +1,8 @@
-"""What one executor has of the device: a stream, a place for the weights that run, and graphs that run on it.
+"""One executor's part of the device: a stream, memory for the activated weights, and the graphs that run on them.
 
-The place is shared by all its networks, because an executor runs one batch at a time: activating an expert is one pass
-over its bytes. Every graph has a network of its own whose parameters are views of that place, so that what a network
-keeps from batch to batch (YOLO's anchors) stays with the graph that read it.
+All networks of the executor share that memory, because an executor runs one batch at a time: activating an expert is
+one pass over its bytes. Every graph has its own copy of the network, whose parameters are views of that memory, so that
+what a network keeps from batch to batch (YOLO's anchors) stays with the graph that read it.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from torch.utils._pytree import tree_leaves, tree_map
 from coe.core import Expert
 from coe.errors import DeviceFull
 from coe.runtime.blob import Spec, Structure
+from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver, Graph
 from coe.runtime.cuda.garbage import give_back, uncollected
-from coe.runtime.cuda.ground import Ground, Resident
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import Image, ModuleKind
 
 SIZES = (1, 4, 8, 16, 32)
-"""Of batches that graphs are captured for; a batch is filled up to the next with whatever images lie there.
+"""The batch sizes that graphs are captured for. A smaller batch runs as the next size, with leftover images.
 
-While launches or the weights' bytes are the limit, a few images more cost less than a graph more does.
+While launches or the weights' bytes are the limit, a few more images cost less than one more graph.
 """
 
 
 def sizes(most: int) -> list[int]:
-    """Return the sizes that graphs are captured for where a batch has `most` images at most, in rising order."""
+    """Return the sizes that graphs are captured for if a batch has at most `most` images, in rising order."""
     largest = min(most, SIZES[-1])
-    return [*(one for one in SIZES if one < largest), largest]
+    return [*(size for size in SIZES if size < largest), largest]
 
 
 class Template:
-    """A kind's network for a number of labels and a structure, without weights; to be copied, never to be run."""
+    """A kind's network for a number of labels and a structure, without weights: it is copied, and never run."""
 
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure, device: torch.device) -> None:
-        """Build the skeleton; raises StoreError if the kind does not have what the structure folds."""
+        """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
         module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
         state = module.state_dict(keep_vars=True)
@@ -54,7 +54,7 @@ class Template:
         self._module = module.to(device=device, dtype=structure.dtype)
 
     def bound(self, recipe: Recipe, weights: torch.Tensor) -> torch.nn.Module:
-        """Return a network whose parameters are views of `weights`."""
+        """Return a copy of the network whose parameters are views of `weights`."""
         module = copy.deepcopy(self._module)
         views = recipe.views(weights)
         for name, target in module.state_dict(keep_vars=True).items():
@@ -67,7 +67,7 @@ class _Captured:
     images: torch.Tensor
     graph: Graph
     module: torch.nn.Module
-    """Kept, because the graph reads what it holds."""
+    """Kept, because the graph reads its tensors."""
 
 
 class Worker:
@@ -91,22 +91,22 @@ class Worker:
 
     @property
     def outputs_bytes(self) -> int:
-        """Bytes of what the graphs put out, which no other graph's memory can be."""
-        return sum(one.nbytes for graph in self._graphs.values() for one in _tensors(graph.graph.outputs))
+        """Bytes of the graphs' outputs, which graphs do not share."""
+        return sum(tensor.nbytes for graph in self._graphs.values() for tensor in _tensors(graph.graph.outputs))
 
-    def activate(self, ground: Ground, resident: Resident) -> None:
-        """Make a blob's weights those that run; nothing happens if they are."""
+    def activate(self, memory: BlobMemory, resident: Resident) -> None:
+        """Make a blob's weights those that run; does nothing if they run already."""
         if self._bound is not resident:
-            # None until it is done: what fails halfway must not be taken for an expert.
+            # None until it is done: an activation that fails halfway must not count as an expert's weights.
             self._bound = None
-            ground.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
+            memory.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
             self._bound = resident
 
     def prepare(self, template: Template, recipe: Recipe, size: int, most: int) -> None:
         """Capture the graphs of all batches of up to `most` images of `size` pixels.
 
-        The largest comes first: the memory that it works in is then that of all others. What does not fit is left out;
-        raises DeviceFull if not even one image runs, DeviceLost.
+        The largest comes first: all others then reuse the memory that it works in. Sizes that do not fit are left out.
+        Raises DeviceFull if not even one image runs, DeviceLost.
         """
         for images in reversed(sizes(most)):
             if self._lacks_memory(template, recipe, images, size):
@@ -117,8 +117,8 @@ class Worker:
     def run(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Iterator[tuple[int, Any]]:
         """Run images (3, S, S) uint8, `most` at a time, on the weights that are active.
 
-        Yield how many ran, and their outputs on the host, which the next step overwrites. Where memory runs out, what
-        is kept goes, then batches get smaller; raises DeviceFull where one image does not run, and DeviceLost.
+        Yield how many ran, and their outputs on the host, which the next step overwrites. If memory runs out, kept
+        memory is freed first, then batches get smaller. Raises DeviceFull if one image does not run, and DeviceLost.
         """
         size, done, trimmed = images[0].shape[-1], 0, False
         while done < len(images):
@@ -131,7 +131,7 @@ class Worker:
                 yield len(part), outputs
                 done, trimmed = done + len(part), False
                 continue
-            # Not while the error is handled: it holds all that was being made.
+            # After the handler: the handled error holds all objects that were being made.
             if not trimmed:
                 self.trim()
                 trimmed = True
@@ -139,16 +139,16 @@ class Worker:
                 self._shrink(recipe, size, len(part), reason)
 
     def most(self, recipe: Recipe, size: int, most: int) -> int:
-        """Return how many images a batch has where `most` were allowed: fewer if memory ran out."""
+        """Return how many images a batch has if `most` are allowed: fewer if memory ran out before."""
         return min(most, self._most.get((recipe, size), most))
 
     def trim(self) -> None:
-        """Drop all graphs, whose memory is one, and what else is kept."""
+        """Drop all graphs, which share one memory, and all other memory that is kept."""
         self._graphs.clear()
         self._give_back()
 
     def capture(self, template: Template, recipe: Recipe, images: int, size: int) -> _Captured:
-        """Return the graph for so many images of `size` pixels; it is captured when it is first asked for.
+        """Return the graph for `images` images of `size` pixels; it is captured at its first use.
 
         Raises DeviceFull, DeviceLost.
         """
@@ -173,9 +173,9 @@ class Worker:
         return _Captured(pixels, graph, module)
 
     def _lacks_memory(self, template: Template, recipe: Recipe, images: int, size: int) -> str:
-        """Capture a graph; return why there was no memory for it, nothing if there was.
+        """Capture a graph; return why there was no memory for it, or "" if there was.
 
-        No error is handled any more then: it would hold all that was being made.
+        A reason rather than an error: a handled error would hold all objects that were being made.
         """
         try:
             self.capture(template, recipe, images, size)
@@ -184,10 +184,10 @@ class Worker:
         return ""
 
     def _shrink(self, recipe: Recipe, size: int, images: int, reason: str) -> None:
-        """Let batches have fewer images than so many from now on; raises DeviceFull if there are no fewer."""
+        """Let batches have fewer than `images` images from now on; raises DeviceFull if that is 1."""
         if images == 1:
             raise DeviceFull(reason)
-        self._most[recipe, size] = max(one for one in SIZES if one < images)
+        self._most[recipe, size] = max(smaller for smaller in SIZES if smaller < images)
 
     def _give_back(self) -> None:
         with self._capturing:
@@ -195,44 +195,44 @@ class Worker:
 
     def _part(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Any:
         number, size = len(images), images[0].shape[-1]
-        captured = self.capture(template, recipe, next(one for one in sizes(most) if one >= number), size)
+        captured = self.capture(template, recipe, next(count for count in sizes(most) if count >= number), size)
         up = self._up[: number * 3 * size * size].view(number, 3, size, size)
         np.stack(images, out=up.numpy())
         pixels = captured.images[:number]
         self.stream.do("images up", lambda: pixels.copy_(up, non_blocking=True))
         self.stream.do(f"run x{len(captured.images)}", captured.graph.replay)
-        outputs = tree_map(lambda one: one[:number], captured.graph.outputs)
+        outputs = tree_map(lambda output: output[:number], captured.graph.outputs)
         down = self._landing(outputs)
         self.stream.do("outputs down", lambda: _copy(outputs, down))
         self.stream.mark().wait()
         return down
 
     def _make_room(self, outputs: Any) -> None:
-        """Take pinned memory where all of `outputs` can land: before images come, since pinning takes a while."""
-        needed = sum(_landing_bytes(one) for one in _tensors(outputs))
+        """Take pinned memory for all of `outputs`: before images come, because pinning takes a while."""
+        needed = sum(_landing_bytes(tensor) for tensor in _tensors(outputs))
         if len(self._down) < needed:
             self._down = self._driver.pinned_memory(needed)
 
     def _landing(self, outputs: Any) -> Any:
-        """Return tensors of pinned memory like `outputs`."""
+        """Return tensors in pinned memory of the shapes and types of `outputs`."""
         at = 0
 
-        def place(one: Any) -> Any:
+        def place(output: Any) -> Any:
             nonlocal at
-            start, at = at, at + _landing_bytes(one)
-            return self._down[start : start + one.nbytes].view(one.dtype).view(one.shape)
+            start, at = at, at + _landing_bytes(output)
+            return self._down[start : start + output.nbytes].view(output.dtype).view(output.shape)
 
         return tree_map(place, outputs)
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:
-    return [one for one in tree_leaves(outputs) if torch.is_tensor(one)]
+    return [leaf for leaf in tree_leaves(outputs) if torch.is_tensor(leaf)]
 
 
-def _landing_bytes(one: torch.Tensor) -> int:
-    return -(-one.nbytes // 16) * 16
+def _landing_bytes(tensor: torch.Tensor) -> int:
+    return -(-tensor.nbytes // 16) * 16
 
 
 def _copy(outputs: Any, into: Any) -> None:
-    for one, place in zip(tree_leaves(outputs), tree_leaves(into), strict=True):
-        place.copy_(one, non_blocking=True)
+    for output, place in zip(tree_leaves(outputs), tree_leaves(into), strict=True):
+        place.copy_(output, non_blocking=True)

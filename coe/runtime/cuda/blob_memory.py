@@ -1,7 +1,7 @@
-"""The device memory in which blobs lie: where each is, since when, and who read it last.
+"""The device memory in which blobs lie: where each blob is, when it was written, and which executors read it last.
 
 Only the lane's thread changes what lies where; executors read. One lock keeps an executor from reading a place while
-the lane gives it away. Nobody waits for the device: streams wait for each other.
+the lane gives it away. No thread waits for the device: streams wait for each other.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import torch
 
 from coe.config import format_bytes
 from coe.errors import DeviceFull
-from coe.runtime.cuda.driver import Driver, Mark, Stream
+from coe.runtime.cuda.driver import Driver, Stream, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
 from coe.runtime.cuda.recipe import Recipe
 
 SCRATCH_BYTES = 8 << 20
-"""What a blob is moved through where it overlaps its new place."""
+"""Bytes that a blob is moved through if its old and its new place overlap."""
 
 
 @dataclass(eq=False, slots=True)
 class Resident:
-    """A blob on the device. `written`: from when on it is there; `read`: by executor, when it was read last."""
+    """A blob on the device. `written` marks when it is there; `read` marks, by executor, when it was last read."""
 
     name: str
     extent: Extent
     size: int
     recipe: Recipe
-    written: Mark | None = None
-    read: dict[str, Mark] = field(default_factory=dict)
+    written: StreamMark | None = None
+    read: dict[str, StreamMark] = field(default_factory=dict)
 
 
-class Ground:
+class BlobMemory:
     """`capacity` bytes of device memory, filled by `lane`."""
 
     def __init__(self, driver: Driver, lane: Stream, capacity: int) -> None:
@@ -52,14 +52,14 @@ class Ground:
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
-        return f"<Ground {len(self._residents)} blobs, {used} of {capacity}>"
+        return f"<BlobMemory {len(self._residents)} blobs, {used} of {capacity}>"
 
     def put(self, name: str, blob: torch.Tensor, recipe: Recipe) -> Resident:
-        """Let the lane bring a blob, (n,) uint8 of the host, and return at once; raises DeviceFull, DeviceLost."""
+        """Let the lane copy a blob, (n,) uint8 on the host, and return at once; raises DeviceFull, DeviceLost."""
         with self._lock:
             extent = self._extents.take(len(blob), self._move)
             if extent is None:
-                raise DeviceFull(f"{format_bytes(len(blob))} are more than is free of {self!r}")
+                raise DeviceFull(f"{format_bytes(len(blob))} are more than is free in {self!r}")
             resident = self._residents[extent] = Resident(name, extent, len(blob), recipe)
             target = self._memory[extent.start : extent.start + len(blob)]
             try:
@@ -70,8 +70,8 @@ class Ground:
                 raise
             return resident
 
-    def bring_down(self, resident: Resident, into: torch.Tensor) -> Mark:
-        """Let the lane copy a blob into memory of the host, (n,) uint8; return from when on it is there."""
+    def bring_down(self, resident: Resident, into: torch.Tensor) -> StreamMark:
+        """Let the lane copy a blob into host memory, (n,) uint8; return the mark behind that copy."""
         with self._lock:
             start = resident.extent.start
             blob = self._memory[start : start + resident.size]
@@ -79,13 +79,13 @@ class Ground:
             return self._lane.mark()
 
     def drop(self, resident: Resident) -> None:
-        """Give a blob's place away; what comes there waits until it has been read for the last time."""
+        """Free a blob's place; on the device, later writes there wait for its last reads."""
         with self._lock:
             self._await_readers(resident)
             self._forget(resident)
 
     def read(self, resident: Resident, reader: str, stream: Stream, work: Callable[[torch.Tensor], object]) -> None:
-        """Put work on a stream that reads a blob's bytes, (n,) uint8, once they are there."""
+        """Put work on a stream that reads a blob's bytes, (n,) uint8, after they were written."""
         with self._lock:
             assert resident.written is not None, f"{resident.name} was never written"
             start = resident.extent.start

@@ -8,7 +8,7 @@ from fake_gpu import FakeDriver
 
 from coe.errors import DeviceFull
 from coe.runtime.blob import Content, Structure
-from coe.runtime.cuda.ground import Ground
+from coe.runtime.cuda.blob_memory import BlobMemory
 from coe.runtime.cuda.host import Copy, HostMemory
 from coe.runtime.cuda.recipe import recipe_like
 from coe.store.blob_format import PAGE
@@ -28,11 +28,11 @@ def driver():
 
 def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
     lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
-    ground = Ground(driver, lane, 2 * PAGE)
-    first = ground.put("a", blob(1, 2), RECIPE)
-    ground.read(first, "one", stream, lambda found: seen.append(found.clone()))
-    ground.drop(first)
-    ground.put("b", blob(2, 2), RECIPE)
+    memory = BlobMemory(driver, lane, 2 * PAGE)
+    first = memory.put("a", blob(1, 2), RECIPE)
+    memory.read(first, "one", stream, lambda found: seen.append(found.clone()))
+    memory.drop(first)
+    memory.put("b", blob(2, 2), RECIPE)
     stream.work_until(None)
     assert torch.equal(seen[0], blob(1, 2))
     assert driver.log == ["lane: copy a", "one: activate a", "lane: copy b"]
@@ -40,29 +40,29 @@ def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
 
 def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
     lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
-    ground = Ground(driver, lane, 4 * PAGE)
-    first, second = ground.put("a", blob(1), RECIPE), ground.put("b", blob(2, 2), RECIPE)
-    ground.read(second, "one", stream, lambda found: seen.append(found.clone()))
-    ground.drop(first)
-    ground.put("c", blob(3, 2), RECIPE)
-    ground.read(second, "one", stream, lambda found: seen.append(found.clone()))
+    memory = BlobMemory(driver, lane, 4 * PAGE)
+    first, second = memory.put("a", blob(1), RECIPE), memory.put("b", blob(2, 2), RECIPE)
+    memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
+    memory.drop(first)
+    memory.put("c", blob(3, 2), RECIPE)
+    memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
     stream.work_until(None)
     assert all(torch.equal(found, blob(2, 2)) for found in seen)
     assert driver.log == ["lane: copy a", "lane: copy b", "one: activate b", "lane: move b", *driver.log[4:]]
-    with pytest.raises(DeviceFull, match="more than is free of <Ground 2 blobs"):
-        ground.put("d", blob(4), RECIPE)
-    ground.check()
+    with pytest.raises(DeviceFull, match="more than is free in <BlobMemory 2 blobs"):
+        memory.put("d", blob(4), RECIPE)
+    memory.check()
 
 
 def test_pinned_memory_is_moved_only_when_nothing_is_on_its_way_from_it():
     driver = FakeDriver()
     lane, host = driver.stream("lane"), HostMemory(driver, 4 * PAGE)
-    ground = Ground(driver, lane, 8 * PAGE)
+    memory = BlobMemory(driver, lane, 8 * PAGE)
     copies = {}
     for name, value, pages in (("a", 1, 1), ("b", 2, 2)):
         copy = copies[name] = Copy(host.take(pages * PAGE), Content(()))
         copy.buffer.tensor()[:] = value
-        copy.buffer.busy = ground.put(name, copy.buffer.tensor(), RECIPE).written
+        copy.buffer.busy = memory.put(name, copy.buffer.tensor(), RECIPE).written
         host.keep(name, copy)
     assert driver.log == []
     host.forget("a")
@@ -70,7 +70,7 @@ def test_pinned_memory_is_moved_only_when_nothing_is_on_its_way_from_it():
     taken = host.take(2 * PAGE)
     taken.tensor()[:] = 3
     lane.work_until(None)
-    assert [int(ground._memory[at]) for at in (0, PAGE, 3 * PAGE - 1)] == [1, 2, 2]
+    assert [int(memory._memory[at]) for at in (0, PAGE, 3 * PAGE - 1)] == [1, 2, 2]
     assert torch.equal(copies["b"].buffer.tensor(), blob(2, 2))
 
 

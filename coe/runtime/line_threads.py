@@ -1,7 +1,7 @@
-"""Where a call is made: in the process of the line and on which thread. Law: nobody waits for what waits for him.
+"""The process and the threads of a line. Law: a thread of the line never waits for the line.
 
-A thread of the line that waited for the line would never get what it waits for. A forked child has a line's memory but
-none of its threads.
+Such a thread would wait for ever, because the line would wait for it. A forked child has a line's memory but none of
+its threads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection
 from coe.errors import LineClosed, WouldWaitForItself
 
 
-class Place:
+class LineThreads:
     """The process that a line was opened in, and the threads of the line."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Place:
 
     @property
     def is_forked(self) -> bool:
-        """Whether this is a child of the line's process."""
+        """Whether this process was forked from the line's process."""
         return os.getpid() != self._process
 
     @property
