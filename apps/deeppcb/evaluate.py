@@ -141,15 +141,14 @@ def show(console: Console, counts: dict[str, Count], boxes: dict[str, Any]) -> N
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/deeppcb"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
 ) -> None:
     """Measure verdicts and boxes of the DeepPCB board on the test list.
 
-    An escape is a defective image that the line calls OK; a false call is a good one that it calls NG or REVIEW.
-    REVIEW counts as called, since a person looks at it.
+    An escape is a defective image that the line calls OK; a false call is a good image that it calls NG or REVIEW.
     """
     console = Console()
     try:
@@ -159,10 +158,10 @@ def main(
         started = time.monotonic()
         counts = verdict_counts(judge(pairs, store, memory))
         line_s = time.monotonic() - started
-        shown, seen_before = detect(pairs, store), {pair.group for pair in held}
+        shown, trained = detect(pairs, store), {pair.group for pair in held}
         boxes = boxes_report(shown, detect(held, store))
-        for name, known in (("types_with_training_images", True), ("types_without", False)):
-            part = [one for one, pair in zip(shown, pairs, strict=True) if (pair.group in seen_before) is known]
+        for name, trained_on in (("types_with_training_images", True), ("types_without", False)):
+            part = [image for image, pair in zip(shown, pairs, strict=True) if (pair.group in trained) is trained_on]
             boxes[name] = part_report(part, boxes["at_chosen_threshold"]["threshold"])
     except (DataMissing, CoeError) as error:
         console.print(str(error), style="red", markup=False)

@@ -71,7 +71,7 @@ class PatchResNet18(ModuleKind):
         return PatchNetwork().eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: that of the worst place, less the limit."""
+        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: the worst place's, less the limit."""
         grey = images[:, :1].to(next(module.parameters()).dtype).div_(255.0)
         worst: torch.Tensor = module(grey).flatten(1).amax(dim=1)
         return worst - module.limit
@@ -82,7 +82,7 @@ class PatchResNet18(ModuleKind):
         return classified(torch.stack((1 - bad, bad), dim=1), expert)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict is one of this network; raises StoreError."""
+        """Check that a state dict fits this network; raises StoreError."""
         return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:

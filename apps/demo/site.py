@@ -69,11 +69,11 @@ class Site:
         return Pose(x, y, angle)
 
     def pads(self, places: list[tuple[float, float, float, float]]) -> None:
-        """Draw pads (x, y, w, h); with solder paste alone where the part is missing."""
+        """Draw pads (x, y, w, h), with only solder paste on them if the part is missing."""
         for x, y, w, h in places:
             pad(self.scene, x, y, w, h, self.style)
         if self.defect == "missing":
-            bare = self.rng.random() < 0.25  # never printed, so nothing held the part
+            bare = self.rng.random() < 0.25  # no paste was printed, so nothing held the part
             for x, y, w, h in places:
                 if not bare:
                     paste(self.scene, x, y, w, h, self.rng)

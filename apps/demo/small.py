@@ -74,7 +74,7 @@ class Small(ModuleKind):
         return classified(outputs.float().softmax(dim=1), expert)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict is one of this network; raises StoreError."""
+        """Check that a state dict fits this network; raises StoreError."""
         return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:

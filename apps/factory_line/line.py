@@ -141,7 +141,7 @@ def inspect() -> Exit:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--board", default="demo", help="a name or a YAML file (default: demo)")
     parser.add_argument("--images", type=Path, default=Path("build/demo/images"), help="folder of pictures")
-    parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, else ./store)")
+    parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, or ./store)")
     parser.add_argument("--memory", default="150MB", help="budget for experts and activations (default: 150MB)")
     parser.add_argument("--rate", type=_rate, default=20.0, help="frames a second (default: 20)")
     given = parser.parse_args()

@@ -41,9 +41,9 @@ def counted(photos: list[Photo], results: list[Result]) -> Counts:
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/objects"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
 ) -> None:
     """Measure verdicts of the object types on the test part: 18 photos of one, 11 of the other.

@@ -88,7 +88,7 @@ def scheduling(  # noqa: PLR0913
         int, typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
     requests: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="The number of images.")] = 400,
-    executors: Annotated[str, typer.Option(help="Executors by device, as cpu=2.")] = config.EXECUTORS,
+    executors: Annotated[str, typer.Option(help="Parallel workers by device, as cpu=2.")] = config.EXECUTORS,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -98,7 +98,9 @@ def run(  # noqa: PLR0913
         ),
     ] = config.PRECISION,
     label_floor: LabelFloorOption = config.LABEL_FLOOR,
-    executors: Annotated[str, typer.Option(help="Executors by device, as cpu=2 or cuda=2,cpu=1.")] = config.EXECUTORS,
+    executors: Annotated[
+        str, typer.Option(help="Parallel workers by device, as cpu=2 or cuda=2,cpu=1.")
+    ] = config.EXECUTORS,
     memory: Annotated[
         str | None,
         typer.Option(

@@ -71,7 +71,7 @@ def inspect(  # noqa: PLR0913
     executors: Annotated[
         str | None,
         typer.Option(
-            help=f"Executors by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, or {config.EXECUTORS}."
+            help=f"Parallel workers by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, or {config.EXECUTORS}."
         ),
     ] = None,
     memory: Annotated[
@@ -87,7 +87,7 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             min=1,
             max=config.MAX_THREADS,
-            help="Threads of each executor. Default: the profile's, or an equal share of the cores.",
+            help="Threads of each worker. Default: the profile's, or an equal share of the cores.",
         ),
     ] = None,
     loaded: Annotated[

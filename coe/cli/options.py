@@ -13,7 +13,7 @@ from coe.scheduler.strategies import Times
 
 StoreOption = Annotated[
     Path | None,
-    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
+    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, or ./store."),
 ]
 LabelFloorOption = Annotated[
     float,
@@ -39,8 +39,8 @@ WithinOption = Annotated[
     str | None,
     typer.Option(
         "--within",
-        help="When a board's result is due after its image comes in, as 5s. The strategy line runs what is due first; "
-        "late results are reported.",
+        help="Time from an image's arrival until its board's result is due, as 5s. The strategy line runs what is due "
+        "first; late results are reported.",
     ),
 ]
 MaxWaitOption = Annotated[
