@@ -31,7 +31,7 @@ class SimulatedLane:
 
 
 @dataclass(slots=True)
-class _Job:
+class _RunningBatch:
     left_s: float
 
 
@@ -44,7 +44,7 @@ class Processor:
 
     def __init__(self, scaling: Sequence[float] = ()) -> None:
         self._scaling = tuple(scaling)
-        self._jobs: dict[str, _Job] = {}
+        self._batches: dict[str, _RunningBatch] = {}
         self._now = 0.0
         self.version = 0
         """Changes with every begin and end: a completion predicted under an older version is void."""
@@ -52,29 +52,29 @@ class Processor:
     def begin(self, name: str, work_s: float, now: float) -> None:
         """Begin a batch that would take `work_s` seconds alone."""
         self._advance(now)
-        self._jobs[name] = _Job(work_s)
+        self._batches[name] = _RunningBatch(work_s)
         self.version += 1
 
     def end(self, name: str, now: float) -> None:
         """End a batch."""
         self._advance(now)
-        del self._jobs[name]
+        del self._batches[name]
         self.version += 1
 
     def next_end(self) -> tuple[float, str] | None:
         """Return the time and the name of the next batch to end, if no batch begins before; None if none runs."""
-        if not self._jobs:
+        if not self._batches:
             return None
-        name = min(self._jobs, key=lambda name: self._jobs[name].left_s)
-        return self._now + max(0.0, self._jobs[name].left_s) / self._rate(), name
+        name = min(self._batches, key=lambda name: self._batches[name].left_s)
+        return self._now + max(0.0, self._batches[name].left_s) / self._rate(), name
 
     def _rate(self) -> float:
-        busy = len(self._jobs)
+        busy = len(self._batches)
         return self._scaling[min(busy, len(self._scaling)) - 1] / busy if self._scaling else 1.0
 
     def _advance(self, now: float) -> None:
-        if self._jobs:
+        if self._batches:
             done_s = (now - self._now) * self._rate()
-            for job in self._jobs.values():
-                job.left_s -= done_s
+            for batch in self._batches.values():
+                batch.left_s -= done_s
         self._now = now
