@@ -425,7 +425,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
     "an empty folder": (lambda d: d.mkdir(), "the labels of 'x' are not known"),
     "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no image"),
     "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no image"),
-    "one label": (lambda d: folder(d, ok=3), "one label alone (ok)"),
+    "one label": (lambda d: folder(d, ok=3), "only one label (ok)"),
     "one image of a label": (lambda d: folder(d, ok=3, bad=1), "training needs two"),
     "a label called none": (lambda d: folder(d, ok=3, none=3), "'none' is reserved for"),
     "a label with an escape": (lambda d: folder(d, **{"ok": 3, "b\x1b[31m": 3}), "cannot be shown"),

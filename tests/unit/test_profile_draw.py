@@ -14,7 +14,7 @@ from coe.inspector.profile import (
     ExecutorsPoint,
     Fingerprint,
     KindProfile,
-    Line,
+    LatencyLine,
     Profile,
     UsageRow,
 )
@@ -37,7 +37,8 @@ def kind(name: str, per_image_s: float = 0.05, size: int = 224, **changes: objec
             BatchTime(images=n, median_s=0.03 + per_image_s * n * (1 + n % 3 / 40), spread=0.1, bytes=n * 9 * MIB)
             for n in sizes
         ),
-        "line": Line(per_image_s=per_image_s, base_s=0.03, error=0.03), "max_batch": 4, "weights_bytes": 170 * MIB,
+        "line": LatencyLine(per_image_s=per_image_s, base_s=0.03, error=0.03),
+        "max_batch": 4, "weights_bytes": 170 * MIB,
         "activation_bytes": 9 * MIB, "workspace_bytes": 12 * MIB, "load_s": 0.2,
     }  # fmt: skip
     return KindProfile.model_validate({**values, **changes})
