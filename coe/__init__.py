@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
 
-# OpenMP reads it when torch is first imported. Threads that wait by spinning take a busy machine five times as long for a
-# batch (docs/api.md). What the user has set stays.
+# OpenMP reads it when torch is first imported. On a busy machine a batch takes several times as long if threads spin
+# while they wait (docs/api.md). What the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
