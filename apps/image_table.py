@@ -1,4 +1,4 @@
-"""A table of images that lie elsewhere, for `coe-inspect --images <out>/images.csv`; no image is copied."""
+"""A table of images in another folder, for `coe-inspect --images <out>/images.csv`; no image is copied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from coe.board.images import TABLE
 
 LINK = "data"
-"""A link beside the table that leads to the data set: a table may only name images under its own folder."""
+"""A link to the data set in the table's folder: a table may only name images under its own folder."""
 
 
 def write_table(folder: Path, out: Path, rows: Iterable[tuple[Path, str, str, str]]) -> Path:

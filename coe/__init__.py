@@ -5,12 +5,13 @@
     with Inspector(board="demo") as line:
         result = line.submit(frame, component="R0402", serial="SN1").result()
 
-The names below are the whole public API for a factory line. They are imported when they are first used, so that
-`import coe` takes no time and needs no torch.
+The names below are the whole public API for a factory line. Each is imported at its first use, so that `import coe`
+takes no time and needs no torch.
 """
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
+
+# OpenMP reads it when torch is first imported. Threads that wait by spinning take a busy machine five times as long for a
+# batch (docs/api.md). What the user has set stays.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:
     __version__ = version("coe")

@@ -1,4 +1,4 @@
-"""The only home of defaults. Every one can be set by an option, a rule or an argument; none is changed at run time."""
+"""All defaults. An option, a rule or an argument can override each of them; none changes at run time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from coe.errors import ConfigError, shortened
 
 # Images
 MAX_IMAGE_PIXELS = 100_000_000
-"""Pictures with more pixels are refused before they are decoded (decompression bombs)."""
+"""A picture with more pixels is refused before it is decoded: it may be a decompression bomb."""
 MIN_INPUT, MAX_INPUT = 8, 4096
-"""The least and the largest side of an expert's square input, in pixels."""
+"""The smallest and the largest side of an expert's square input, in pixels."""
 MIN_IMAGE_SIDE = 8
-"""Pictures smaller than this on either side, in pixels, cannot be judged."""
+"""A picture with a smaller width or height, in pixels, cannot be judged."""
 
 # Report
 REPORT_PICTURES = 200
@@ -22,23 +22,23 @@ REPORT_PICTURE_SIDE = 480
 
 # Options
 MAX_THREADS = 1024
-"""So many threads an executor may have: a mistyped number must not start a million."""
+"""The most threads of an executor: a mistyped number must not start a million."""
 MIN_LOADED, MAX_LOADED = 1e-3, 1e6
-"""The number of experts of mean size that a memory can be asked to hold."""
+"""The least and the largest number of experts of mean size that an option may reserve memory for."""
 MAX_INBOX = 1_000_000
-"""The most images that may be under way."""
+"""The largest number of images under way that an option may allow."""
 MAX_SEED = 2**32 - 1
-"""The largest seed that all generators of random numbers take; the least is 0."""
+"""The largest seed that all generators of random numbers accept; the smallest is 0."""
 MAX_COUNT = 10_000_000
-"""The most of anything else that an option counts: images, experts, epochs, repetitions."""
+"""The largest value of any other option that counts: images, experts, epochs, repetitions."""
 MAX_BYTES = 1 << 60
-"""More memory, or bytes a second, than any machine has: larger amounts would overflow in arithmetic."""
+"""More bytes, or bytes a second, than any machine has: larger amounts would overflow in arithmetic."""
 
 # Errors
 MAX_ERROR = 10_000
-"""How many characters of an image's error results.jsonl keeps at most."""
+"""The most characters of an image's error that results.jsonl keeps."""
 SHOWN_ERROR = 500
-"""How many characters of an error the terminal shows at most."""
+"""The most characters of an error that the terminal shows."""
 
 # Places
 RULES_VARIABLE = "COE_RULES"
@@ -48,63 +48,63 @@ STORE_FOLDER = "store"
 RUNS_FOLDER = "runs"
 PROFILE_VARIABLE = "COE_PROFILE"
 TRACEBACK_VARIABLE = "COE_TRACEBACK"
-"""Set to anything, it shows where an error arose that nobody foresaw."""
+"""If this variable is set, an unexpected error shows its traceback."""
 
 # Board files
 MAX_RULES_BYTES = 4 << 20
 MAX_RULES_DEPTH = 64
 
 MAX_COMPONENTS = 1e6
-"""So often a component occurs on a board at most."""
+"""The largest count of a component on a board."""
 
 # Precision
 PRECISION = "fp32"
 LABEL_FLOOR = 0.999
-"""A variant whose findings agree with fp32 in a smaller share of labels is not used."""
+"""A variant is used only if at least this share of its labels agrees with fp32."""
 ESCALATED_SHARE = 0.02
-"""How many findings of a lesser variant are expected to be run again, until somebody has counted them."""
+"""The expected share of a lesser variant's findings that are run again, until it has been measured."""
 
 # Engine
 STRATEGY = "line"
 EXECUTORS = "cpu=1"
 MEMORY = "2GiB"
 DEVICE_SHARE = 0.8
-"""The part of a GPU's free memory that is used unless somebody says how much."""
+"""The part of a GPU's free memory that is used if no amount is given."""
 HOST_MEMORY = "4GiB"
 """Host memory that keeps copies of experts for a GPU; never more than half of what is free."""
 INBOX_IMAGES = 256
 """How many images may be under way before `submit` blocks or raises."""
 INBOX_BYTES = 512 << 20
-"""How many bytes of images and prepared inputs may be under way at most; a single larger image is still taken."""
+"""The most bytes of images and prepared inputs under way; a single larger image is still accepted."""
 INBOX_SHARE = 0.125
-"""The part of the memory that these have, if it is less."""
+"""The part of the memory budget that images under way may take, if that is less than INBOX_BYTES."""
 GROUP_HOLD_S = 30.0
-"""How long a group that has begun to run takes in new stages; after that they queue behind the others."""
+"""How long a group takes in new stages after its first batch; later stages start a new group at the end."""
 PREFETCH_GROUPS = 32
-"""How many groups of a backlog are looked at for what to load next, so that a long backlog costs no more to watch."""
+"""How many groups of a backlog a prefetch policy looks at, so that a long backlog costs no more than a short one."""
 USAGE_IMAGES = 2000
-"""As many images the rules' usage probability is worth; an estimate from arrivals forgets over as many (line)."""
+"""How many images the rules' usage probability counts as; the estimate from arrivals forgets at that pace (line)."""
 DRIFTED_EXPERTS = 5
-"""How many experts are listed whose estimated usage differs most from the rules'."""
+"""How many experts are listed, of those whose estimated usage differs most from the rules'."""
 DRIFT = 0.01
-"""By how much it must differ to be shown on the terminal: 0.01 is one image in a hundred."""
+"""The least difference that the terminal shows: 0.01 is one image in a hundred."""
 OUTLOOK_IMAGES = 100
-"""Over how many images to come an expert's expected use is counted when it is asked what leaves a pool (line)."""
+"""The number of coming images over which the expected use of an expert is counted (line)."""
 LOADS_AHEAD = 3
-"""For how many loads beyond the one under way executors make room at most, however long their batches take (line)."""
+"""For how many loads after the present one executors make room at most, however long their batches take (line)."""
 LOAD_CANDIDATES = 4
-"""How many experts are looked at for one that a device should load rather than another device (line)."""
+"""How many absent experts a device considers, to find one that it should load rather than another device (line)."""
 MAX_WAIT_S = 600.0
-"""How long an image may be under way before it is due (line); halfway there it goes ahead of what is in no hurry."""
+"""How long after its submission an image is due (line); after half of that time it is in a hurry."""
 LOAD_ATTEMPTS = 2
-"""How often a load is tried before its stages are answered with an error."""
+"""After this many failed loads of an expert, its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
-"""How long an expert that could not be loaded is not tried again."""
+"""How long an expert whose loads failed is left alone before the next attempt."""
 WORKSPACE_SHARE = 0.25
-"""The most of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
+"""The largest part of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
 
 STOPPED = "the run was stopped before this image was inspected"
-"""The error of images that were under way when a run was stopped."""
+"""The error of images that had no result when the run was stopped."""
 
 _UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
@@ -123,7 +123,7 @@ def parse_bytes(text: str) -> int:
     if amount > MAX_BYTES:
         raise ConfigError(f"'{shortened(text, 40)}' is more memory than there is; write it like 1.5GiB")
     if amount <= 0:
-        raise ConfigError(f"'{text}' is no memory at all; write it like 1.5GiB")
+        raise ConfigError(f"'{text}' is no memory at all; give an amount above 0, like 1.5GiB")
     return amount
 
 
@@ -136,7 +136,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> int:
-    """Read bytes a second such as "530MB/s", or "530MB" which means the same; raises ConfigError."""
+    """Read bytes a second such as "530MB/s" or, with the same meaning, "530MB"; raises ConfigError."""
     try:
         return parse_bytes(re.sub(r"\s*/\s*s\s*$", "", text))
     except ConfigError:

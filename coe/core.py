@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What is said of a component or a board; the order is the order of severity."""
+    """The judgement of a component or a board. The members stand in the order of their severity."""
 
     OK = "OK"
     REVIEW = "REVIEW"
@@ -27,9 +27,10 @@ def worst(verdicts: list[Verdict]) -> Verdict:
 
 
 def added(numbers: Iterable[float]) -> float:
-    """Add numbers up, with one rounding; inf if that is too much.
+    """Return the sum of numbers, rounded once; inf if it is too large for a float.
 
-    Not `sum`, which rounds otherwise from Python 3.12 on: a tie that falls otherwise is another run.
+    The built-in `sum` rounds differently from Python 3.12 on. A different rounding can break a tie differently, and the
+    run then takes another course.
     """
     try:
         return math.fsum(numbers)
@@ -38,14 +39,14 @@ def added(numbers: Iterable[float]) -> float:
 
 
 FULL = "fp32"
-"""The variant that is believed whatever its margin: full precision."""
+"""Full precision: the variant whose findings count whatever their margin."""
 
 
 def again_id(expert: str) -> str:
-    """Return the id under which an expert looks again in full precision, where its lesser variant was in doubt.
+    """Return the id under which an expert looks again in full precision, after a doubtful finding of a lesser variant.
 
-    No expert of a board file can have it: '@' is no letter of a name there. The id is never taken apart: whoever has
-    to know which expert looked again makes the ids of second looks from those of the board, and compares.
+    No expert of a board file can have this id, because names there contain no '@'. Do not parse the id: to learn which
+    expert looked again, make the second ids of all experts of the board, and compare.
     """
     return f"{expert}@{FULL}"
 
@@ -58,9 +59,9 @@ NOTHING = "none"
 class Expert:
     """One trained model with its own weights, as the rules name it.
 
-    `weights` is the expert's place in the store, `input_size` the side of its square input in pixels, `reject`
-    the labels that speak against a part: those that lead to NG or REVIEW in some step of the rules. `variant` is the
-    precision of its weights.
+    `weights` is the expert's place in the store, `input_size` the side of its square input in pixels. `reject` holds
+    the labels that speak against a part: they lead to NG or REVIEW in some step of the rules. `variant` is the
+    precision of the weights.
     """
 
     id: str
@@ -74,7 +75,7 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One thing that a detector saw: `xyxy` are pixels of the original image, origin top left."""
+    """One object that a detector saw. `xyxy` are pixels of the original image, with the origin at the top left."""
 
     label: str
     score: float
@@ -83,11 +84,11 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one expert says of one image; `boxes` is empty for a classifier.
+    """One expert's answer about one image; `boxes` is empty for a classifier.
 
-    A detector says every label that it has a box of; `label` and `score` are those of the box that speaks for it.
-    `margin` says how far it was from saying something else, 0 to 1: a classifier's lead of the likeliest label over the
-    next, the least change of a detector's scores by which a label would come or go. 0 where a kind does not tell.
+    A detector says every label for which it has a box; `label` and `score` are those of its deciding box. `margin`,
+    from 0 to 1, is the distance to another answer: for a classifier the lead of the likeliest label over the next, for
+    a detector the least change of its scores that would add or remove a label. It is 0 if the kind does not tell.
     """
 
     expert: str
@@ -99,25 +100,25 @@ class Finding:
 
     @property
     def labels(self) -> frozenset[str]:
-        """All that it says: its own label and those of its boxes."""
+        """The label of the finding, and the labels of all its boxes."""
         return frozenset((self.label, *(box.label for box in self.boxes)))
 
 
 @dataclass(frozen=True, slots=True)
 class SecondLook:
-    """A doubtful finding, and the one of the same expert in full precision that decides in its place."""
+    """A doubtful finding, and the finding of the same expert in full precision that replaces it."""
 
     first: Finding
     second: Finding
 
     @property
     def changed(self) -> bool:
-        """Whether the second look said something else."""
+        """Whether the second finding has other labels than the first."""
         return self.first.labels != self.second.labels
 
 
 def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:
-    """Return the findings of one image that were made again, in their order."""
+    """Return each pair of a first and a second finding of one image, in the order of the first findings."""
     by_expert = {finding.expert: finding for finding in findings}
     return [
         SecondLook(finding, by_expert[again_id(expert)])
@@ -127,9 +128,9 @@ def second_looks(findings: Iterable[Finding]) -> list[SecondLook]:
 
 
 def decided(findings: Mapping[str, Finding]) -> dict[str, Finding]:
-    """Return by expert of the rules what was decided of one image: where an expert looked again, the second finding.
+    """Return the deciding finding of each expert of the rules for one image: the second finding if there is one.
 
-    `findings` are by the id under which an expert looked, as `again_id` makes it for second looks.
+    The keys of `findings` are the ids under which the experts looked; `again_id` makes those of second looks.
     """
     second_ids = {again_id(expert) for expert in findings}
     return {
@@ -140,19 +141,19 @@ def decided(findings: Mapping[str, Finding]) -> dict[str, Finding]:
 
 
 def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings of one image without those that were made again."""
+    """Return the findings of one image without those that a second finding replaces."""
     findings = tuple(findings)
-    made_again = {look.first.expert for look in second_looks(findings)}
-    return tuple(finding for finding in findings if finding.expert not in made_again)
+    replaced = {look.first.expert for look in second_looks(findings)}
+    return tuple(finding for finding in findings if finding.expert not in replaced)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One image to be judged. The pixels stay with the engine; decisions never need them.
 
-    `due_s` is when its result is due, on the clock of the line that it is for; infinity: whenever. `submitted_s` is
-    when it was handed in, on the same clock; None where that is when it arrives, as in the simulator. It says nothing
-    of which image this is, so that requests of two runs compare equal.
+    `due_s` is the time at which the result is due, on the clock of the line; infinity means that it is never due.
+    `submitted_s` is the time of the call that handed the image in, on the same clock; None means the time of its
+    arrival, as in the simulator. Comparisons ignore `submitted_s`, so that the requests of two runs are equal.
     """
 
     id: int
@@ -164,7 +165,7 @@ class Request:
     submitted_s: float | None = field(default=None, compare=False)
 
     def since_s(self, now: float) -> float:
-        """Return when its time began: when it was handed in, or now, when it arrives."""
+        """Return the time from which its latency counts: when it was handed in, or `now`, the time of its arrival."""
         return now if self.submitted_s is None else self.submitted_s
 
 
@@ -188,24 +189,24 @@ class Batch:
 
 
 class FailureKind(StrEnum):
-    """Why an image has no verdict, for programs: `Failure.reason` is for people alone."""
+    """Why an image has no verdict, for programs; people read `Failure.reason`."""
 
     IMAGE = "image"
     """The picture cannot be found, read, decoded or prepared."""
     RULES = "rules"
-    """Nothing says how to inspect it: the board has no such component, or no rule for what an expert said."""
+    """The rules do not say how to inspect it: the board lacks its component, or no rule covers an expert's label."""
     LOAD = "load"
     """An expert that the image needs cannot be loaded."""
     RUN = "run"
     """An expert that the image needs failed on it."""
     DEVICE = "device"
-    """Every device that could go on with the image is lost."""
+    """Every device that could finish the image is lost."""
     STOPPED = "stopped"
-    """The line was stopped before."""
+    """The line was stopped before the image had its result."""
     LINE = "line"
-    """The line cannot go on, or did not take the image."""
+    """The line cannot go on, or did not accept the image."""
     UNKNOWN = "unknown"
-    """A file of results from before there were kinds does not say."""
+    """An older file of results does not name the kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +219,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The one reply that every request gets. `verdict` is None exactly when `failure` says why.
+    """The reply to a request; each request gets exactly one. Either `verdict` or `failure` is set, never both.
 
-    `latency_s` counts from when the request was handed in. `late` says that it came after the request was due.
+    `latency_s` counts from the time when the request was handed in. `late` results came after the request was due.
     """
 
     request: Request
@@ -232,10 +233,10 @@ class Result:
 
     @property
     def error(self) -> str | None:
-        """The sentence that says why there is no verdict; None where there is one."""
+        """The sentence that says why there is no verdict; None if there is a verdict."""
         return self.failure.reason if self.failure is not None else None
 
     @classmethod
     def refused(cls, request: Request, failure: Failure, now: float) -> Result:
-        """Return the reply to a request of which no expert says anything."""
+        """Return the reply to a request that no expert has judged."""
         return cls(request, None, (), max(0.0, now - request.since_s(now)), failure, now > request.due_s)

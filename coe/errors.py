@@ -7,19 +7,19 @@ from difflib import get_close_matches
 
 
 class CoeError(Exception):
-    """The parent of all errors raised on purpose by this package."""
+    """The base class of all errors that this package raises on purpose."""
 
 
 class ConfigError(CoeError):
-    """Wrong usage or configuration: an option, a budget, a folder."""
+    """An option, a budget, a folder or another setting cannot be used."""
 
 
 class RulesError(ConfigError):
-    """A board file that cannot be used; the message starts with `file:line:`."""
+    """A board file cannot be used; the message starts with `file:line:`."""
 
 
 class StoreError(CoeError):
-    """An expert's weights or manifest are missing, damaged or do not fit."""
+    """The weights or the manifest of an expert are missing, damaged, or do not fit each other."""
 
 
 class KindFailed(CoeError):
@@ -27,47 +27,47 @@ class KindFailed(CoeError):
 
 
 class ImageError(CoeError):
-    """One image cannot be inspected; the others go on."""
+    """One image cannot be inspected; other images go on."""
 
 
 class DeviceFull(CoeError):
-    """A device has not as much memory left as something takes; others may go on."""
+    """A device has too little free memory for an operation; smaller operations may succeed."""
 
 
 class DeviceLost(CoeError):
-    """A device does not answer any more, or only with errors; nothing on it can be used again."""
+    """A device no longer answers, or answers only with errors; nothing on it can be used again."""
 
 
 class LineFull(CoeError):
-    """The inbox of an `Inspector` is full and `on_full="raise"` was asked for."""
+    """The inbox of an `Inspector` with `on_full="raise"` is full."""
 
 
 class LineClosed(CoeError):
-    """Something was asked of an `Inspector` that is closed or closing, or that was opened before a fork."""
+    """A call to an `Inspector` that is closed or closing, or that was opened before a fork."""
 
 
 class WouldWaitForItself(CoeError):
-    """A call that waits for a line was made on a thread of that line, say in a callback: it would never end."""
+    """A thread of a line, say in a callback, called a function that waits for that line: the call would never end."""
 
 
 def sentence_of(error: BaseException, during: str = "") -> str:
-    """Return what is said of an error to users: a sentence of ours as it is, else the error's type too.
+    """Return the sentence that tells users of an error. The message of a CoeError is that sentence.
 
-    Of another's error it also says `during` what it came, if that is given.
+    Before the message of any other error stands its type, and `during`, the work that failed, if that is given.
     """
     try:
         words = str(error)
-    except BaseException:  # of a user's kind, even this may be broken
-        words = "it does not say more"
+    except BaseException:  # the code of a user's kind may fail even here
+        words = "it has no readable message"
     if isinstance(error, CoeError):
         return words
     return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most `most` characters: a longer one is cut in its middle and says how much is left out.
+    """Return a text of at most `most` characters; a longer text loses its middle and states its full length.
 
-    Its begin says what is wrong and its end what to do, so both stay.
+    The beginning of an error says what is wrong, and its end what to do, so both stay.
     """
     if len(text) <= most:
         return text
@@ -77,10 +77,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return a suggestion for an unknown word.
-
-    The closest known words if there are any, else (for short lists) all of them, else nothing.
-    """
+    """Return a suggestion for an unknown word: the closest known words, or all words of a short list, or nothing."""
     names = sorted(set(known))
     close = get_close_matches(word, names, n=3, cutoff=0.6)
     if close:

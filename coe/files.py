@@ -1,4 +1,4 @@
-"""Writing files so that a kill or a full disk never leaves half of one in the place of a whole one."""
+"""Writing and locking files. A kill or a full disk never leaves half a file in the place of a whole file."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from coe import system
 from coe.errors import CoeError
 
 TEMPORARY = ".tmp"
-"""How the names of files end that are being written; they begin with a dot."""
+"""The ending of the name of a file that is being written; the name begins with a dot."""
 LOCK = ".lock"
-"""The file that is locked for the folder that it lies in."""
+"""The file in a folder whose lock stands for the whole folder."""
 
 
 class NotWritten(CoeError):
-    """A file cannot be written; what was written before is safe."""
+    """A file cannot be written; everything written before is safe."""
 
 
 class DiskFull(NotWritten):
-    """There is no room for more results; what was written is safe."""
+    """There is no room for a file; everything written before is safe."""
 
 
 def write_atomically(path: Path, parts: Iterable[str]) -> None:
-    """Write a text file as a whole or not at all, and onto the disk before it takes its name.
+    """Write a text file as a whole or not at all. It is on the disk before it gets its name.
 
     Raises DiskFull, or NotWritten for another reason.
     """
@@ -38,7 +38,7 @@ def write_atomically(path: Path, parts: Iterable[str]) -> None:
 
 
 def why_not(path: Path) -> str | None:
-    """Say why no file can be written at a path, as what follows its name in a sentence; None if nothing is known of."""
+    """Return why no file can be written at a path, as the words after its name in a sentence; None if none is known."""
     if os.path.isdir(path):
         return "is a folder"
     if not os.path.isdir(path.parent):
@@ -54,12 +54,12 @@ def why_not(path: Path) -> str | None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a file to write that takes the place of `path` once it is whole and on the disk.
+    """Give a temporary file to write. It replaces `path` once it is whole and on the disk.
 
-    Raises OSError as the operating system does. Whatever goes wrong, nothing is left and `path` is as it was.
+    Raises OSError as the operating system does. After any error the temporary file is gone and `path` is unchanged.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    # Something may lie there: what a killed writer left, or a pipe, which would wait, or a link to another file.
+    # A killed writer may have left a file here; a pipe would make us wait, and a link would lead to another file.
     temporary.unlink(missing_ok=True)
     try:
         with temporary.open("xb") as file:
@@ -76,7 +76,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file that cannot be written into DiskFull or NotWritten."""
+    """Turn an OSError while `path` is written into DiskFull or NotWritten."""
     try:
         yield
     except OSError as error:
@@ -88,19 +88,19 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether there is no room for a file, or no more of it is allowed."""
+    """Return whether the disk, the quota or the largest allowed file size is exhausted."""
     return error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
 
 
 class NoLocks(OSError):
-    """The file system knows no locks."""
+    """The file system has no locks."""
 
 
 class FolderLock:
-    """A folder that no other process or thread has locked.
+    """The lock of a folder: no other process or thread holds it at the same time.
 
-    The lock ends with the process that holds it, however that ends. Its file goes when the lock does; a process that is
-    killed leaves the file, which then locks nothing.
+    The lock ends with the process that holds it, whatever ends that process. `release` also removes the lock file. A
+    process that is killed leaves the file behind, and the file alone locks nothing.
     """
 
     def __init__(self, folder: Path, number: int) -> None:
@@ -108,19 +108,19 @@ class FolderLock:
 
     @classmethod
     def take(cls, folder: Path, *, wait: bool) -> FolderLock | None:
-        """Lock a folder; None if that would mean to wait and `wait` is not set.
+        """Lock a folder. If another process or thread holds the lock, wait for it, or return None without `wait`.
 
-        If a folder was replaced by another meanwhile, the lock is on the new one. Raises OSError, and NoLocks where
-        the file system has none.
+        If the folder is replaced during the call, the lock is on the new folder. Raises OSError, and NoLocks if the
+        file system has no locks.
         """
         path = folder / LOCK
         while True:
-            number = os.open(path, os.O_RDWR | os.O_CREAT | system.AT_ONCE, 0o644)
+            number = os.open(path, os.O_RDWR | os.O_CREAT | system.OPEN_FLAGS, 0o644)
             try:
                 if not _locked(number, wait=wait):
                     os.close(number)
                     return None
-                # Whoever had the lock before has taken its file away.
+                # The previous holder may have removed the file that we opened.
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(number), path.stat()):
                         return cls(folder, number)
@@ -133,7 +133,7 @@ class FolderLock:
         """Let others lock the folder; calling it again does nothing."""
         number, self._number = self._number, -1
         if number >= 0:
-            # First the name: whoever opens the file after this makes a new one. Windows keeps a file that is open.
+            # Remove the name first: the next process then makes a new file. Windows does not remove an open file.
             with suppress(OSError):
                 if os.path.samestat(os.fstat(number), self._path.stat()):
                     self._path.unlink()
@@ -149,7 +149,7 @@ def _locked(number: int, *, wait: bool) -> bool:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process or thread is `alone` with a folder, and keep them waiting; raises OSError."""
+    """Hold the lock of a folder, after waiting for it if need be; raises OSError."""
     lock = FolderLock.take(folder, wait=True)
     try:
         yield

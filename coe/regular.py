@@ -1,4 +1,4 @@
-"""Opening files that others may have put there: regular files only, so that no pipe or device makes a reader wait."""
+"""Reading files that come from outside: regular files only, so that no pipe or device makes a reader wait."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _CHUNK = 1 << 22
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Give the descriptor of a file to read; raises OSError, also for what is no regular file.
+    """Give a descriptor to read a file; raises OSError, also if the path leads to anything but a regular file.
 
-    It stays the same file, whatever takes its place meanwhile. Links are followed: what they lead to must be regular.
+    The descriptor stays with its file even if another file takes the path. Links are followed.
     """
-    number = os.open(path, os.O_RDONLY | system.AT_ONCE)
+    number = os.open(path, os.O_RDONLY | system.OPEN_FLAGS)
     try:
         mode = os.fstat(number).st_mode
         if not stat.S_ISREG(mode):
@@ -39,7 +39,7 @@ def opened(path: Path) -> Iterator[int]:
 
 
 def read(path: Path, most: int) -> bytes:
-    """Return what a file holds; raises OSError, also for more than `most` bytes."""
+    """Return the bytes of a file; raises OSError, also if there are more than `most`."""
     with opened(path) as number:
         parts: list[bytes] = []
         while sum(map(len, parts)) <= most:
@@ -50,9 +50,9 @@ def read(path: Path, most: int) -> bytes:
 
 
 def read_into(number: int, into: memoryview, at: int) -> int:
-    """Read from an open file, from its byte `at` on, what fits; return how many bytes came, 0 at its end.
+    """Fill a buffer from an open file, from its byte `at` on; return the number of bytes read, 0 at the file's end.
 
-    Raises OSError. The next plain read goes on from there: a descriptor belongs to one thread.
+    Raises OSError. The call moves the position of the descriptor, so a descriptor belongs to one thread.
     """
     os.lseek(number, at, os.SEEK_SET)
     with io.FileIO(number, closefd=False) as file:
@@ -60,19 +60,19 @@ def read_into(number: int, into: memoryview, at: int) -> int:
 
 
 def read_at(number: int, size: int, at: int) -> bytes:
-    """Return `size` bytes of an open file from its byte `at` on, fewer at its end; raises OSError."""
+    """Return `size` bytes of an open file from its byte `at` on, or fewer at the end of the file; raises OSError."""
     os.lseek(number, at, os.SEEK_SET)
     return os.read(number, size)
 
 
 def chunks(number: int) -> Iterator[bytes]:
-    """Yield what an open file holds from where it stands, in pieces; raises OSError."""
+    """Yield the rest of an open file, from its present position on, in pieces; raises OSError."""
     while part := os.read(number, _CHUNK):
         yield part
 
 
 def names(folder: Path) -> list[str]:
-    """Return what lies in a folder and is not hidden, nothing of what is no folder; raises OSError."""
+    """Return the names in a folder without hidden names; none if there is no such folder. Raises OSError."""
     try:
         return [name for name in os.listdir(folder) if not name.startswith(".")]
     except (FileNotFoundError, NotADirectoryError):
@@ -80,7 +80,7 @@ def names(folder: Path) -> list[str]:
 
 
 def may_exist(path: Path) -> bool:
-    """Tell whether something lies at a path, or whether that cannot be seen, which reading it will report."""
+    """Return whether something lies at a path. True too if the system does not tell: reading will then report why."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

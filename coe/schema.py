@@ -1,4 +1,4 @@
-"""The parts of files that are read back strictly: immutable, with nothing unknown in them, numbers within bounds."""
+"""Types for files that are checked strictly when they are read: immutable, no unknown keys, numbers within bounds."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ Speed = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Record(BaseModel):
-    """A part of a file: immutable, and an unknown key in it is an error."""
+    """A mapping in a file: immutable; an unknown key in it is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,7 +1,7 @@
-"""What libraries would write elsewhere, or tell elsewhere, is switched off here or goes into a folder of this process.
+"""Settings that keep libraries from writing into the user's folders and from sending anything.
 
-Law: nothing is written outside of what the user named, and nothing calls out. Most libraries read their environment
-once, when they are imported, so whoever imports one of these calls its function first. What the user has set stays.
+Law: nothing is written outside of the folders that the user named, and nothing calls out. Most libraries read their
+environment once, on import: call the function of a library before you import it. Values that the user set stay.
 """
 
 from __future__ import annotations
@@ -15,30 +15,28 @@ from pathlib import Path
 
 
 def folder() -> Path:
-    """Return a folder for what libraries insist on writing; it is made when needed and goes when the process ends."""
+    """Return a temporary folder for files that libraries insist on writing; it is removed when the process ends."""
     return _folder(os.getpid())
 
 
 def quiet_onnxruntime() -> None:
-    """See to it that onnxruntime, not yet imported, keeps no device id in the user's cache and sends no events."""
+    """Keep onnxruntime from writing a device id into the user's cache and from sending events; call before import."""
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
 
 def quiet_torch() -> None:
-    """See to it that torch's compiler, which training imports, makes no folder by the user's name in that for
-    temporary files; a user need not even have a name.
-    """
+    """Keep torch's compiler, which training imports, from making a folder named after a user, who may have no name."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "inductor"))
 
 
 def quiet_matplotlib() -> None:
-    """See to it that matplotlib, not yet imported, keeps its list of fonts in no folder of the user's."""
+    """Keep matplotlib from writing its list of fonts into a folder of the user; call before import."""
     os.environ.setdefault("MPLCONFIGDIR", str(folder() / "matplotlib"))
 
 
 @cache
 def _folder(process: int) -> Path:
-    # Of the process that asks: a forked child must not take away that of its parent.
+    # A folder for each process: a forked child must not remove the folder of its parent.
     path = Path(tempfile.mkdtemp(prefix="coe-"))
     atexit.register(_remove, path, process)
     return path

@@ -1,6 +1,6 @@
-"""What the operating system offers beyond what every system does. Law: no other module asks which system this is.
+"""Features that not every operating system has. Law: no other module asks which system this is.
 
-Each function looks for what it needs, and does without where that is missing. Windows has no `fcntl`, no `resource`,
+Each function looks for the feature that it needs, and has an answer without it. Windows has no `fcntl`, no `resource`,
 no `/proc`, no C library that can be called by name, and no descriptor of a folder.
 """
 
@@ -21,20 +21,20 @@ import psutil
 
 # Files
 
-AT_ONCE = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
-"""Flags for `os.open`: to open a pipe does not wait for its other end, and what is read are the bytes as they lie."""
+OPEN_FLAGS = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
+"""Flags for `os.open`: opening a pipe does not wait for its other end, and reading does not translate line ends."""
 
 _REPLACES_OPEN_FILES = os.name != "nt"
 _TRIES, _PAUSE_S = 40, 0.025
 _FEW = 0.02
-"""A file of which the system keeps this share in memory is as good as gone from it."""
+"""A file counts as dropped from memory if the system keeps no more than this share of it there."""
 
 
 def replace(source: Path, target: Path) -> None:
-    """Rename a file into the place of another; raises OSError.
+    """Rename a file to `target`, which it replaces; raises OSError.
 
-    Windows refuses this while any process has `target` open. Our readers have a file open for a moment only, so we try
-    again for a second.
+    Windows refuses this while any process has `target` open. Our readers keep a file open only for a moment, so the
+    rename is tried again for a second.
     """
     tries = 1 if _REPLACES_OPEN_FILES else _TRIES
     while True:
@@ -49,7 +49,7 @@ def replace(source: Path, target: Path) -> None:
 
 
 def save_names(folder: Path) -> None:
-    """Bring the names that a folder holds onto the disk, where the system lets a folder be opened; raises OSError."""
+    """Write the names in a folder to the disk, if the system can open a folder; raises OSError."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -60,7 +60,7 @@ def save_names(folder: Path) -> None:
 
 
 def forget_file(path: Path) -> bool:
-    """Make the system drop its copy of a file in memory; say whether it did, so that the next reader needs the disk."""
+    """Make the system drop its copy of a file in memory; return whether it did: then the next reader needs the disk."""
     try:
         with path.open("rb") as file:
             # The system does not drop what it has not yet written.
@@ -87,13 +87,13 @@ def _share_in_memory(mapping: mmap.mmap) -> float:
 
 _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
-# Less than what glibc maps apart (128 KiB at first), and in all what one heap of it has at most.
+# A block is smaller than what glibc maps separately (128 KiB at first); a heap of glibc is no larger than _HEAP_BYTES.
 _BLOCK_BYTES = 64 << 10
 _HEAP_BYTES = 64 << 20
 
 
 def private_memory(size: int) -> mmap.mmap:
-    """Return `size` bytes of this process's own, page-aligned and zero; raises OSError."""
+    """Return `size` bytes of private memory, page-aligned and zero; raises OSError."""
     if hasattr(mmap, "MAP_PRIVATE"):
         # Without it the memory would be shared with a forked child.
         return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -101,7 +101,7 @@ def private_memory(size: int) -> mmap.mmap:
 
 
 def peak_resident_bytes() -> int:
-    """Return the most memory that this process has had so far; where the system does not tell, what it has now."""
+    """Return the largest resident memory of this process so far, or its present size if the system does not tell."""
     try:
         import resource
     except ImportError:
@@ -112,7 +112,7 @@ def peak_resident_bytes() -> int:
 
 
 def forget_peak() -> bool:
-    """Let `peak_since_forgotten` count from now on; say whether the system can do that (Linux can)."""
+    """Let `peak_since_forgotten` count from now on; return whether the system can do that (Linux can)."""
     try:
         _CLEAR_REFS.write_text("5", encoding="ascii")
     except OSError:
@@ -121,7 +121,7 @@ def forget_peak() -> bool:
 
 
 def peak_since_forgotten() -> int:
-    """Return the most memory that this process has had since `forget_peak`, in bytes; raises OSError, ValueError."""
+    """Return the largest resident memory since `forget_peak`, in bytes; raises OSError, ValueError."""
     text = _STATUS.read_text(encoding="ascii", errors="replace")
     if (line := re.search(r"^VmHWM:\s*(\d+) kB$", text, re.MULTILINE)) is None:
         raise ValueError(f"{_STATUS} does not tell the highest resident set")
@@ -136,11 +136,11 @@ def give_memory_back() -> None:
 
 @contextmanager
 def heap_taken() -> Iterator[None]:
-    """Hold as much of the calling thread's heap as may be free: then what a batch needs makes the process grow.
+    """Hold all free memory of the calling thread's heap, so that the memory of a batch makes the process grow.
 
     glibc gives each thread a heap whose top it does not give back to the system (`malloc_trim` does so for the first
-    thread only): a batch that finds what the last one left there would seem to need nothing. Where the C library is
-    another, nothing is held.
+    thread only): a batch that reuses the memory of the last batch would seem to need none. With another C library
+    nothing is held.
     """
     libc = _libc()
     if libc is None or not hasattr(libc, "malloc_trim"):
@@ -158,7 +158,7 @@ def heap_taken() -> Iterator[None]:
 
 @cache
 def _libc() -> ctypes.CDLL | None:
-    """Return the C library of this process; None where it cannot be had without its file's name (Windows)."""
+    """Return the C library of this process; None on a system that needs its file's name for that (Windows)."""
     try:
         return ctypes.CDLL(None)
     except (OSError, TypeError):
@@ -171,28 +171,28 @@ _CPUINFO, _NVIDIA = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia")
 
 
 def processor_name() -> str:
-    """Return what the processor calls itself."""
+    """Return the processor's name for its model."""
     return _field(_CPUINFO, "model name") or platform.processor() or platform.machine()
 
 
 def processor_features() -> frozenset[str]:
-    """Return the processor's features as Linux names them; nothing where the system does not list them."""
+    """Return the processor's features as Linux names them; none if the system does not list them."""
     return frozenset((_field(_CPUINFO, "flags") or _field(_CPUINFO, "Features") or "").split())
 
 
 def gpu_is_here() -> bool:
-    """Tell whether the system shows a GPU of NVIDIA's to this process."""
+    """Return whether the system shows an NVIDIA GPU to this process."""
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def gpu_name() -> str | None:
-    """Return what the first GPU calls itself; None where its driver does not tell."""
+    """Return the model name of the first GPU; None if its driver does not tell."""
     names = (_field(path, "Model") for path in sorted(_NVIDIA.glob("gpus/*/information")))
     return next((name for name in names if name), None)
 
 
 def gpu_driver() -> str | None:
-    """Return the version of the GPU's driver; None where it does not tell."""
+    """Return the version of the GPU's driver; None if it does not tell."""
     return _field(_NVIDIA / "version", "NVRM version")
 
 
@@ -203,13 +203,13 @@ def usable_cores() -> int:
 
 
 def open_descriptors() -> int:
-    """Return how many descriptors, or handles on Windows, this process has open."""
+    """Return the number of open descriptors of this process, or of handles on Windows."""
     process = psutil.Process()
     return process.num_fds() if hasattr(process, "num_fds") else process.num_handles()  # type: ignore[attr-defined]
 
 
 def _field(path: Path, name: str) -> str | None:
-    """Return the value of the first line `name: value` of a file that the system writes; None if there is none."""
+    """Return the value of the first line `name: value` of a file; None if there is no such line or file."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

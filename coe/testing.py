@@ -1,4 +1,4 @@
-"""For tests of decisions, ours and those of a user's own policies: a controller driven in virtual time.
+"""For tests of decisions, those of a user's policies too: a controller driven in virtual time.
 
 line = VirtualLine(rules_from("..."), {"a": Cost(...)}, pools_of(1, capacity_bytes=100))
 line.arrive(0.0, "R1")
@@ -19,7 +19,7 @@ from coe.board import rules
 from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped
+from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
@@ -35,7 +35,7 @@ def rules_from(text: str) -> rules.Rules:
 
 
 def pools_of(executors: int, capacity_bytes: int, workspace_bytes: int = 0) -> Plan:
-    """Plan executors cpu0, cpu1, ... with a pool each."""
+    """Return a plan with executors cpu0, cpu1, ..., each with its own pool."""
     ids = [f"cpu{index}" for index in range(executors)]
     return Plan(
         tuple(PoolSpec(id, "cpu", capacity_bytes, workspace_bytes) for id in ids),
@@ -45,7 +45,7 @@ def pools_of(executors: int, capacity_bytes: int, workspace_bytes: int = 0) -> P
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """What goes wrong: how many loads of an expert fail, and the (request id, expert) that make any batch fail."""
+    """The faults of a test: how many loads of an expert fail, and the (request id, expert) that make any batch fail."""
 
     bad_loads: Mapping[str, int] = field(default_factory=dict)
     bad_stages: frozenset[tuple[int, str]] = frozenset()
@@ -54,9 +54,9 @@ class Troubles:
 class VirtualLine:
     """A simulated line that keeps a log of (seconds, what happened) and checks all books after each event.
 
-    An eviction takes `evict_s`. `findings` gives the label for (request id, expert), else the expert's first label is
-    said with score 1. `bad_loads` holds how many loads of an expert are still to fail by `troubles`; a test may change
-    it. `history` holds each event with its commands.
+    An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry the expert says
+    its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each expert will
+    still fail; a test may change it. `history` holds each event with its commands.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class VirtualLine:
             graph=board.graph,
             costs=self.costs,
             plan=plan,
-            strategy=named_strategy(strategy) if isinstance(strategy, str) else strategy,
+            strategy=named_strategy(strategy),
             max_wait_s=max_wait_s,
         )
         self.log: list[tuple[float, str]] = []
@@ -87,10 +87,10 @@ class VirtualLine:
         self.history: list[tuple[float, Event, list[Command]]] = []
         self.bad_loads = dict(troubles.bad_loads)
         self._ids = count()
-        self._faults = _Bad(self.bad_loads, troubles.bad_stages)
+        self._faults = _StatedFaults(self.bad_loads, troubles.bad_stages)
         self._simulator = Simulator(
             self.controller,
-            _Sayings(board, findings or {}),
+            _StatedFindings(board, findings or {}),
             watchers=[self],
             span=lambda device, what, begin_s, end_s: self._note(begin_s, what),
             faults=self._faults,
@@ -101,6 +101,11 @@ class VirtualLine:
     def now(self) -> float:
         """The time, in seconds."""
         return self._simulator.now
+
+    @property
+    def switches(self) -> int:
+        """How many loads there were because a stage needs an expert that is not resident; initial loads are none."""
+        return sum(load.why is not Why.INITIAL for load in self.loads)
 
     def arrive(self, at_s: float, component: str, *, serial: str = "", due_s: float = math.inf) -> int:
         """Let an image of a component arrive; return its request's id."""
@@ -115,7 +120,7 @@ class VirtualLine:
         return request.id
 
     def lose(self, at_s: float, device: str) -> None:
-        """Let a device be lost; what is under way on it fails when it would have ended."""
+        """Lose a device; a load or batch under way on it fails at the time when it would have ended."""
         self._simulator.at(at_s, Lost(device, "it fell off the bus"))
         plan = self.controller.plan
         gone = {spec.id for spec in plan.executors if spec.device == device}
@@ -123,18 +128,18 @@ class VirtualLine:
         self._faults.lost.append((lambda: self.now >= at_s, gone))
 
     def stop(self, at_s: float) -> None:
-        """Let the user ask for an end."""
+        """Stop the line, as a user does."""
         self._simulator.at(at_s, Stopped())
 
     def run(self, *, start: bool = True) -> None:
-        """Run until nothing is left to happen."""
+        """Run until no event is left."""
         if start:
             self._simulator.start()
         self._simulator.run()
         self.controller.check(idle=True)
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Keep what happened, as a watcher of the simulator."""
+        """Log an event and its commands; the simulator calls this."""
         if event is not None:
             self.history.append((now, event, commands))
             self.controller.check()
@@ -152,26 +157,26 @@ class VirtualLine:
                     result = command.result
                     assert result.request.id not in self.results, f"two replies to {result.request}"
                     self.results[result.request.id] = result
-                    said = "error" if result.verdict is None else result.verdict.value
-                    self._note(now, f"reply {result.request.id} {said}")
+                    word = "error" if result.verdict is None else result.verdict.value
+                    self._note(now, f"reply {result.request.id} {word}")
 
     def _note(self, now: float, what: str) -> None:
         self.log.append((round(now, 6), what))
 
 
-class _Sayings:
-    """What a test lets experts say."""
+class _StatedFindings:
+    """The findings that a test states."""
 
     def __init__(self, board: rules.Rules, findings: Mapping[tuple[int, str], str | Finding]) -> None:
         self._board, self._findings = board, findings
 
     def find(self, request: Request, expert: str) -> Finding:
-        said = self._findings.get((request.id, expert), self._board.experts[expert].labels[0])
-        return said if isinstance(said, Finding) else Finding(expert, "fp32", said, 1.0)
+        finding = self._findings.get((request.id, expert), self._board.experts[expert].labels[0])
+        return finding if isinstance(finding, Finding) else Finding(expert, "fp32", finding, 1.0)
 
 
-class _Bad(Faults):
-    """What a test lets go wrong."""
+class _StatedFaults(Faults):
+    """The faults that a test states."""
 
     def __init__(self, loads: dict[str, int], stages: frozenset[tuple[int, str]]) -> None:
         self._loads, self._stages = loads, stages

@@ -1,4 +1,4 @@
-"""Values that a user gave, looked at before they are used: each comes back as what it is, or is refused by its name."""
+"""Checks of values that a user gave: each function returns the value, or raises an error that names the argument."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def real(name: str, value: object, *, least: float, most: float) -> float:
 
 
 def seconds(name: str, value: object, *, meaning: str) -> float:
-    """Return a time above 0; raises ConfigError that begins with the `meaning` of such a time."""
+    """Return a time above 0; raises a ConfigError that begins with the `meaning` of the time."""
     number = _number(value)
     if number is None or not 0 < number <= MOST_SECONDS:
         given = f"{number:g}" if number is not None and abs(number) <= MOST_SECONDS else shown(value)
@@ -38,12 +38,12 @@ def seconds(name: str, value: object, *, meaning: str) -> float:
 
 
 def patience(name: str, value: object) -> float | None:
-    """Return how long somebody waits, in seconds; None is without end. Raises ConfigError."""
+    """Return the longest time that a call waits, in seconds; None means without end. Raises ConfigError."""
     return None if value is None else real(name, value, least=0, most=MOST_SECONDS)
 
 
 def amount(name: str, value: object) -> int:
-    """Return an amount of memory in bytes, given as such or as "1.5GiB"; raises ConfigError."""
+    """Return an amount of memory in bytes, given as a number of bytes or as "1.5GiB"; raises ConfigError."""
     if isinstance(value, str):
         try:
             size = config.parse_bytes(value)
@@ -61,7 +61,7 @@ def amount(name: str, value: object) -> int:
 
 
 def bandwidth(name: str, value: object) -> int:
-    """Return bytes a second, given as such or as "530MB/s"; raises ConfigError."""
+    """Return bytes a second, given as a number or as "530MB/s"; raises ConfigError."""
     if isinstance(value, str):
         try:
             return amount(name, config.parse_bandwidth(value))
@@ -81,17 +81,17 @@ def text(name: str, value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as Python writes it, cut where it is long."""
+    """Return a value as Python writes it, shortened if it is long."""
     try:
         written = repr(value)
-    except Exception:  # an object of the user's own: it is refused either way
+    except Exception:  # the `repr` of a user's class may fail; the value is refused in any case
         written = f"a {type(value).__name__}"
     line = " ".join(written.split())
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 def _number(value: object) -> float | None:
-    """Return a value as a float; None for what is none, or not a number that can be compared."""
+    """Return a value as a float; None if it is not a number, or a number that cannot be compared."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

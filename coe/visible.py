@@ -1,7 +1,7 @@
-"""Text that is not ours, as it may be shown: nothing in it is obeyed by a terminal, and nothing in it is hidden.
+"""Foreign text made safe to show: a terminal obeys nothing in it, and nothing in it is hidden.
 
-Names of files, folders, boards and serials come from anywhere. A control character among them could move the cursor,
-change the title of the window or forge a line, and text that is turned round could pass for another name.
+Names of files, folders, boards and serials come from outside. A control character in a name could move the cursor,
+change the title of the window or forge a line, and characters that reverse a text could make it look like another name.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ _HIDDEN = (
     "\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e007f"
 )
-"""Control characters, line separators, spaces of no width, what turns text round, and halves of characters that no
+"""Control characters, line separators, spaces of no width, characters that reverse text, and surrogates, which no
 encoding can hold."""
 _ALL = re.compile(f"[{_HIDDEN}]")
 _ALL_BUT_NEWLINE = re.compile(f"(?!\n)[{_HIDDEN}]")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    r"""Return a text with each character that cannot be seen as an escape, as `\x1b`; with `lines`, line ends stay.
+    r"""Return a text in which each hidden character is an escape such as `\x1b`; with `lines`, line ends stay.
 
-    A byte of a file's name that is no UTF-8 (Python holds it as U+DC80 to U+DCFF) is shown as that byte.
+    A byte of a file's name that is not UTF-8 (Python holds it as U+DC80 to U+DCFF) is shown as that byte.
     """
     return (_ALL_BUT_NEWLINE if lines else _ALL).sub(_escape, text)
 
 
 def is_visible(text: str) -> bool:
-    """Tell whether a text, line ends apart, can be shown as it is."""
+    """Return whether a text has no hidden characters other than line ends."""
     return _ALL_BUT_NEWLINE.search(text) is None
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _escape(character: re.Match[str]) -> str:
+    code = ord(character[0])
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00
     if code > 0xFFFF:

@@ -1,7 +1,7 @@
-"""Stores that take seconds to make are made once in a run of tests, whichever of its processes needs one first.
+"""Stores that take seconds to make: the first process that needs a store makes it, once for a whole run of tests.
 
-They are read only. A test that damages files takes a real copy (`shutil.copytree`); one that lets commands add to a
-store takes a `linked_copy`: stores replace their files whole, so what is linked stays as it is.
+The stores are read-only. A test that damages files takes a real copy (`shutil.copytree`). A test that lets commands add
+to a store takes a `linked_copy`: stores replace whole files, so the linked originals stay unchanged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def linked_copy(source: Path, target: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def built_once(tmp_path_factory: pytest.TempPathFactory) -> Build:
-    """Return the folder of a name, filled by the first process that asks for it."""
+    """Return a function that gives the folder of a name; the first process that calls it fills the folder."""
     root = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         root = root.parent
@@ -70,7 +70,7 @@ def tiny(built_once: Build) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="session")
 def prepared_tiny(built_once: Build, tiny: tuple[Path, Path]) -> tuple[rules.Rules, Store]:
-    """The same with each expert prepared in all variants; do not change it."""
+    """The small board and its store, with each expert prepared in all variants; do not change them."""
     board = rules.load(tiny[0])
 
     def make(folder: Path) -> None:
@@ -90,7 +90,7 @@ def synthetic_work(built_once: Build) -> Path:
 
 @pytest.fixture(scope="session")
 def prepared_work(built_once: Build, synthetic_work: Path) -> Path:
-    """The same with each expert prepared; do not change it."""
+    """The folder of `synthetic_work`, with each expert prepared; do not change it."""
 
     def make(folder: Path) -> None:
         linked_copy(synthetic_work / "store", folder / "store")

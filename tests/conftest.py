@@ -1,4 +1,4 @@
-"""What all tests share: a stable hypothesis profile, board files from text, and the folder of real images."""
+"""Set-up of all tests: a stable hypothesis profile, board files from text, and the folder of real images."""
 
 import gc
 import os
@@ -30,23 +30,23 @@ settings.load_profile("stress" if STRESS else "stable")
 
 pytest_plugins = ["tiny_line", "built_once", "measured_once"]
 
-# torch reads it when it is loaded, which is later. A device gives each operator all cores of the machine. On networks
-# as small as those of the tests the threads wait for each other longer than they calculate: where other processes keep
-# the cores busy too, a line takes five times the CPU seconds. A value that the environment has is kept, and
-# `make stress` runs with the threads that users have.
+# torch reads this variable when it is loaded, which is later. A device gives each operator all cores of the machine. On
+# networks as small as those of the tests, threads wait for each other longer than they calculate; if other processes
+# also keep the cores busy, a line takes five times the CPU seconds. A value in the environment is kept, and
+# `make stress` runs with as many threads as users have.
 if not STRESS:
     os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
-# A shell that starts the tests in the background lets them ignore Ctrl-C, and with them the commands that they start.
+# A shell that starts the tests in the background makes them, and all commands that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The profile of whoever runs the tests is none of theirs.
+# The tests must not use the profile of the person who runs them.
 os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 
 def pytest_collection_finish() -> None:
-    """Let no later collection look at what imports have made: lines collect when they open and close."""
+    """Exclude the objects of imports from later collections: lines collect garbage when they open and close."""
     gc.collect()
     gc.freeze()
 
@@ -65,8 +65,8 @@ def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    """The folder of real images; tests that need it are skipped where it is not."""
+    """The folder of real images; a test that needs it is skipped if it is missing."""
     folder = Path(os.environ.get("COE_DATA", "../shared/data"))
     if not folder.is_dir():
-        pytest.skip(f"the real images are not at {folder}; set COE_DATA to the folder that holds them")
+        pytest.skip(f"there are no real images at {folder}; set COE_DATA to the folder that holds them")
     return folder

@@ -1,6 +1,6 @@
-"""A GPU made of CPU tensors: work is done as late as its marks allow, or on eager streams as early, and is logged.
+"""A GPU made of CPU tensors. It logs its work, and does it as late as its marks allow; on eager streams, at once.
 
-So what lacks a mark reads what was not written yet, or what was overwritten already, and gives another verdict.
+Code that lacks a mark therefore reads data that is not written yet, or is overwritten already, and its verdict differs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from coe.runtime.cuda.driver import Usage
 from coe.runtime.cuda.torch_driver import errors
 
 FEW = (1, 4)
-"""Sizes of graphs that are enough for tests with real networks."""
+"""Few sizes of graphs, enough for tests with real networks."""
 
 
 class FakeMark:
-    """A place in the queue of a fake stream."""
+    """A position in the queue of a fake stream."""
 
     def __init__(self, stream: FakeStream) -> None:
         self.stream = stream
@@ -42,7 +42,7 @@ class FakeMark:
 
 
 class FakeStream:
-    """Work that waits until somebody asks for a mark behind it; with `eager` it is done as soon as it is put."""
+    """A queue of work, done when a caller waits for a mark behind it; an `eager` stream does it at once."""
 
     def __init__(self, driver: FakeDriver, name: str) -> None:
         self.driver, self.name = driver, name
@@ -68,13 +68,13 @@ class FakeStream:
         return mark
 
     def pool(self) -> FakePool:
-        """Return where its graphs have their memory: a new place where none is left."""
+        """Return the memory pool of the stream's graphs; a new pool if the last has gone."""
         pool = self._pool() or FakePool(self.driver)
         self._pool = weakref.ref(pool)
         return pool
 
     def work_until(self, mark: FakeMark | None) -> None:
-        """Do all that stands before a mark, or everything."""
+        """Do all work before a mark, or all work if `mark` is None."""
         with self.driver.lock:
             while self._queue and not (mark is not None and mark.past):
                 first = self._queue.popleft()
@@ -92,9 +92,9 @@ class FakeStream:
 
 
 class FakePool:
-    """Memory that the graphs of a stream work in, one after another; it goes with the last of them and of its outputs.
+    """The memory of a stream's graphs; it is freed with the last graph and the last of their outputs.
 
-    As in torch: what a graph works in serves the next one if it is large enough, what a graph puts out does not.
+    As in torch, the next graph reuses a graph's working memory if that is large enough, but not that of its outputs.
     """
 
     def __init__(self, driver: FakeDriver) -> None:
@@ -107,19 +107,19 @@ class FakePool:
             self._rooms.append(size)
 
     def outputs(self, outputs: Any) -> Any:
-        """Return outputs of a work in memory of the pool."""
-        return tree_map(lambda one: self._kept(one) if torch.is_tensor(one) else one, outputs)
+        """Return the outputs, copied into memory of the pool."""
+        return tree_map(lambda output: self._kept(output) if torch.is_tensor(output) else output, outputs)
 
-    def _kept(self, one: torch.Tensor) -> torch.Tensor:
-        self._driver.reserve(self, one.nbytes)
-        memory = np.zeros(max(1, one.nbytes), np.uint8)
-        # The pool stays for as long as anybody looks at the memory.
+    def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._driver.reserve(self, tensor.nbytes)
+        memory = np.zeros(max(1, tensor.nbytes), np.uint8)
+        # The pool lives as long as any reference to the memory.
         weakref.finalize(memory, id, self)
-        return torch.from_numpy(memory)[: one.nbytes].view(one.dtype).view(one.shape).copy_(one)
+        return torch.from_numpy(memory)[: tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
 
 class FakeGraph:
-    """Does its work anew at each replay, and writes the results where they were the first time."""
+    """Repeats its work at each replay, and writes the results into the outputs of the capture."""
 
     def __init__(self, pool: FakePool, work: Callable[[], Any], outputs: Any) -> None:
         self._pool, self._work, self.outputs = pool, work, outputs
@@ -131,17 +131,16 @@ class FakeGraph:
 
 
 class _Warmth:
-    """What a work would hold while it is done for nothing, before it is captured."""
+    """Stands for the memory of the warm-up before a capture."""
 
 
 @dataclass
 class FakeDriver:
     """A GPU with `total` bytes, of which a context takes `context`; each image of a graph holds `image_bytes`.
 
-    Memory is held for as long as anything looks at it, views too; then it is `kept`, as by torch's allocator, until
-    more is needed or it is trimmed. Garbage that is collected inside a capture ends it, and the
-    device is lost. `troubles` maps the beginning of what is done to the errors that this raises, one after
-    another.
+    Memory is held as long as there are references to it, views included. Then it is `kept`, as by torch's allocator,
+    until more is needed or it is trimmed. A garbage collection inside a capture loses the device. `troubles` maps the
+    first words of an action to the errors that it raises, one after another.
     """
 
     total: int = 4 << 30
@@ -159,7 +158,7 @@ class FakeDriver:
     _limit: int = 1 << 62
 
     def answer(self, what: str) -> None:
-        """Raise what is due."""
+        """Raise the next error for an action, if there is one."""
         if self.lost:
             raise DeviceLost("the GPU has fallen off the bus")
         for beginning, due in self.troubles.items():
@@ -177,7 +176,7 @@ class FakeDriver:
 
     def device_memory(self, size: int) -> torch.Tensor:
         self.answer("memory")
-        # Full of nonsense, as a real one.
+        # Filled with nonsense, as on a real GPU.
         memory = np.full(size, 0x7F, np.uint8)
         with errors():
             self.reserve(memory, size)
@@ -197,7 +196,7 @@ class FakeDriver:
             warmth = _Warmth()
             self.reserve(warmth, size)
             del warmth
-            # Torch gives back what is kept, and begins.
+            # torch gives kept memory back before a capture.
             self.kept = 0
             pool = stream.pool()
             pool.take(size)
@@ -226,7 +225,7 @@ class FakeDriver:
 
     @contextmanager
     def _recorded(self) -> Iterator[None]:
-        """Record what is done: as many objects are made as a network makes, so that a collection would come."""
+        """Watch a capture for garbage collections; as many objects are made as a network makes, to provoke one."""
         collected: list[str] = []
 
         def note(phase: str, _: object) -> None:
@@ -235,8 +234,8 @@ class FakeDriver:
         gc.callbacks.append(note)
         try:
             yield
-            made = [[] for _ in range(1_000)]
-            del made
+            objects = [[] for _ in range(1_000)]
+            del objects
         finally:
             gc.callbacks.remove(note)
         if collected:

@@ -1,6 +1,6 @@
-"""What an expert costs on this CPU is measured once in a process, not at the start of each line of each test.
+"""Measures the costs of an expert on this CPU once in a process, not whenever a test opens a line.
 
-The costs are those that were really measured. A test that is about measuring asks for the fixture `measures_itself`.
+The costs are real measurements. A test about measuring uses the fixture `measures_itself`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _costs: dict[tuple[object, ...], Cost] = {}
 
 def _measured_once(device: CpuDevice, expert: Expert) -> Cost:
     kind = device.kinds[expert.kind]
-    # Another trial measures something else than the CPU; each file of a FileKind is an architecture of its own.
+    # Another trial does not measure the CPU; each file of a FileKind is a different architecture.
     if isinstance(kind, FileKind) or type(device).trial is not CpuDevice.trial:
         return _measure(device, expert)
     file = weights(device.store, expert)
@@ -38,7 +38,7 @@ def _measured_once(device: CpuDevice, expert: Expert) -> Cost:
 
 @pytest.fixture(scope="session", autouse=True)
 def measured_once() -> Iterator[None]:
-    """Keep what a CPU device measures of kinds with a skeleton; `make stress` measures as users do."""
+    """Keep the measurements of kinds with a skeleton; `make stress` measures each time, as users' lines do."""
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("COE_STRESS_SEED"):
             patch.setattr(CpuDevice, "measure", _measured_once)
@@ -47,5 +47,5 @@ def measured_once() -> Iterator[None]:
 
 @pytest.fixture
 def measures_itself(measured_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure whenever a device is asked to, as users' lines do."""
+    """Measure at each call, as users' lines do."""
     monkeypatch.setattr(CpuDevice, "measure", _measure)

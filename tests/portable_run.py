@@ -1,7 +1,7 @@
-"""A command as it runs on a system that has little: `python portable_run.py coe.cli.inspect:main ...`.
+"""Runs a command with no more than Windows offers: `python portable_run.py coe.cli.inspect:main ...`.
 
-Libraries are imported first: each has a branch of its own for every system. After that nothing can import what Windows
-lacks, and `os`, `mmap` and `ctypes` offer no more than they do there.
+Libraries are imported first, because each has branches for every system. After that, modules that Windows lacks cannot
+be imported, and `os`, `mmap` and `ctypes` offer no more than on Windows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MISSING = {
 
 
 class _NoNameless(ctypes.CDLL):
-    """Windows loads a library by the name of its file, and has none for the process itself."""
+    """As on Windows: libraries are loaded by file name, and the process itself is not a library."""
 
     def __init__(self, name: str | None, *arguments: Any, **named: Any) -> None:
         if name is None:
@@ -40,7 +40,7 @@ class _NoNameless(ctypes.CDLL):
 
 
 def take_away() -> None:
-    """Let this process have what Windows has, and no /proc."""
+    """Take from this process what Windows does not have, and /proc."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     for name in LIBRARIES.split():
         importlib.import_module(name)
@@ -75,6 +75,6 @@ def _no_proc(write: Any) -> Any:
 
 if __name__ == "__main__":
     take_away()
-    place, _, function = sys.argv[1].partition(":")
+    module_name, _, function = sys.argv[1].partition(":")
     sys.argv = ["coe", *sys.argv[2:]]
-    getattr(importlib.import_module(place), function)()
+    getattr(importlib.import_module(module_name), function)()

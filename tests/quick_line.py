@@ -1,4 +1,4 @@
-"""A line of the tiny board on a device that calculates nothing: what is tested is the API, in no time."""
+"""A line of the tiny board on a device that does not calculate, for fast tests of the API."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
 
 
 class QuickDevice:
-    """Says an expert's first label of a light picture, its second of a dark one; waits at `gate` before each batch.
+    """Finds an expert's first label on a light picture, its second on a dark one; waits at `gate` before each batch.
 
-    `troubles` are raised by the method that they name, each once, the first ones first; a callable is called instead.
+    `troubles` maps a method's name to exceptions that it raises, one at each call; a callable is called instead.
     """
 
     threads = 1
@@ -37,7 +37,7 @@ class QuickDevice:
     def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
         self.gate.set()
-        self.troubles = {name: list(some) for name, some in troubles.items()}
+        self.troubles = {name: list(queue) for name, queue in troubles.items()}
         self.batches: list[tuple[str, int]] = []
 
     def _meet(self, where: str) -> None:
@@ -74,12 +74,12 @@ class QuickDevice:
         self._meet("run")
         self.batches.append((expert.id, len(images)))
         light = [bool(image.pixels.mean() > 100) for image in images]
-        return [Finding(expert.id, "fp32", expert.labels[0 if yes else 1], 0.9, margin=0.9) for yes in light]
+        return [Finding(expert.id, "fp32", expert.labels[0 if good else 1], 0.9, margin=0.9) for good in light]
 
 
 def quick(tiny: tuple[Path, Path], device: QuickDevice | None = None, **options: object) -> Inspector:
-    """Open a line of the tiny board on such a device."""
+    """Open a line of the tiny board on a quick device."""
     board, store = tiny
-    made = {"cpu": device or QuickDevice()}
-    options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: made} | options
+    devices = {"cpu": device or QuickDevice()}
+    options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: devices} | options
     return Inspector(board, store=store, **options)  # type: ignore[arg-type]

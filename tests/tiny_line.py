@@ -24,7 +24,7 @@ from coe.store.store import Store
 
 
 class Said(NamedTuple):
-    """How a command ended, and what it said."""
+    """The exit status of a command, and its output."""
 
     status: int
     out: str
@@ -32,7 +32,7 @@ class Said(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The complaint, as one line whatever the width of the window."""
+        """Standard error as one line, for any width of the window."""
         return " ".join(self.err.split())
 
 
@@ -41,14 +41,14 @@ Call = Callable[..., Said]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command, `coe-bench` unless another module of `coe.cli` is named, with arguments."""
+    """Return a function that runs `coe-bench`, or the given module of `coe.cli`, with arguments."""
 
     def run(*arguments: object, command: ModuleType = bench) -> Said:
         monkeypatch.setattr(sys, "argv", ["coe", *(str(argument) for argument in arguments)])
         with pytest.raises(SystemExit) as ended:
             command.main()
-        said = capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
+        output = capsys.readouterr()
+        return Said(int(ended.value.code or 0), output.out, output.err)
 
     return run
 
@@ -78,16 +78,16 @@ def fill(store: Store, board: rules.Rules) -> None:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """A fake GPU in the place of the machine's; with few graphs, since it captures at the speed of this processor."""
+    """A fake GPU in the place of the machine's, with few graphs, because it captures at the speed of this processor."""
     monkeypatch.setattr(worker, "SIZES", FEW)
-    found = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: found)
-    return found
+    fake = FakeDriver()
+    monkeypatch.setattr(torch_driver, "driver", lambda: fake)
+    return fake
 
 
 @pytest.fixture(scope="module")
 def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
-    """The same, loaded, in a store of the module's own, to prepare."""
+    """The tiny board, loaded, and a copy of its store for one module of tests, which may prepare its experts."""
     folder = tmp_path_factory.mktemp("board")
     shutil.copy(tiny[0], folder)
     return rules.load(folder / "tiny.yaml"), Store(shutil.copytree(tiny[1], folder / "store"))
@@ -95,36 +95,36 @@ def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def own_tiny(tiny: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
-    """A copy of the board and the store of one's own, to damage."""
+    """A copy of the board's file and the store for one test, which may damage them."""
     board, store = tiny
     return Path(shutil.copy(board, tmp_path)), Path(shutil.copytree(store, tmp_path / "own-store"))
 
 
 @pytest.fixture(scope="session")
 def pictures() -> list[Picture]:
-    """Thirty pictures of blobs and noise, each its own, components in a mixed order."""
+    """Thirty different pictures of noise, with their components in a mixed order."""
     chance = np.random.default_rng(7)
-    made = []
+    thirty = []
     for index in range(30):
         height, width = chance.integers(40, 90, 2)
         pixels = chance.integers(0, 255, (height, width, 3), dtype=np.uint8)
         pixels[: height // 2] //= 1 + index % 4
-        made.append(Picture(pixels, "ABC"[int(chance.integers(0, 3))], "SN1", f"R{index}", f"image{index}"))
-    return made
+        thirty.append(Picture(pixels, "ABC"[int(chance.integers(0, 3))], "SN1", f"R{index}", f"image{index}"))
+    return thirty
 
 
 @pytest.fixture
 def inspect_all(tiny: tuple[Path, Path]) -> Callable[..., dict[str, Result]]:
-    """Run pictures through a line of the tiny board; results by image name, each exactly once."""
+    """Return a function that runs pictures through the tiny board's line and gives results by image name, each once."""
 
     def run(pictures: list[Picture], **options: object) -> dict[str, Result]:
         board, store = tiny
-        found: dict[str, Result] = {}
+        results: dict[str, Result] = {}
         with Inspector(board, store=store, **options) as line:  # type: ignore[arg-type]
             for result in line.stream(pictures):
-                assert result.request.image not in found
-                found[result.request.image] = result
-        assert set(found) == {picture.name for picture in pictures}
-        return found
+                assert result.request.image not in results
+                results[result.request.image] = result
+        assert set(results) == {picture.name for picture in pictures}
+        return results
 
     return run

@@ -1,7 +1,7 @@
-"""What a production board carries: families of component types, and the detectors that several families share.
+"""The parts of a production board: families of component types, and the detectors that several families share.
 
-Values and packages are those of everyday boards. `share` says how many of a board's types a family gives, `popular`
-how far up the counts its types stand: chip parts by the hundred, connectors and large ICs once.
+Values and packages are those of everyday boards. `share` is a family's part of a board's types. The smaller `popular`,
+the larger the counts of a family's types: chip parts by the hundred, connectors and large ICs once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import product
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Component types that look alike.
+    """A family of similar component types.
 
-    A type is prefix, package, `-` and value; its classifier is named after what it looks at: `noun-package-value`.
-    `then` are the detectors of which some (`chained`, a share of the types) must pass when the classifier says ok.
+    A type's name is prefix, package, `-` and value; its classifier is named `noun-package-value`. For a share `chained`
+    of the types, all detectors of `then` must pass after the classifier's ok.
     """
 
     prefix: str
@@ -103,7 +103,7 @@ FAMILIES: tuple[Family, ...] = (
 COMMON = frozenset(
     f"{p}-{v}" for p in ("0402", "0603") for v in _words("0R 22R 100R 1K 4K7 10K 100K 22P 100N 1U 4U7 10U")
 )
-"""Chip parts that nearly every board has, and has many of."""
+"""Chip parts that nearly every board carries in large numbers."""
 
 _ALIGN = (_words("terminal offset skewed"), _words("offset skewed"))
 _POLAR = (_words("mark reversed"), _words("reversed"))

@@ -1,6 +1,6 @@
-"""Pictures for a board whose real images nobody has: noise over a tint of each component's own, drawn by its counts.
+"""Pictures for a board without real images: noise on a tint for each component, as frequent as its count.
 
-They show nothing; they make a box work as the board's images would: `python -m apps.boards.images --board A`.
+They show nothing, but they load a box as the board's images would: `python -m apps.boards.images --board A`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--board", default="A", help="a name or a YAML file (default: A)")
     parser.add_argument("--out", type=Path, help="folder (default: build/<board>/images)")
-    parser.add_argument("--count", type=int, default=400, help="pictures (default: 400)")
-    parser.add_argument("--side", type=int, default=240, help="pixels (default: 240)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=400, help="number of pictures (default: 400)")
+    parser.add_argument("--side", type=int, default=240, help="width and height in pixels (default: 240)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choices (default: 0)")
     options = parser.parse_args()
     folder = options.out or Path("build") / rules.load(options.board).board / "images"
     types = write(options.board, folder, options.count, options.seed, options.side)

@@ -1,7 +1,7 @@
 """Make the board file of a large production board: `python -m apps.boards.make --board A --seed 1 --out FILE`.
 
 The two boards have the size of those in the CoServe paper (section 5.1): A has 352 component types, B has 342; each
-type has a ResNet101 classifier of its own, and about a third go on to YOLOv5 detectors that several types share.
+type has its own ResNet101 classifier, and about a third lead to YOLOv5 detectors that several types share.
 Every choice comes from the seed, through `random.Random.random()` alone, whose sequence Python guarantees.
 """
 
@@ -16,13 +16,13 @@ from apps.boards.catalogue import COMMON, DETECTORS, FAMILIES, Family
 
 TYPES = {"A": 352, "B": 342}
 LEFT_OUT: dict[str, frozenset[str]] = {"A": frozenset(), "B": frozenset({"J-USB", "SH", "U-BGA"})}
-"""Families that a board does not carry; a detector that nothing then needs is left out too."""
+"""Families that a board does not carry; a detector that no type then needs is left out, too."""
 TOP_COUNT, ZIPF, HEAD = 180, 1.25, 5
 """Counts fall as 1 / (rank + HEAD) ** ZIPF from TOP_COUNT (Zipf's law with Mandelbrot's flatter head)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class ComponentType:
     """One component type of a board: how many a board carries, its classifier, and the detectors behind it."""
 
     name: str
@@ -33,7 +33,7 @@ class Component:
     then: tuple[str, ...]
 
 
-def components(board: str, seed: int) -> list[Component]:
+def components(board: str, seed: int) -> list[ComponentType]:
     """Choose the component types of a board, the most frequent first."""
     rng = Random(seed)
     families = [family for family in FAMILIES if family.prefix not in LEFT_OUT[board]]
@@ -46,7 +46,7 @@ def components(board: str, seed: int) -> list[Component]:
             chosen.append((rank, family, name, package, value, place < chained))
     chosen.sort(key=lambda row: (row[0], row[2]))
     return [
-        Component(
+        ComponentType(
             name=name,
             expert=f"{family.noun}-{package}-{value}".lower(),
             labels=family.labels,
@@ -59,7 +59,7 @@ def components(board: str, seed: int) -> list[Component]:
 
 
 def _quotas(families: list[Family], total: int) -> list[int]:
-    """Share `total` types among the families by largest remainder, none above what the family has."""
+    """Share `total` types among the families by largest remainder; no family gives more types than it has."""
     whole = sum(family.share for family in families)
     exact = [min(total * family.share / whole, len(family.types())) for family in families]
     quotas = [int(number) for number in exact]
@@ -115,8 +115,8 @@ def _flow(words: tuple[str, ...]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Write the board file that the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.boards.make", description=__doc__)
-    parser.add_argument("--board", choices=sorted(TYPES), required=True)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--board", choices=sorted(TYPES), required=True, help="the board to make")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (default: 1)")
     parser.add_argument("--out", type=Path, required=True, help="the YAML file to write")
     options = parser.parse_args(arguments)
     options.out.write_text(board_file(options.board, options.seed), encoding="utf-8")

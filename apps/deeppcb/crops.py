@@ -1,4 +1,4 @@
-"""Random crops of DeepPCB pairs with a map of what each place shows, for the patch classifier."""
+"""Random crops of DeepPCB pairs with maps of their defects, for the patch classifier."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ STRIDE = 16
 """Pixels of the input from one score of the patch network to the next."""
 SIZE = 160
 MARGIN = 10
-"""Pixels around a defect in which a score may be anything."""
+"""Pixels around a defect in which scores do not count."""
 
 Grey = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class PairImages:
     """A pair in memory: two grey images (640, 640) and the defects of the first."""
 
     tested: Grey
@@ -32,28 +32,28 @@ class Loaded:
     group: str
 
 
-def load(pairs: list[Pair]) -> list[Loaded]:
+def load(pairs: list[Pair]) -> list[PairImages]:
     """Decode the pairs; a pair takes 0.8 MB."""
-    return [Loaded(_grey(pair.tested), _grey(pair.template), pair.defects, pair.group) for pair in pairs]
+    return [PairImages(_grey(pair.tested), _grey(pair.template), pair.defects, pair.group) for pair in pairs]
 
 
 def _grey(path: object) -> Grey:
     image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
     if image is None:
-        raise FileNotFoundError(f"'{path}' is missing or no image")
+        raise FileNotFoundError(f"'{path}' is missing or not an image")
     return np.asarray(image, dtype=np.uint8)
 
 
 class Crops:
-    """Draws batches: half defects at random places of the crop, half the templates, there or anywhere."""
+    """Draws batches: half the crops are of tested images, half of templates; most lie around a defect."""
 
-    def __init__(self, loaded: list[Loaded], seed: int) -> None:
+    def __init__(self, loaded: list[PairImages], seed: int) -> None:
         self.loaded = loaded
         self.all = [(pair, defect) for pair in loaded for defect in pair.defects]
         self.rng = random.Random(seed)
 
     def batch(self, count: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return crops (n, 1, S, S) uint8, targets and weights (n, 1, S / 16, S / 16) float; a weight of 0: ignore."""
+        """Return crops (n, 1, S, S) uint8, targets and weights (n, 1, S / 16, S / 16) float; weight 0: ignored."""
         crops, targets, weights = [], [], []
         for index in range(count):
             pair, defect = self.rng.choice(self.all)
@@ -72,13 +72,13 @@ class Crops:
 
     def _turned(self, *maps: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         turns, mirror = self.rng.randrange(4), self.rng.random() < 0.5
-        return [np.rot90(one[:, ::-1] if mirror else one, turns) for one in maps]
+        return [np.rot90(values[:, ::-1] if mirror else values, turns) for values in maps]
 
 
 def marked(
     defects: tuple[Defect, ...], left: int, top: int, size: int = SIZE
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the target (1: a defect's middle) and weight (0: near or partly seen) of each place of a crop."""
+    """Return the target (1: inside a defect) and weight (0: near a defect, or in a cut one) of each place of a crop."""
     count = size // STRIDE
     target, weight = np.zeros((count, count), np.float32), np.ones((count, count), np.float32)
     middles = np.arange(count) * STRIDE + STRIDE / 2

@@ -12,7 +12,7 @@ LABELS = ("open", "short", "mousebite", "spur", "copper", "pin-hole")
 
 
 class DataMissing(Exception):
-    """The images are not where they were looked for; the message says what to do."""
+    """The images are not in the folder that was searched; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Pair:
 
 
 def find(data: Path | None = None) -> Path:
-    """Return the folder of the data set: `data`, else $COE_DATA, else ../shared/data; itself or its `deeppcb`.
+    """Return the data set's folder: the first given of `data`, $COE_DATA and ../shared/data, or its `deeppcb`.
 
     Raises DataMissing if there is no data set.
     """
@@ -69,7 +69,7 @@ def read(folder: Path, split: str) -> list[Pair]:
 
 
 def defects(path: Path) -> Iterable[Defect]:
-    """Yield the defects of an annotation file: a line each, x1 y1 x2 y2 class, whole pixels, classes from 1."""
+    """Yield the defects of an annotation file; each line is x1 y1 x2 y2 class, in whole pixels, with classes from 1."""
     for line in path.read_text(encoding="utf-8").split("\n"):
         if line.strip():
             x1, y1, x2, y2, label = (int(word) for word in line.replace(",", " ").split())
@@ -77,10 +77,10 @@ def defects(path: Path) -> Iterable[Defect]:
 
 
 def split_held_out(pairs: list[Pair], every: int) -> tuple[list[Pair], list[Pair]]:
-    """Part the pairs into those to train on and every `every`-th one of each group, held out."""
-    seen: dict[str, int] = {}
+    """Split the pairs into training pairs and held-out pairs: every `every`-th pair of each group is held out."""
+    counts: dict[str, int] = {}
     train, held = [], []
     for pair in pairs:
-        seen[pair.group] = seen.get(pair.group, 0) + 1
-        (held if seen[pair.group] % every == 0 else train).append(pair)
+        counts[pair.group] = counts.get(pair.group, 0) + 1
+        (held if counts[pair.group] % every == 0 else train).append(pair)
     return train, held

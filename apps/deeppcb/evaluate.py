@@ -16,7 +16,7 @@ from rich.table import Table
 from safetensors.torch import load_file
 
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
-from apps.deeppcb.measures import Shown, average_precision, best_score, mean_average_precision, score_at
+from apps.deeppcb.measures import ImageBoxes, average_precision, best_score, mean_average_precision, score_at
 from apps.deeppcb.train import DETECTOR, HELD_OUT_EVERY
 from coe import Inspector, Picture
 from coe.board import rules
@@ -28,7 +28,7 @@ from coe.store.store import Store
 from experts.yolov5 import YoloV5
 
 IOU = 0.33
-"""A detection is right from this overlap on, as the data set's authors measure."""
+"""A detection with at least this overlap is right, as the data set's authors measure."""
 
 PUBLISHED = {"map33": 0.986, "f_score": 0.982}
 LEAST_SCORE = 0.005
@@ -45,20 +45,20 @@ def judge(pairs: list[Pair], store: Path | None, memory: str) -> list[Result]:
         return list(line.stream(pictures))
 
 
-def detect(pairs: list[Pair], store: Path | None) -> list[Shown]:
-    """Run the detector alone over the tested images, keeping boxes of nearly any score, as average precision wants."""
+def detect(pairs: list[Pair], store: Path | None) -> list[ImageBoxes]:
+    """Run only the detector on the tested images; keep boxes of nearly any score, as average precision needs them."""
     expert = rules.load("deeppcb").experts[DETECTOR]
     kind = YoloV5("n", threshold=LEAST_SCORE)
     module = kind.skeleton(expert)
     module.load_state_dict(load_file(Store(store).path(expert.weights)))
-    shown = []
+    detected = []
     with torch.inference_mode():
         for pair in pairs:
             prepared = kind.preprocess(decode(pair.tested), expert)
             outputs = kind.forward(module, torch.from_numpy(prepared.pixels)[None])
             boxes = kind.postprocess(outputs, [prepared], expert)[0].boxes
-            shown.append(
-                Shown(
+            detected.append(
+                ImageBoxes(
                     true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
                     true_labels=np.array([defect.label for defect in pair.defects], np.int64),
                     boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
@@ -66,7 +66,7 @@ def detect(pairs: list[Pair], store: Path | None) -> list[Shown]:
                     scores=np.array([box.score for box in boxes], np.float64),
                 )
             )
-    return shown
+    return detected
 
 
 Count = Counter[tuple[str, str]]
@@ -74,13 +74,13 @@ Count = Counter[tuple[str, str]]
 
 
 def verdict_counts(results: list[Result]) -> dict[str, Count]:
-    """Return for each component, and for `all`, how many bad and good images got which verdict."""
+    """Return for each component, and for `all`, the number of bad and good images by verdict."""
     counts: dict[str, Count] = {}
     for result in results:
         truth = result.request.image.split("/", 1)[0]
-        said = result.verdict.value if result.verdict else "error"
+        verdict = result.verdict.value if result.verdict else "error"
         for name in (result.request.component, "all"):
-            counts.setdefault(name, Counter())[truth, said] += 1
+            counts.setdefault(name, Counter())[truth, verdict] += 1
     return dict(sorted(counts.items()))
 
 
@@ -93,7 +93,7 @@ def rates(counts: Count) -> dict[str, float]:
     return {"escape_rate": escaped / max(1, bad), "false_call_rate": called / max(1, good)}
 
 
-def boxes_report(shown: list[Shown], held: list[Shown]) -> dict[str, Any]:
+def boxes_report(shown: list[ImageBoxes], held: list[ImageBoxes]) -> dict[str, Any]:
     """Return the measures of the boxes; the threshold of `f_score` was chosen on held-out training images."""
     chosen = best_score(held, IOU)
     tested = score_at(shown, chosen.threshold, IOU)
@@ -110,7 +110,7 @@ def boxes_report(shown: list[Shown], held: list[Shown]) -> dict[str, Any]:
     }
 
 
-def part_report(shown: list[Shown], limit: float) -> dict[str, float]:
+def part_report(shown: list[ImageBoxes], limit: float) -> dict[str, float]:
     """Return the measures over some of the images, at a threshold chosen elsewhere."""
     return {
         "images": len(shown),
@@ -122,12 +122,12 @@ def part_report(shown: list[Shown], limit: float) -> dict[str, float]:
 
 def show(console: Console, counts: dict[str, Count], boxes: dict[str, Any]) -> None:
     """Print both tables."""
-    said = ("NG", "REVIEW", "OK", "error")
-    words = "/".join(said)
+    verdicts = ("NG", "REVIEW", "OK", "error")
+    words = "/".join(verdicts)
     table = Table("board type", f"bad: {words}", f"good: {words}", "escapes", "false calls", title="verdicts (images)")
     for name, count in counts.items():
         rate = rates(count)
-        cells = ["/".join(str(count[truth, one]) for one in said) for truth in ("bad", "good")]
+        cells = ["/".join(str(count[truth, verdict]) for verdict in verdicts) for truth in ("bad", "good")]
         table.add_row(name, *cells, f"{rate['escape_rate']:.2%}", f"{rate['false_call_rate']:.2%}")
     console.print(table)
     table = Table("measure", "here", "published", title=f"boxes ({boxes['boxes']} defects)")
@@ -141,15 +141,14 @@ def show(console: Console, counts: dict[str, Count], boxes: dict[str, Any]) -> N
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/deeppcb"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
 ) -> None:
     """Measure verdicts and boxes of the DeepPCB board on the test list.
 
-    An escape is a defective image that the line calls OK; a false call is a good one that it calls NG or REVIEW.
-    REVIEW counts as called, since a person looks at it.
+    An escape is a defective image that the line calls OK; a false call is a good image that it calls NG or REVIEW.
     """
     console = Console()
     try:
@@ -159,10 +158,10 @@ def main(
         started = time.monotonic()
         counts = verdict_counts(judge(pairs, store, memory))
         line_s = time.monotonic() - started
-        shown, seen_before = detect(pairs, store), {pair.group for pair in held}
+        shown, trained = detect(pairs, store), {pair.group for pair in held}
         boxes = boxes_report(shown, detect(held, store))
-        for name, known in (("types_with_training_images", True), ("types_without", False)):
-            part = [one for one, pair in zip(shown, pairs, strict=True) if (pair.group in seen_before) is known]
+        for name, trained_on in (("types_with_training_images", True), ("types_without", False)):
+            part = [image for image, pair in zip(shown, pairs, strict=True) if (pair.group in trained) is trained_on]
             boxes[name] = part_report(part, boxes["at_chosen_threshold"]["threshold"])
     except (DataMissing, CoeError) as error:
         console.print(str(error), style="red", markup=False)

@@ -29,7 +29,7 @@ def write(folder: Path, pairs: list[Pair], out: Path) -> Path:
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for images.csv.")] = Path("build/deeppcb/test"),
     split: Annotated[str, typer.Option(help="test or trainval")] = "test",
 ) -> None:

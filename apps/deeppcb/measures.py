@@ -1,4 +1,4 @@
-"""How good detections are: precision, recall, F-score, average precision. Boxes are x1, y1, x2, y2 in pixels."""
+"""Measures of detections: precision, recall, F-score, average precision. Boxes are x1, y1, x2, y2 in pixels."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One image: what is there, (n, 4) and (n,), and what was detected, (m, 4), (m,) and (m,) scores."""
+class ImageBoxes:
+    """One image: its true boxes (n, 4) with labels (n,), and the detected boxes (m, 4) with labels and scores (m,)."""
 
     true_boxes: Numbers
     true_labels: NDArray[np.int64]
@@ -24,7 +24,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """At one threshold: of what was detected the share that is right, of what is there the share that was found."""
+    """At one threshold: the share of detections that are right, and the share of true boxes that were found."""
 
     threshold: float
     precision: float
@@ -46,8 +46,8 @@ def overlap(first: Numbers, second: Numbers) -> Numbers:
     return np.asarray(common / np.maximum(areas[0][:, None] + areas[1][None, :] - common, 1e-9), dtype=np.float64)
 
 
-def hits(image: Shown, least: float) -> NDArray[np.bool_]:
-    """Say of each detection whether it is right: of the same label as a true box, overlapping it by more than `least`.
+def hits(image: ImageBoxes, least: float) -> NDArray[np.bool_]:
+    """Tell for each detection whether it is right: it overlaps a true box of its label by more than `least`.
 
     The best-scored detection takes the true box that it overlaps most; a true box can be taken once.
     """
@@ -64,46 +64,46 @@ def hits(image: Shown, least: float) -> NDArray[np.bool_]:
     return right
 
 
-def average_precision(images: Sequence[Shown], label: int, least: float) -> float | None:
-    """Return the area under precision over recall of one label, precision made monotonic; None if it never occurs."""
+def average_precision(images: Sequence[ImageBoxes], label: int, least: float) -> float | None:
+    """Return the area under precision over recall of a label, precision made monotonic; None without such boxes."""
     count = sum(int((image.true_labels == label).sum()) for image in images)
     if not count:
         return None
     right = np.concatenate([hits(image, least)[image.labels == label] for image in images])
     scores = np.concatenate([image.scores[image.labels == label] for image in images])
     right = right[np.argsort(-scores, kind="stable")]
-    found = np.cumsum(right)
-    precision = found / np.arange(1, len(right) + 1)
-    # At each recall, the best precision that any lower threshold still reaches.
+    hits_so_far = np.cumsum(right)
+    precision = hits_so_far / np.arange(1, len(right) + 1)
+    # For each recall, the best precision at this or a lower threshold.
     reached = np.maximum.accumulate(precision[::-1])[::-1]
     return float(reached[right].sum() / count)
 
 
-def mean_average_precision(images: Sequence[Shown], labels: int, least: float) -> float:
+def mean_average_precision(images: Sequence[ImageBoxes], labels: int, least: float) -> float:
     """Return the mean over the labels that occur."""
     values = [average_precision(images, label, least) for label in range(labels)]
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else 0.0
+    occurring = [value for value in values if value is not None]
+    return float(np.mean(occurring)) if occurring else 0.0
 
 
-def score_at(images: Sequence[Shown], threshold: float, least: float) -> Score:
+def score_at(images: Sequence[ImageBoxes], threshold: float, least: float) -> Score:
     """Return precision and recall over all labels of the detections scored `threshold` or more."""
     right = np.concatenate([hits(image, least) for image in images])
     scores = np.concatenate([image.scores for image in images])
-    there = sum(len(image.true_boxes) for image in images)
-    return _score(right, scores, threshold, there)
+    true_boxes = sum(len(image.true_boxes) for image in images)
+    return _score(right, scores, threshold, true_boxes)
 
 
-def best_score(images: Sequence[Shown], least: float) -> Score:
+def best_score(images: Sequence[ImageBoxes], least: float) -> Score:
     """Return the score at the threshold of the greatest F-score."""
     right = np.concatenate([hits(image, least) for image in images])
     scores = np.concatenate([image.scores for image in images])
-    there = sum(len(image.true_boxes) for image in images)
-    candidates = [_score(right, scores, float(limit), there) for limit in np.arange(0.05, 0.96, 0.01)]
+    true_boxes = sum(len(image.true_boxes) for image in images)
+    candidates = [_score(right, scores, float(limit), true_boxes) for limit in np.arange(0.05, 0.96, 0.01)]
     return max(candidates, key=lambda candidate: candidate.f)
 
 
-def _score(right: NDArray[np.bool_], scores: Numbers, threshold: float, there: int) -> Score:
+def _score(right: NDArray[np.bool_], scores: Numbers, threshold: float, true_boxes: int) -> Score:
     kept = scores >= threshold
-    found = int(right[kept].sum())
-    return Score(threshold, found / max(1, int(kept.sum())), found / max(1, there))
+    correct = int(right[kept].sum())
+    return Score(threshold, correct / max(1, int(kept.sum())), correct / max(1, true_boxes))

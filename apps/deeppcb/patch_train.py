@@ -18,7 +18,7 @@ from experts.classifier_train import computing, pace
 from experts.matching import load_matching
 
 STEPS = 25
-"""Optimizer steps that count as one epoch: crops are drawn without end."""
+"""Optimizer steps in an epoch: crops are drawn at random, so that there is no natural end."""
 
 COLUMNS = ("split", "group", "tested", "template", "note")
 
@@ -35,14 +35,14 @@ def write_list(path: Path, splits: dict[str, list[Pair]]) -> Path:
 
 
 def read_list(path: Path) -> dict[str, list[Pair]]:
-    """Read such a list; raises ConfigError unless it has pairs of `train` and of `val`."""
+    """Read a list of pairs; raises ConfigError unless it has pairs of `train` and of `val`."""
     splits: dict[str, list[Pair]] = {"train": [], "val": []}
     try:
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 note = Path(row["note"])
-                found = tuple(defects(note))
-                pair = Pair(note.stem, row["group"], Path(row["tested"]), Path(row["template"]), note, found)
+                annotated = tuple(defects(note))
+                pair = Pair(note.stem, row["group"], Path(row["tested"]), Path(row["template"]), note, annotated)
                 splits[row["split"]].append(pair)
     except (OSError, KeyError, ValueError) as error:
         raise ConfigError(f"'{path}' is not a list of pairs ({error}); make it with apps/deeppcb/train.py") from error
@@ -86,15 +86,15 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 
 def _loss(module: torch.nn.Module, images: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Every place by itself, and the worst place of each crop, which is what will be asked for."""
+    """Return the loss: of every place, and of the worst place of each crop, which decides in inspection."""
     logits = module(images.float().div_(255.0))
     places = (
         functional.binary_cross_entropy_with_logits(logits, targets, reduction="none") * weights * (1 + 4 * targets)
     )
     counted = logits.masked_fill(weights == 0, -20.0).flatten(1).amax(dim=1)
-    known = weights.flatten(1).amax(dim=1)
+    counts = weights.flatten(1).amax(dim=1)
     bad = targets.flatten(1).amax(dim=1)
-    whole = functional.binary_cross_entropy_with_logits(counted, bad, reduction="none") * known
+    whole = functional.binary_cross_entropy_with_logits(counted, bad, reduction="none") * counts
     return 4 * places.mean() + 0.5 * whole.mean()
 
 
@@ -121,7 +121,7 @@ def _calibrate(kind: ModuleKind, module: torch.nn.Module, expert: Expert, held: 
 
 
 def threshold(good: list[float], bad: list[float]) -> float:
-    """Return the limit that leaves the fewest images on the wrong side, in the middle of the widest such gap."""
+    """Return the limit with the fewest images on its wrong side; of several, the middle of the widest gap."""
     scores = sorted({*good, *bad})
     limits = [(low + high) / 2 for low, high in pairwise(scores)] or [scores[0]]
     gaps = [high - low for low, high in pairwise(scores)] or [0.0]

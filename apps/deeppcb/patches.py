@@ -1,7 +1,7 @@
-"""A kind of our own: a small ResNet that looks for a defect at every place of a large image.
+"""A kind outside the framework: a small ResNet that looks for a defect at every place of a large image.
 
-Averaging over a whole image, as a common classifier does, drowns a defect of 30 pixels in 640 x 640. This network
-keeps its map of scores and lets the worst place speak for the image. The rules name it by its dotted path.
+A common classifier averages over the whole image, which hides a defect of 30 pixels in 640 x 640. This network keeps
+its map of scores, and the worst place decides for the image. The rules name the kind by its dotted path.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PatchResNet18(ModuleKind):
         return PatchNetwork().eval()
 
     def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: that of the worst place, less the limit."""
+        """Return the logit of "bad", (n,), of images (n, 3, S, S) uint8: the worst place's, less the limit."""
         grey = images[:, :1].to(next(module.parameters()).dtype).div_(255.0)
         worst: torch.Tensor = module(grey).flatten(1).amax(dim=1)
         return worst - module.limit
@@ -82,7 +82,7 @@ class PatchResNet18(ModuleKind):
         return classified(torch.stack((1 - bad, bad), dim=1), expert)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict is one of this network; raises StoreError."""
+        """Check that a state dict fits this network; raises StoreError."""
         return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:

@@ -1,7 +1,8 @@
 """DeepPCB images cut into small tiles around their defects, as a YOLO data set.
 
-A tile of 192 pixels costs a ninth of the whole image, and nearly every one holds a defect. Each defect gives a tile
-with the defect somewhere inside it; a share of them gives the same place of the template too, where there is none.
+A tile of 192 pixels costs a ninth of the whole image, and nearly every tile holds a defect. Each defect gives a tile
+with the defect at a random place inside it; for a share of the defects the same window of the template, without a
+defect, is a second tile.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import yaml
 from apps.deeppcb.data import LABELS, Defect, Pair
 
 VISIBLE = 0.6
-"""A defect cut off by the tile's border counts if this share of its area can be seen."""
+"""A defect that the tile's border cuts counts if this share of its area is visible."""
 
 
 def cut(splits: dict[str, list[Pair]], out: Path, *, size: int, templates: float, seed: int) -> Path:
     """Write tiles of `size` pixels for the splits `train` and `val` into `out`, and return the data set's YAML.
 
-    `templates` is the number of defect-free tiles for each tile with a defect. What is in `out` is replaced.
+    `templates` is the number of defect-free tiles for each tile with a defect. Files in `out` are replaced.
     """
     shutil.rmtree(out, ignore_errors=True)
     rng = random.Random(seed)
@@ -65,7 +66,7 @@ def _place(low: int, high: int, size: int, limit: int, rng: random.Random) -> in
 
 
 def labels(defects: tuple[Defect, ...], left: int, top: int, size: int) -> list[str]:
-    """Return the YOLO lines (class, centre x, centre y, width, height; shares of the tile) of what a tile shows."""
+    """Return the YOLO lines (class, centre x, centre y, width, height; shares of the tile) of the visible defects."""
     lines = []
     for defect in defects:
         x1, y1, x2, y2 = defect.xyxy

@@ -1,8 +1,7 @@
 """Train the experts of the `deeppcb` board and put them into the store.
 
-Made for two CPU cores: the detector sees small tiles and not whole images, and the classifier of each board type is
-tuned from one that was trained on all of them. What is held out comes from the training list; the test list is not
-touched here.
+Made for two CPU cores: the detector trains on small tiles and not on whole images, and the classifier of each board
+type starts from a classifier of all types. Held-out pairs come from the training list; the test list is not used.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DETECTOR = "pcb-defects"
 ANY = "board-any"
 HELD_OUT_EVERY = {DETECTOR: 20, ANY: 10}
 
-# A mirrored board is a board; grey levels are always the same two, and every tile has the scale of the real image.
+# A mirrored board is a valid board; all images have the same two grey levels and the same scale.
 DETECTOR_AUGMENT = {
     "flipud": 0.5,
     "fliplr": 0.5,
@@ -46,7 +45,7 @@ def train_detector(
 ) -> Trained:
     """Train the shared detector on tiles of `size` pixels; it runs on whole images afterwards.
 
-    With `minutes` the training ends then, its learning rate at its lowest, however many epochs that makes.
+    With `minutes` the training ends after that time, with the learning rate at its lowest, after any number of epochs.
     `plan.data` is set here.
     """
     training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[DETECTOR])
@@ -58,14 +57,14 @@ def train_detector(
 
 
 def train_classifier(expert: Expert, pairs: list[deeppcb.Pair], plan: TrainingPlan) -> Trained:
-    """Train one classifier on pairs of the board types that it is for; `plan.data` is set here."""
+    """Train a classifier on the pairs of its board types; `plan.data` is set here."""
     training, held = deeppcb.split_held_out(pairs, HELD_OUT_EVERY[ANY])
     listed = patch_train.write_list(plan.work / f"{expert.id}.csv", {"train": training, "val": held})
     return kinds.resolve(expert.kind, ["apps.deeppcb"]).train(expert, replace(plan, data=listed), _say(expert.id))
 
 
 def tune(experts: Mapping[str, Expert], pairs: list[deeppcb.Pair], plan: TrainingPlan, store: Store) -> None:
-    """Tune a classifier for each board type that has images, from the one trained on all, which is `plan.init`."""
+    """Tune a classifier for each board type with images, from `plan.init`, the classifier of all types."""
     for group in sorted({pair.group for pair in pairs}):
         expert = experts[group.replace("group", "board-")]
         trained = train_classifier(expert, [pair for pair in pairs if pair.group == group], plan)
@@ -98,18 +97,20 @@ def _keep(store: Store, expert: Expert, trained: Trained, source: str) -> None:
 
 def main(  # noqa: PLR0913
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the data set; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for tiles and checkpoints.")] = Path("build/deeppcb"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     only: Annotated[str, typer.Option(help="Train only 'detector' or only 'classifiers'.")] = "",
     epochs: Annotated[int, typer.Option(help="Epochs of the detector.")] = 8,
-    tile: Annotated[int, typer.Option(help="Pixels a side of the detector's tiles, a multiple of 32.")] = 192,
-    batch: Annotated[int, typer.Option(help="Tiles a step of the detector.")] = 16,
+    tile: Annotated[int, typer.Option(help="Side of the detector's tiles in pixels, a multiple of 32.")] = 192,
+    batch: Annotated[int, typer.Option(help="Tiles in a step of the detector.")] = 16,
     rate: Annotated[float, typer.Option(help="Learning rate of the detector.")] = 0.002,
-    init: Annotated[Path | None, typer.Option(help="Safetensors from which the detector starts.")] = None,
-    minutes: Annotated[float, typer.Option(help="End the detector's training after so long; 0: by --epochs.")] = 0.0,
-    classifier_epochs: Annotated[int, typer.Option(help="Times 25 steps of the common classifier.")] = 48,
-    tune_epochs: Annotated[int, typer.Option(help="Times 25 steps of each board type's own.")] = 1,
+    init: Annotated[Path | None, typer.Option(help="Weights (.safetensors) from which the detector starts.")] = None,
+    minutes: Annotated[
+        float, typer.Option(help="End the detector's training after so many minutes; 0: after --epochs.")
+    ] = 0.0,
+    classifier_epochs: Annotated[int, typer.Option(help="Epochs of the common classifier, 25 steps each.")] = 48,
+    tune_epochs: Annotated[int, typer.Option(help="Epochs of each type's classifier, 25 steps each.")] = 1,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:

@@ -1,6 +1,6 @@
 """Make the demo board: `python -m apps.demo.build` renders its images and trains its experts into the store.
 
-What is there already is not made again; a fingerprint of the recipe, the renderer and the seed decides.
+Images and experts of an earlier build are kept, if the recipe, the renderer and the seed are still the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IMAGES = Path("build/demo/images")
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """Which boards and experts are made: by what seed, how many boards, and whether experts learn next to nothing."""
+    """The boards and experts to make: their seed, the number of boards, and whether experts train only for a trial."""
 
     seed: int = 1
     boards: int = 6
@@ -42,14 +42,14 @@ class Edition:
 
 
 def missing_experts(store: Store, seed: int, quick: bool) -> list[str]:
-    """Return the experts whose weights are not in the store, or came from another recipe; those to start from first."""
+    """Return the experts whose weights are missing or came from another recipe, in the order of training."""
     names = []
     for name, expert in rules.load(work.BOARD).experts.items():
         try:
-            made = store.manifest(expert.weights).source == work.source_of(name, seed, quick)
+            current = store.manifest(expert.weights).source == work.source_of(name, seed, quick)
         except StoreError:
-            made = False
-        if not made:
+            current = False
+        if not current:
             names.append(name)
     # the first detector takes longest, so it starts first
     return sorted(names, key=lambda name: (recipe(name).init is not None, -recipe(name).epochs))
@@ -68,12 +68,12 @@ def build(
     """Render an edition's boards into `images` and train what is missing; returns the measures of what was trained.
 
     `only` limits the training to these experts (and leaves the others as they are), `workers` is the number of
-    processes (None: a core each). Raises CoeError if a training fails.
+    processes (None: one for each core). Raises CoeError if a training fails.
     """
     seed, boards, quick = edition.seed, edition.boards, edition.quick
     console = console or Console(stderr=True)
-    known = list(rules.load(work.BOARD).experts)
-    todo = known if force else missing_experts(store, seed, quick)
+    all_experts = list(rules.load(work.BOARD).experts)
+    todo = all_experts if force else missing_experts(store, seed, quick)
     todo = [name for name in todo if only is None or name in only]
     folder = images.parent / "training"
     start = {recipe(name).init for name in todo} & {BODY.id}
@@ -125,7 +125,7 @@ def build(
                     raise error if isinstance(error, CoeError) else CoeError(f"demo board, {name}: {error}") from error
                 if measures := job.result():
                     trained[name] = measures
-                    if not console.is_terminal:  # where no bar can move, say at least what is done
+                    if not console.is_terminal:  # a line in the place of the bars
                         console.print(f"demo board: trained {name} ({len(trained)} of {len(todo)})")
         _show(reports, progress, bars)
     return trained
@@ -135,7 +135,7 @@ def build(
 def ending_workers() -> Iterator[None]:
     """End the worker processes started inside the block if it ends by an error, Ctrl-C or SIGTERM.
 
-    The pool by itself would wait for jobs of a minute, and outlive a parent that is told to end.
+    The pool alone would wait for jobs of a minute, and outlive a parent that is terminated.
     """
     before = set(multiprocessing.active_children())
     try:
@@ -152,7 +152,7 @@ def exit_by(number: int, frame: FrameType | None) -> None:
 
 
 def _show(reports: queue.Queue[work.Report], progress: Progress, bars: dict[str, TaskID]) -> None:
-    """Bring the bars up to what the workers last said."""
+    """Update the bars with the latest reports of the workers."""
     while True:
         try:
             report = reports.get_nowait()
@@ -170,12 +170,16 @@ def main(arguments: list[str] | None = None) -> None:
     """Build what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.build", description=__doc__)
     parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' images go (%(default)s)")
-    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--boards", type=int, default=6, help="how many boards to render (%(default)s)")
-    parser.add_argument("--workers", type=int, help="processes of one thread each (one a core)")
-    parser.add_argument("--only", action="append", metavar="EXPERT", help="train this expert alone; may be repeated")
-    parser.add_argument("--quick", action="store_true", help="train next to nothing, to try the rest")
+    parser.add_argument("--store", type=Path, help="the expert store (default: $COE_STORE, or ./store)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
+    parser.add_argument("--boards", type=int, default=6, help="number of boards to render (%(default)s)")
+    parser.add_argument(
+        "--workers", type=int, help="number of processes, of one thread each (default: one for each core)"
+    )
+    parser.add_argument("--only", action="append", metavar="EXPERT", help="train only this expert; repeatable")
+    parser.add_argument(
+        "--quick", action="store_true", help="train only for a trial of the build: the experts are of no use"
+    )
     parser.add_argument("--force", action="store_true", help="make everything again")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()

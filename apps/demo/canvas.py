@@ -24,7 +24,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Pose:
-    """Where a part lies: moved by (x, y) after a turn of `angle` degrees, clockwise as seen."""
+    """The position of a part: moved by (x, y) after a turn of `angle` degrees, clockwise in the image."""
 
     x: float = 0.0
     y: float = 0.0
@@ -57,8 +57,8 @@ class Canvas:
 
     def extent(self, points: Points, pose: Pose = Pose()) -> tuple[float, float, float, float]:
         """Return the box (x0, y0, x1, y1) around points of a part, in pixels of the final image from its top left."""
-        seen = np.clip(self.camera.at(pose.at(points)) + self.size / 2, 0, self.size)
-        (x0, y0), (x1, y1) = seen.min(axis=0), seen.max(axis=0)
+        corners = np.clip(self.camera.at(pose.at(points)) + self.size / 2, 0, self.size)
+        (x0, y0), (x1, y1) = corners.min(axis=0), corners.max(axis=0)
         return float(x0), float(y0), float(x1), float(y1)
 
     def polygon(self, points: Points, pose: Pose = Pose()) -> Mask:
@@ -125,7 +125,7 @@ class Canvas:
             layer += cover * (np.float32(gloss) - layer)
 
     def raise_(self, mask: Mask, top: float, bevel: float, base: float | None = None) -> None:
-        """Lift the mask to `top` (from `base`, or from what lies there), with edges rounded over `bevel` pixels."""
+        """Lift the mask to `top` (from `base`, or from the present height), with edges rounded over `bevel` pixels."""
         window = window_of(mask)
         if window is None:
             return
@@ -146,7 +146,7 @@ class Canvas:
             self.height[window] += mask[window].astype(np.float32) * np.float32(change / 255)
 
     def roughen(self, mask: Mask, rng: np.random.Generator, depth: float, grain: int = 3) -> None:
-        """Add relief by chance under the mask, `depth` high, in grains of `grain` layer pixels."""
+        """Add random relief under the mask, `depth` high, in grains of `grain` layer pixels."""
         window = window_of(mask)
         if window is None:
             return

@@ -1,7 +1,7 @@
-"""How well the demo board is inspected: `python -m apps.demo.evaluate` on boards that no expert learned from.
+"""Measures how well the demo board is inspected: `python -m apps.demo.evaluate`, on boards that no expert learned from.
 
-Two lots are rendered and inspected through the public API: one as it comes off a line, where most parts are good, and
-one in which every third part has a defect, so that each defect is seen often enough to count. A verdict is right if
+Two lots are rendered and inspected through the public API. In the first, as on a production line, most parts are good;
+in the second every third part has a defect, so that each defect occurs often enough to count. A verdict is right if
 it is OK for a good part and NG for a bad one; REVIEW is never counted as right.
 """
 
@@ -17,32 +17,32 @@ from pathlib import Path
 from rich.table import Table
 
 from apps.demo.count import Count
-from apps.demo.production import Place, lot, take
+from apps.demo.production import BoardPlace, lot, take
 from coe import Inspector, Picture
 from coe.cli.console import Console
 from coe.core import Result, Verdict
 
 FIRST_SEED = 9001
-"""Lots for evaluation start here, far from the seeds of training and of the boards that are shown."""
+"""The first seed of lots for evaluation, far from the seeds of training and of the demo's boards."""
 
 
 Counts = dict[str, Count]
 
 
-def inspect(line: Inspector, places: Iterable[Place]) -> Iterator[tuple[Place, Result]]:
-    """Photograph and inspect places; yields each with its result, as they are ready."""
-    known: dict[str, Place] = {}
+def inspect(line: Inspector, places: Iterable[BoardPlace]) -> Iterator[tuple[BoardPlace, Result]]:
+    """Photograph and inspect places; yield each place with its result as soon as the result is ready."""
+    under_way: dict[str, BoardPlace] = {}
 
     def pictures() -> Iterator[Picture]:
         for place in places:
-            known[place.file] = place
+            under_way[place.file] = place
             yield Picture(take(place), place.component, place.serial, place.refdes, place.file, "RGB")
 
     for result in line.stream(pictures()):
-        yield known.pop(result.request.image), result
+        yield under_way.pop(result.request.image), result
 
 
-def tally(results: Iterable[tuple[Place, Result]]) -> tuple[Counts, Counts]:
+def tally(results: Iterable[tuple[BoardPlace, Result]]) -> tuple[Counts, Counts]:
     """Count results by component and by defect ("ok" for none)."""
     by_component: Counts = {}
     by_defect: Counts = {}
@@ -75,12 +75,14 @@ def _table(title: str, counts: Counts) -> Table:
 def main(arguments: list[str] | None = None) -> None:
     """Evaluate and print; exit status 1 if fewer than `--at-least` of the verdicts are right."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.evaluate", description=__doc__)
-    parser.add_argument("--board", default="demo", help="the rules: demo, or first_look (%(default)s)")
-    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
+    parser.add_argument("--board", default="demo", help="the board: demo, or first_look (%(default)s)")
+    parser.add_argument("--store", type=Path, help="the expert store (default: $COE_STORE, or ./store)")
     parser.add_argument("--boards", type=int, default=12, help="boards of each lot (%(default)s)")
-    parser.add_argument("--seed", type=int, default=FIRST_SEED)
-    parser.add_argument("--memory", default="1.5GiB")
-    parser.add_argument("--at-least", type=float, default=0.97, metavar="SHARE")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED, help="seed of the boards (%(default)s)")
+    parser.add_argument("--memory", default="1.5GiB", help="memory of the line (%(default)s)")
+    parser.add_argument(
+        "--at-least", type=float, default=0.97, metavar="SHARE", help="exit with 1 below this accuracy (%(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)
     console = Console(width=120)
@@ -102,9 +104,9 @@ def main(arguments: list[str] | None = None) -> None:
                 console.print(_table(f"{name}: by defect", by_defect))
                 for place, result in outcomes:
                     if result.verdict is not (Verdict.NG if place.defect else Verdict.OK):
-                        said = ", ".join(f"{f.expert} {f.label} {f.score:.2f}" for f in result.findings)
+                        findings = ", ".join(f"{f.expert} {f.label} {f.score:.2f}" for f in result.findings)
                         console.print(
-                            f"  {place.file} {place.defect or 'ok'}: {result.verdict} ({said or result.error})"
+                            f"  {place.file} {place.defect or 'ok'}: {result.verdict} ({findings or result.error})"
                         )
     if options.json:
         print(json.dumps(report, indent=2))

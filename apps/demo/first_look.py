@@ -1,8 +1,8 @@
 """Make a first look at the demo board: `python -m apps.demo.first_look`, a minute and a half of CPU time at most.
 
-The boards are those of the demo, but fewer; the experts are small classifiers (`apps.demo.small`). All of them learn
-from one set of pictures: first one network for all component types, from which each expert then starts. What is there
-already is not made again.
+There are fewer boards than in the demo, and the experts are small classifiers (`apps.demo.small`). All experts learn
+from one set of pictures. First a network learns all component types; each expert then starts from its weights.
+Boards and experts of an earlier call are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from apps.demo.pcb import board_style
 from apps.demo.production import lot, save, truth_file
 from apps.demo.recipe import renderer
 from apps.demo.render import COMPONENTS, photograph
-from apps.demo.work import mark_file, own_head, photograph_lot
+from apps.demo.work import head_of, mark_file, photograph_lot
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import StoreError
@@ -39,16 +39,16 @@ BOARD, ALLOWED = "first_look", ("apps.demo",)
 IMAGES = Path("build/first-look/images")
 BOARDS = 3
 NUMBERS = {None: 10, "cracked": 8, "damaged": 8, "reversed": 8, "bridged": 0, "lifted": 0}
-"""How many pictures of each component type there are of a defect; of the others `FEW`. Solder is not looked at."""
+"""The number of pictures by defect for each component type; other defects have `FEW`. Solder is not inspected."""
 FEW = 4
 MORE_GOOD = {"R0402-10K": 26, "R0805-4R7": 18}
-"""Good pictures of parts whose printed code is easily taken for a crack."""
+"""The number of good pictures for parts whose printed code looks like a crack."""
 TURNS = "-turned"
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """How an expert learns: so many passes over its pictures at a learning rate; `turned`: also of them upside down."""
+    """How an expert learns: epochs, learning rate, and whether each picture is also used upside down (`turned`)."""
 
     epochs: int
     learning_rate: float
@@ -59,12 +59,12 @@ COMMON = Lesson(13, 3e-3)
 OF_A_BODY = {"chip-resistor": Lesson(14, 1.5e-3)}
 OF_OTHER_BODIES = Lesson(3, 1e-3)
 LESSONS = {"polarity": Lesson(16, 2e-3, turned=False)}
-"""Of a part that is turned by half nobody could say any more whether it is reversed."""
+"""A picture upside down would show a right part as reversed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A picture that experts learn from: a component with a defect (None: none), to train on or held out."""
+class LessonPicture:
+    """A picture that experts learn from: a component, its defect (None: good), and its split, `train` or `val`."""
 
     path: Path
     component: str
@@ -89,9 +89,9 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
     common = Expert("common", kind.name, BODY.labels, BODY.input_size, "")
     served = {name: types_of(board, name) for name in board.experts}
 
-    def learn(expert: Expert, own: Lesson, types: set[str], init: Path | None) -> kinds.Trained:
-        data = data_set(expert, [shown for shown in pictures if shown.component in types], own, folder)
-        plan = TrainingPlan(data, folder, own.epochs, 32, own.learning_rate, seed=seed, threads=1, init=init)
+    def learn(expert: Expert, lesson: Lesson, types: set[str], init: Path | None) -> kinds.Trained:
+        data = data_set(expert, [picture for picture in pictures if picture.component in types], lesson, folder)
+        plan = TrainingPlan(data, folder, lesson.epochs, 32, lesson.learning_rate, seed=seed, threads=1, init=init)
         trained = kind.train(expert, plan, lambda *_: None)
         say(f"first look: {expert.id} learned, {trained.metrics['accuracy']:.0%} of its held-out pictures are right")
         return trained
@@ -101,7 +101,7 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
         init = folder / "start.safetensors"
         shared = name in LESSONS
         state = {key: value for key, value in start.items() if not shared or key.startswith("trunk")}
-        save_file(state if shared else own_head(state, expert, common.labels), init)
+        save_file(state if shared else head_of(state, expert, common.labels), init)
         trained = learn(expert, LESSONS.get(name) or OF_A_BODY.get(name, OF_OTHER_BODIES), served[name], init)
         store.put(
             expert.weights,
@@ -117,13 +117,13 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
 
 
 def recipe(seed: int) -> str:
-    """Return what identifies the making of pictures and experts: the renderer, the network, the lessons, the seed."""
-    own = [Path(__file__).with_name(name).read_bytes() for name in ("small.py", "first_look.py")]
-    return f"first look {renderer()} {hashlib.sha256(b''.join(own)).hexdigest()[:16]} seed {seed}"
+    """Return a text that identifies pictures and experts: by renderer, network, lessons and seed."""
+    sources = [Path(__file__).with_name(name).read_bytes() for name in ("small.py", "first_look.py")]
+    return f"first look {renderer()} {hashlib.sha256(b''.join(sources)).hexdigest()[:16]} seed {seed}"
 
 
 def missing(board: rules.Rules, store: Store, mark: str) -> bool:
-    """Tell whether any expert of the first look is not in the store, or was made by another recipe."""
+    """Tell whether an expert of the first look is not in the store, or was made by another recipe."""
     try:
         return any(store.manifest(expert.weights).source != mark for expert in board.experts.values())
     except StoreError:
@@ -132,11 +132,11 @@ def missing(board: rules.Rules, store: Store, mark: str) -> bool:
 
 def types_of(board: rules.Rules, expert: str) -> set[str]:
     """Return the component types that an expert may see."""
-    return {one.name for one in board.components.values() if any(step.expert == expert for step in one.root.walk())}
+    return {c.name for c in board.components.values() if any(step.expert == expert for step in c.root.walk())}
 
 
-def photographs(folder: Path, seed: int) -> Iterator[Shown]:
-    """Render what all experts learn from; of each component and defect one picture more, which is held out."""
+def photographs(folder: Path, seed: int) -> Iterator[LessonPicture]:
+    """Render the pictures that experts learn from, and one more of each component and defect, which is held out."""
     folder.mkdir(parents=True)
     for component, kind in COMPONENTS.items():
         for defect in (None, *kind.defects):
@@ -149,37 +149,37 @@ def photographs(folder: Path, seed: int) -> Iterator[Shown]:
                 picture = photograph(component, defect, rng, style=board_style(rng, even=True)).image
                 path = folder / f"{component}-{defect or 'ok'}-{index:03d}.png"
                 save(path, picture)
-                # Upside down a part shows the same defects: a second picture for nothing.
+                # Upside down a part shows the same defects, so a second picture costs no rendering.
                 if index < number:
                     save(path.with_stem(path.stem + TURNS), np.ascontiguousarray(picture[::-1, ::-1]))
-                yield Shown(path, component, defect, "train" if index < number else "val")
+                yield LessonPicture(path, component, defect, "train" if index < number else "val")
 
 
-def data_set(expert: Expert, pictures: list[Shown], own: Lesson, folder: Path) -> Path:
-    """Lay out the pictures of an expert as its trainer reads them; return the folder.
+def data_set(expert: Expert, pictures: list[LessonPicture], lesson: Lesson, folder: Path) -> Path:
+    """Copy the pictures of an expert into a labelled folder; return the folder.
 
-    Behind a classifier of bodies no defect of a body is seen; in front of it other defects count as good.
+    An expert behind a classifier of bodies never sees a bad body; to the classifier itself, other defects are good.
     """
     place = folder / expert.id
     behind = expert.id in LESSONS
-    for shown in pictures:
-        label = label_of(shown.defect, expert.labels)
-        if behind and label == "ok" and shown.defect in ("missing", "cracked", "damaged", "shifted", "rotated"):
+    for picture in pictures:
+        label = label_of(picture.defect, expert.labels)
+        if behind and label == "ok" and picture.defect in ("missing", "cracked", "damaged", "shifted", "rotated"):
             continue
-        to = place / shown.split / label / shown.path.name
+        to = place / picture.split / label / picture.path.name
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(shown.path, to)
-        if own.turned and shown.split == "train":
-            shutil.copyfile(shown.path.with_stem(shown.path.stem + TURNS), to.with_stem(to.stem + TURNS))
+        shutil.copyfile(picture.path, to)
+        if lesson.turned and picture.split == "train":
+            shutil.copyfile(picture.path.with_stem(picture.path.stem + TURNS), to.with_stem(to.stem + TURNS))
     return place
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Make what the options ask for."""
+    """Render the boards and train the experts."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.first_look", description=__doc__)
     parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' images go (%(default)s)")
-    parser.add_argument("--store", type=Path, help="the expert store ($COE_STORE, else ./store)")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", type=Path, help="the expert store (default: $COE_STORE, or ./store)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()
     cv2.setNumThreads(1)

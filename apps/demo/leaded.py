@@ -24,7 +24,7 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The leads of one part, all alike: length outside the body, width, and how far the pad reaches beyond the tip."""
+    """The equal leads of a part: length outside the body, width, and how far the pad reaches beyond the tip."""
 
     leads: tuple[Lead, ...]
     length: float
@@ -41,7 +41,7 @@ def row(x: float, y: float, pitch: float, count: int, angle: float) -> list[Lead
 
 
 def solder_leads(site: Site, footprint: Footprint, body: Pose) -> None:
-    """Draw pads, leads and their solder; bridges and lifted leads where the defect says so, with the truth of each."""
+    """Draw pads, leads and their solder, with bridged or lifted leads if that is the defect; record the truths."""
     scene, rng, leads = site.scene, site.rng, footprint.leads
     span, wide = footprint.length, footprint.pad_width
     for lead in leads:
@@ -95,7 +95,7 @@ def _lifted(site: Site, leads: tuple[Lead, ...]) -> set[int]:
 
 
 def with_pad(site: Site, footprint: Footprint, lead: Lead) -> None:
-    """Draw the pad of one lead, with paste alone on it where the part is missing."""
+    """Draw the pad of a lead, with only paste on it if the part is missing."""
     reach = footprint.length + footprint.reach
     c, s = cos(radians(lead.angle)), sin(radians(lead.angle))
     mid = footprint.length * 0.35 + footprint.reach * 0.5 + footprint.length * 0.3
@@ -114,10 +114,10 @@ def draw_lead(site: Site, footprint: Footprint, pose: Pose, top: float, side: fl
     site.block(pose, length * 0.58, w, TIN, top, Finish(0.9, 0.85, 0.6), (length * 0.72, side))
 
 
-def bridge(site: Site, footprint: Footprint, one: Lead, two: Lead) -> None:
+def bridge(site: Site, footprint: Footprint, first: Lead, second: Lead) -> None:
     """Run solder over two neighbouring leads and record the box around it."""
-    here = Pose((one.x + two.x) / 2, (one.y + two.y) / 2, one.angle)
-    gap = float(np.hypot(one.x - two.x, one.y - two.y))
+    here = Pose((first.x + second.x) / 2, (first.y + second.y) / 2, first.angle)
+    gap = float(np.hypot(first.x - second.x, first.y - second.y))
     reach = footprint.length + footprint.reach
     x = reach * site.uniform(0.52, 0.72)
     long, across = reach * site.uniform(0.50, 0.72), gap + footprint.pad_width * site.uniform(0.7, 1.0)
@@ -144,7 +144,7 @@ def _moulding(site: Site, pose: Pose, w: float, h: float, lines: list[str], size
 
 
 def _first_pin(site: Site, pose: Pose, x: float, y: float, radius: float, sign: Points) -> None:
-    """Press the dot of pin 1 into a body; the truth also covers the board's own sign, if they lie together."""
+    """Press the dot of pin 1 into a body; the truth covers the board's sign, too, unless the part is reversed."""
     dot = site.scene.disc(x, y, radius, pose=pose)
     site.scene.paint(dot, (0.46, 0.46, 0.45), 0.10)
     site.scene.shift_height(dot, -1.8)

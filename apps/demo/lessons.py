@@ -1,7 +1,7 @@
-"""What the experts learn from: labelled folders for classifiers, YOLO data sets for detectors, rendered from a seed.
+"""The experts' training data: labelled folders for classifiers, YOLO data sets for detectors, rendered from a seed.
 
-A classifier sees every part of its types; a defect that it has no label for is the business of a detector behind it,
-so to the classifier such a part is `ok`. A detector sees what reaches it: parts that the classifier would pass.
+A classifier sees every part of its types. A defect without a label of its own is for a detector behind the classifier,
+so the classifier's label for it is `ok`. A detector sees only parts that the classifier would pass.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import yaml
 
 from apps.demo.pcb import board_style
 from apps.demo.production import save
-from apps.demo.render import COMPONENTS, Picture, photograph
+from apps.demo.render import COMPONENTS, LabelledImage, photograph
 from apps.demo.site import Truth
 from coe.core import Expert
 
 BODY = Expert("body", "resnet18", ("ok", "missing", "cracked", "shifted", "rotated", "tombstone"), 64, "")
-"""What the classifiers have in common: learned once from all component types, then each starts from it."""
+"""A network trained once on all component types; each classifier starts from its weights."""
 
 BODY_DEFECTS = frozenset({"missing", "cracked", "damaged", "shifted", "rotated", "tombstone"})
 """Defects that classifiers find; the others are left to the detectors."""
@@ -28,9 +28,9 @@ BODY_DEFECTS = frozenset({"missing", "cracked", "damaged", "shifted", "rotated",
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How many images of each component type: good ones, of damage (fine, hard to see), and of each other defect.
+    """The number of images of each component type: good ones, of each damage (hard to see), of each other defect.
 
-    `held` is the share by which images held out come on top.
+    Held-out images come on top, as the share `held` of these.
     """
 
     ok: int
@@ -68,8 +68,8 @@ def shots(expert: Expert, detects: bool, components: list[str], amount: Amount, 
                 continue
             label = label_of(defect, expert.labels)
             number = amount.of(defect)
-            if defect is not None and label == "ok" and not any(defect.startswith(own) for own in expert.labels):
-                number = max(2, number // 3)  # another expert's business, but it must be seen to be left alone
+            if defect is not None and label == "ok" and not any(defect.startswith(label) for label in expert.labels):
+                number = max(2, number // 3)  # another expert finds the defect, but this expert must learn to pass it
             held = max(1, round(number * amount.held))
             for i in range(number + held):
                 words = zlib.crc32(f"{expert.id}/{component}/{defect}".encode())
@@ -101,12 +101,12 @@ def expose(expert: Expert, detects: bool, listed: list[Shot], folder: Path) -> N
         image.parent.mkdir(parents=True, exist_ok=True)
         save(image, picture.image)
         if not detects and shot.split == "train":
-            # upside down, every label of a classifier is still true: a second image for nothing
+            # upside down, a classifier's label is still true, so a second image costs no rendering
             save(image.with_stem(f"{image.stem}-turned"), np.ascontiguousarray(picture.image[::-1, ::-1]))
 
 
-def boxes(expert: Expert, picture: Picture) -> str:
-    """Return a picture's truths of an expert's labels as lines of a YOLO label file."""
+def boxes(expert: Expert, picture: LabelledImage) -> str:
+    """Return the truths of a picture that an expert has labels for, as lines of a YOLO label file."""
     height, width = picture.image.shape[:2]
     return "".join(
         f"{expert.labels.index(truth.label)} {_relative(truth, width, height)}\n"
@@ -124,7 +124,7 @@ def _relative(truth: Truth, width: int, height: int) -> str:
 
 
 def data_of(expert: Expert, detects: bool, folder: Path) -> Path:
-    """Return what a training plan takes as `data`: the folder, or the YAML of the YOLO data set, which is written."""
+    """Return `data` for a training plan: the folder, or the YAML file of the YOLO data set, which is written here."""
     if not detects:
         return folder
     sheet = folder / "data.yaml"

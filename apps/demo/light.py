@@ -20,7 +20,7 @@ _LOW = np.array([0.25, 0.42, 0.80], np.float32)
 def picture(scene: Canvas, rng: np.random.Generator, exposure: float = 1.0) -> NDArray[np.uint8]:
     """Light a scene and photograph it: (size, size, 3) uint8 RGB.
 
-    Chance decides small things: the lamp's balance and fall-off, focus, white balance and sensor noise.
+    Small things are random: the lamp's balance and fall-off, focus, white balance and sensor noise.
     """
     height = cv2.GaussianBlur(scene.height, (0, 0), 0.45 * SS)
     dx = cv2.Sobel(height, cv2.CV_32F, 1, 0, ksize=3, scale=SS / 8)

@@ -25,7 +25,7 @@ _MASKS: tuple[tuple[Colour, float], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What all places of one physical board have in common."""
+    """The look that all places of a physical board share."""
 
     mask: Colour
     gold: bool
@@ -35,7 +35,7 @@ class Style:
 def board_style(rng: np.random.Generator, even: bool = False) -> Style:
     """Choose the solder mask, the finish of the pads and the exposure of one board.
 
-    Masks are as frequent as on the market, or `even`: in training a rare one must be seen as often as green.
+    Masks are as frequent as on the market, or `even`: training needs rare masks as often as green ones.
     """
     chosen = _MASKS[int(rng.choice(len(_MASKS), p=None if even else [share for _, share in _MASKS]))][0]
     hue = np.asarray(chosen) * rng.uniform(0.85, 1.2, 3)
@@ -70,7 +70,7 @@ def bare_board(scene: Canvas, style: Style, rng: np.random.Generator, clear: flo
 
 
 def _trace(rng: np.random.Generator, half: float, keep: float) -> Points:
-    """Return a trace with one 45-degree bend that passes beside the component."""
+    """Return a trace with one 45-degree bend that passes the component at a distance."""
     away = float(rng.uniform(min(keep, half - 5), half - 1)) * float(rng.choice([-1, 1]))
     bend = float(rng.uniform(-half, half))
     jog = float(rng.uniform(4, 12)) * (1 if away > 0 else -1)
@@ -96,7 +96,7 @@ def _via(scene: Canvas, x: float, y: float, style: Style) -> None:
 
 
 def print_silk(scene: Canvas, mask: Mask, rng: np.random.Generator, worn: float = 0.25) -> None:
-    """Print white ink: slightly uneven, and it shows a little relief."""
+    """Print white ink, slightly uneven and with a little relief."""
     window = window_of(mask)
     if window is None:
         return

@@ -1,7 +1,7 @@
-"""A lot of demo boards as they come off a line: which places they have, what is wrong with some, and their images.
+"""A lot of demo boards as from a production line: their places, the defects of some, and their images.
 
-Images are `<folder>/<serial>/<refdes>__<component>.png`. What is true of them lies beside the folder, in
-`<folder>.truth.csv` (serial, refdes, component, defect), where no inspection looks.
+Images are `<folder>/<serial>/<refdes>__<component>.png`. Their true defects are in `<folder>.truth.csv` (serial,
+refdes, component, defect), outside the folder, where no inspection looks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from apps.demo.render import COMPONENTS, photograph
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BoardPlace:
     """One component on one physical board; `defect` is empty if nothing is wrong. `seed` decides its picture."""
 
     serial: str
@@ -30,25 +30,25 @@ class Place:
 
     @property
     def file(self) -> str:
-        """The image's place in the folder."""
+        """The path of the image in the folder."""
         return f"{self.serial}/{self.refdes}__{self.component}.png"
 
 
-def lot(boards: int, seed: int, defective: float | None = None) -> list[Place]:
+def lot(boards: int, seed: int, defective: float | None = None) -> list[BoardPlace]:
     """Return the places of a lot of boards.
 
-    As on a line, every other board (chosen by chance) has one to three defects; with `defective`, a share of all
-    places has one instead, so that rare defects are seen often enough to be counted.
+    As on a line, half of the boards, chosen at random, have one to three defects each. With `defective`, this share of
+    all places has a defect instead, so that rare defects occur often enough to be counted.
     """
     rng = np.random.default_rng([seed, 77])
     faulty = set(rng.permutation(boards)[: (boards + 1) // 2].tolist())
-    places: list[Place] = []
+    places: list[BoardPlace] = []
     for board in range(boards):
         slots = [(name, kind) for name, kind in COMPONENTS.items() for _ in range(kind.count)]
         if defective is not None:
             chosen = set(np.flatnonzero(rng.random(len(slots)) < defective).tolist())
         elif board in faulty:
-            # a type is drawn first: otherwise the many resistors would have all the defects
+            # each type has the same chance; if each place had it, resistors would have most of the defects
             weights = np.array([1 / kind.count for _, kind in slots])
             number = int(rng.integers(1, 4))
             chosen = set(rng.choice(len(slots), number, replace=False, p=weights / weights.sum()).tolist())
@@ -59,21 +59,21 @@ def lot(boards: int, seed: int, defective: float | None = None) -> list[Place]:
             numbers[kind.prefix] = numbers.get(kind.prefix, 0) + 1
             defect = str(rng.choice(kind.defects)) if slot in chosen else ""
             refdes = f"{kind.prefix}{numbers[kind.prefix]}"
-            places.append(Place(f"DB-{seed:03d}-{board + 1:04d}", refdes, name, defect, (seed, board, slot)))
+            places.append(BoardPlace(f"DB-{seed:03d}-{board + 1:04d}", refdes, name, defect, (seed, board, slot)))
     return places
 
 
-def take(place: Place) -> NDArray[np.uint8]:
+def take(place: BoardPlace) -> NDArray[np.uint8]:
     """Photograph one place: (H, W, 3) uint8 RGB."""
     rng = np.random.default_rng(place.seed)
     return photograph(place.component, place.defect or None, rng, style=_style(place), refdes=place.refdes).image
 
 
-def _style(place: Place) -> Style:
+def _style(place: BoardPlace) -> Style:
     return board_style(np.random.default_rng([*place.seed[:2], 1_000_003]))
 
 
-def shoot(places: list[Place], folder: Path) -> None:
+def shoot(places: list[BoardPlace], folder: Path) -> None:
     """Photograph places into a folder."""
     for place in places:
         path = folder / place.file
@@ -82,7 +82,7 @@ def shoot(places: list[Place], folder: Path) -> None:
 
 
 def save(path: Path, image: NDArray[np.uint8]) -> None:
-    """Write an RGB image; raises OSError if that fails, which OpenCV by itself would not."""
+    """Write an RGB image; raises OSError if that fails (OpenCV alone would not)."""
     encoded, data = cv2.imencode(path.suffix, cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     if not encoded:
         raise OSError(f"'{path}' cannot be encoded")
@@ -90,12 +90,12 @@ def save(path: Path, image: NDArray[np.uint8]) -> None:
 
 
 def truth_file(folder: Path) -> Path:
-    """Return where the truth about a folder of images lies."""
+    """Return the path of the truth about a folder of images."""
     return folder.with_name(folder.name + ".truth.csv")
 
 
-def write_truth(places: list[Place], folder: Path) -> None:
-    """Write what is true of a folder of images."""
+def write_truth(places: list[BoardPlace], folder: Path) -> None:
+    """Write the truth about a folder of images."""
     with truth_file(folder).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
         table.writerow(("serial", "refdes", "component", "defect"))
@@ -103,7 +103,7 @@ def write_truth(places: list[Place], folder: Path) -> None:
 
 
 def read_truth(folder: Path) -> dict[str, str]:
-    """Return the defect ("" for none) of each image, by its place in the folder."""
+    """Return the defect ("" for none) of each image, by its path in the folder."""
     with truth_file(folder).open(newline="", encoding="utf-8") as file:
         return {
             f"{row['serial']}/{row['refdes']}__{row['component']}.png": row["defect"] for row in csv.DictReader(file)

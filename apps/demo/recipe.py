@@ -1,4 +1,4 @@
-"""How much each expert of the demo board learns from, and for how long; what is made anew when any of it changes."""
+"""The training recipe of each expert of the demo board, and the fingerprint that tells when to train it again."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SOURCES = ("canvas", "light", "pcb", "site", "chips", "leaded", "cans", "render"
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """Training of one expert; `init` is the expert whose weights it starts from, `freeze` what stays as that has it."""
+class TrainingRecipe:
+    """Training of one expert; `init` is the expert whose weights it starts from, `freeze` the parts that keep them."""
 
     amount: Amount
     epochs: int
@@ -26,35 +26,36 @@ class Recipe:
 
 
 TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3")
-"""What of the common body each classifier keeps as it is; only what comes behind it learns its own component types."""
+"""The layers of the common body that a classifier keeps; only the layers behind them learn its component types."""
 
-ALL_BODIES = Recipe(Amount(ok=18, damage=18, other=5, held=0.08), 4, 16, 1.5e-3)
-ONE_BODY = Recipe(Amount(ok=28, damage=18, other=4, held=0.3), 4, 16, 8e-4, "body", TRUNK)
-CHIP_RESISTOR = Recipe(Amount(ok=44, damage=30, other=5, held=0.3), 5, 16, 8e-4, "body", TRUNK)
-"""A third of all parts; its printed code is easily taken for a crack, so it sees more of both."""
-FIRST_DETECTOR = Recipe(Amount(ok=8, damage=0, other=15, held=0.12), 12, 4, 2e-3)
-NEXT_DETECTOR = Recipe(Amount(ok=16, damage=0, other=16, held=0.12), 9, 4, 2e-3, init="solder-joints")
+ALL_BODIES = TrainingRecipe(Amount(ok=18, damage=18, other=5, held=0.08), 4, 16, 1.5e-3)
+ONE_BODY = TrainingRecipe(Amount(ok=28, damage=18, other=4, held=0.3), 4, 16, 8e-4, "body", TRUNK)
+CHIP_RESISTOR = TrainingRecipe(Amount(ok=44, damage=30, other=5, held=0.3), 5, 16, 8e-4, "body", TRUNK)
+"""Resistors are a third of all parts, and their printed code looks like a crack, so this expert sees more of both."""
+FIRST_DETECTOR = TrainingRecipe(Amount(ok=8, damage=0, other=15, held=0.12), 12, 4, 2e-3)
+NEXT_DETECTOR = TrainingRecipe(Amount(ok=16, damage=0, other=16, held=0.12), 9, 4, 2e-3, init="solder-joints")
 
-RECIPES: dict[str, Recipe] = {
+RECIPES: dict[str, TrainingRecipe] = {
     "body": ALL_BODIES,
     "chip-resistor": CHIP_RESISTOR,
     "solder-joints": FIRST_DETECTOR,
     "polarity": NEXT_DETECTOR,
 }
-"""All classifiers start from `body`, which is no expert of the board, the second detector from the first."""
+"""All classifiers start from `body`, which is not an expert of the board; the second detector starts from the first."""
 
 
-def recipe(expert: str, quick: bool = False) -> Recipe:
-    """Return the recipe of an expert; a quick one trains too little to be of use, in seconds (for trying the rest)."""
+def recipe(expert: str, quick: bool = False) -> TrainingRecipe:
+    """Return the recipe of an expert; a quick recipe trains in seconds, too little to be of use, to try the build."""
     full = RECIPES.get(expert, ONE_BODY)
     return replace(full, amount=Amount(4, 4, 2), epochs=1) if quick else full
 
 
 def fingerprint(expert: Expert, seed: int, quick: bool = False) -> str:
-    """Return what identifies an expert's training: the recipe, the renderer, the seed, and what it starts from."""
-    own = recipe(expert.id, quick)
-    words = (expert.id, expert.kind, expert.labels, expert.input_size, own, own.init and recipe(own.init, quick), seed)
-    return hashlib.sha256(f"{renderer()}{words!r}".encode()).hexdigest()[:16]
+    """Return the digest of all that an expert's training depends on: recipe, renderer, seed and initial weights."""
+    plan = recipe(expert.id, quick)
+    start = plan.init and recipe(plan.init, quick)
+    inputs = (expert.id, expert.kind, expert.labels, expert.input_size, plan, start, seed)
+    return hashlib.sha256(f"{renderer()}{inputs!r}".encode()).hexdigest()[:16]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""One place on a board: what every part needs to draw itself and to say what is true of it."""
+"""A place on a board: all that a part needs to draw itself and to record its truths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Site:
-    """A scene with its chance, its defect and the truths collected so far."""
+    """A scene with its random generator, its defect and the truths recorded so far."""
 
     scene: Canvas
     style: Style
@@ -42,7 +42,7 @@ class Site:
 
     @property
     def mixed(self) -> bool:
-        """Whether leads show bridged and lifted ones together, several of each: training data, never a product."""
+        """Whether bridged and lifted leads occur together, several of each: in training data, never on a product."""
         return self.several and self.defect in {"bridged", "lifted"}
 
     def uniform(self, low: float, high: float) -> float:
@@ -54,7 +54,7 @@ class Site:
         return 1 if self.rng.random() < 0.5 else -1
 
     def placed(self, length: float, width: float, skew: tuple[float, float] = (15.0, 38.0)) -> Pose:
-        """Return where the machine put a part of that size: nearly right, or shifted or rotated by the defect."""
+        """Return the pose in which the machine placed a part of that size: nearly right, or with the defect."""
         x, y, angle = self.uniform(-0.9, 0.9), self.uniform(-0.9, 0.9), self.uniform(-2.0, 2.0)
         if self.defect == "shifted":
             if self.rng.random() < 0.5:
@@ -69,11 +69,11 @@ class Site:
         return Pose(x, y, angle)
 
     def pads(self, places: list[tuple[float, float, float, float]]) -> None:
-        """Draw pads (x, y, w, h); with solder paste alone where the part is missing."""
+        """Draw pads (x, y, w, h), with only solder paste on them if the part is missing."""
         for x, y, w, h in places:
             pad(self.scene, x, y, w, h, self.style)
         if self.defect == "missing":
-            bare = self.rng.random() < 0.25  # never printed, so nothing held the part
+            bare = self.rng.random() < 0.25  # no paste was printed, so nothing held the part
             for x, y, w, h in places:
                 if not bare:
                     paste(self.scene, x, y, w, h, self.rng)
@@ -115,11 +115,11 @@ class Site:
         print_silk(self.scene, self.scene.text(self.refdes, 0, 0, size, Pose(x, y, angle), weight=0.15), self.rng)
 
     def silk_bar(self, x: float, y: float, w: float, h: float) -> None:
-        """Print a solid bar, the board's own sign for a cathode, a plus or a first pin."""
+        """Print a solid bar, the board's sign for a cathode, a plus or a first pin."""
         print_silk(self.scene, self.scene.rect(x, y, w, h, corner=0.6), self.rng, worn=0.12)
 
     def mark(self, box: Points, pose: Pose) -> None:
-        """Record where a part's polarity mark lies, and whether it is on the right side."""
+        """Record the position of a part's polarity mark, and whether it is on the right side."""
         self.marks.append(Truth("reversed" if self.defect == "reversed" else "mark", self.scene.extent(box, pose)))
 
     def crack(self, pose: Pose, w: float, h: float, inside: Colour) -> None:

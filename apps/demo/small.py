@@ -1,4 +1,4 @@
-"""A kind of our own: a network so small that a dozen of them learn within a minute, for the first look at the demo.
+"""A kind outside the framework: a network so small that a dozen experts learn within a minute, for the first look.
 
 The rules of the first look name it by its dotted path.
 """
@@ -20,14 +20,15 @@ from experts.resnet import PADDING, fitted, normalise
 WIDTHS = (24, 48, 96, 128)
 GRID, HIDDEN = 4, 256
 TRUNK = ("trunk",)
-"""What the experts of the first look have in common."""
+"""The layers that the experts of the first look share."""
 
 
 class SmallNetwork(nn.Module):
     """Four convolutions, each with half the pixels of the one before, and two layers behind them.
 
-    From (n, 3, S, S) numbers to logits (n, labels). The layers see where on a grid of 4 x 4 something lies, because a
-    shifted part differs in that alone, and the most that any place shows, because a fine defect may lie anywhere.
+    From (n, 3, S, S) numbers to logits (n, labels). The layers see the mean features of each cell of a 4 x 4 grid,
+    because a shifted part differs only in position, and the largest features of the image, because a fine defect may
+    lie anywhere.
     """
 
     def __init__(self, labels: int) -> None:
@@ -44,13 +45,13 @@ class SmallNetwork(nn.Module):
         """Return the logits."""
         features = self.trunk(images)
         places = nn.functional.adaptive_avg_pool2d(features, GRID).flatten(1)
-        seen = torch.cat((places, features.amax(dim=(2, 3))), dim=1)
-        logits: torch.Tensor = self.fc(self.drop(self.hidden(seen).relu()))
+        pooled = torch.cat((places, features.amax(dim=(2, 3))), dim=1)
+        logits: torch.Tensor = self.fc(self.drop(self.hidden(pooled).relu()))
         return logits
 
 
 class Small(ModuleKind):
-    """A classifier that learns in seconds from a few hundred images; the whole image is shown, its aspect kept."""
+    """A classifier that learns in seconds from a few hundred images; it sees the whole image with its aspect kept."""
 
     name = "apps.demo.small:Small"
     task = "classify"
@@ -73,7 +74,7 @@ class Small(ModuleKind):
         return classified(outputs.float().softmax(dim=1), expert)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict is one of this network; raises StoreError."""
+        """Check that a state dict fits this network; raises StoreError."""
         return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:

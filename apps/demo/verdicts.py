@@ -1,6 +1,6 @@
-"""What a run over rendered boards got right: `python -m apps.demo.verdicts RUN --images IMAGES`.
+"""Compares a run with the truth of rendered boards: `python -m apps.demo.verdicts RUN --images IMAGES`.
 
-Of rendered boards the truth is known, so that a run can be held against it. A verdict is right if it is OK for a good
+The true defects of rendered boards are known. A verdict is right if it is OK for a good
 part and NG for a bad one; REVIEW is never counted as right.
 """
 
@@ -23,17 +23,17 @@ def counted(run: Path, images: Path) -> Count:
 
 
 def sentence(count: Count) -> str:
-    """Say how a run did, false calls and escapes included."""
-    found = count.bad - count.escapes - count.bad_reviewed
+    """Return a sentence on the right verdicts, false calls and escapes of a run."""
+    ng = count.bad - count.escapes - count.bad_reviewed
     return (
         f"against the truth: {count.accuracy:.1%} of {count.images} verdicts are right; of {count.bad} bad parts "
-        f"{found} are NG, {count.bad_reviewed} REVIEW and {count.escapes} escape; of {count.good} good parts "
+        f"{ng} are NG, {count.bad_reviewed} REVIEW and {count.escapes} escape; of {count.good} good parts "
         f"{count.false_calls} are called NG and {count.good_reviewed} REVIEW"
     )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print how a run did."""
+    """Compare a run with the truth, and print a sentence."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.verdicts", description=__doc__)
     parser.add_argument("run", type=Path, help="the run's folder")
     parser.add_argument("--images", type=Path, required=True, help="the boards' images")

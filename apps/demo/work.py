@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from apps.demo.lessons import BODY, data_of, expose, label_of, shots
-from apps.demo.production import Place, shoot, write_truth
+from apps.demo.production import BoardPlace, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
 from coe.board import rules
 from coe.core import Expert
@@ -30,7 +30,7 @@ BOARD = "demo"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker says of its job: so much of so much is done."""
+    """A worker's report on its job: `done` of `total` steps are done."""
 
     job: str
     done: int
@@ -54,8 +54,8 @@ def _say(report: Report) -> None:
         reports.put(report)
 
 
-def photograph_lot(places: list[Place], folder: Path, mark: str) -> None:
-    """Render the boards to be inspected; `mark` is left beside them once all are there."""
+def photograph_lot(places: list[BoardPlace], folder: Path, mark: str) -> None:
+    """Render the boards to be inspected; `mark` is written once all images are complete."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     serials = sorted({place.serial for place in places})
@@ -68,24 +68,24 @@ def photograph_lot(places: list[Place], folder: Path, mark: str) -> None:
 
 
 def mark_file(folder: Path) -> Path:
-    """Return where a folder of images keeps the mark of what made it."""
+    """Return the file that holds the mark of a folder of images."""
     return folder.with_name(folder.name + ".mark")
 
 
 def source_of(name: str, seed: int, quick: bool) -> str:
-    """Return what the manifest of an expert says of its making."""
+    """Return `source` for the manifest of an expert."""
     expert = BODY if name == BODY.id else rules.load(BOARD).experts[name]
     mark = fingerprint(expert, seed, quick)
     return f"apps.demo.build seed {seed}{' quick' if quick else ''}, recipe {mark}"
 
 
 def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, source: str) -> dict[str, float]:
-    """Render what an expert learns from, train it and put it into the store; returns its held-out measures.
+    """Render an expert's training data, train it and put it into the store; return its held-out measures.
 
-    `source` is for its manifest, fixed before the work begins: files may change while it lasts. What the trainer
-    prints goes to `<folder>/<name>/training.log`.
+    `source` is for its manifest, fixed before the work begins, as source files may change meanwhile. The trainer's
+    output goes to `<folder>/<name>/training.log`.
     """
-    board, own = rules.load(BOARD), recipe(name, quick)
+    board, plan = rules.load(BOARD), recipe(name, quick)
     if name == BODY.id:
         expert, served = BODY, list(board.components)
     else:
@@ -96,29 +96,29 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     place, shelf = folder / name, Store(store)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    _say(Report(name, 0, own.epochs, "rendering"))
+    _say(Report(name, 0, plan.epochs, "rendering"))
     data = place / "data"
-    expose(expert, detects, shots(expert, detects, served, own.amount, seed), data)
-    init = shelf.path(f"{BOARD}/{own.init}") if own.init in board.experts else None
-    if own.init == BODY.id:
+    expose(expert, detects, shots(expert, detects, served, plan.amount, seed), data)
+    init = shelf.path(f"{BOARD}/{plan.init}") if plan.init in board.experts else None
+    if plan.init == BODY.id:
         init = place / "start.safetensors"
-        save_file(own_head(load_tensors(body_file(folder, seed, quick)), expert, BODY.labels), init)
-    plan = TrainingPlan(
+        save_file(head_of(load_tensors(body_file(folder, seed, quick)), expert, BODY.labels), init)
+    training = TrainingPlan(
         data=data_of(expert, detects, data),
         work=place / "work",
-        epochs=own.epochs,
-        batch=own.batch,
-        learning_rate=own.learning_rate,
+        epochs=plan.epochs,
+        batch=plan.batch,
+        learning_rate=plan.learning_rate,
         seed=seed,
         threads=1,
         init=init,
-        freeze=own.freeze,
+        freeze=plan.freeze,
     )
     measure = "map50" if detects else "accuracy"
     with (place / "training.log").open("w", encoding="utf-8") as log, _quiet(log.fileno()):
         trained = kind.train(
             expert,
-            plan,
+            training,
             lambda epoch, epochs, now: _say(Report(name, epoch, epochs, f"{measure} {now.get(measure, 0.0):.3f}")),
         )
     if name == BODY.id:
@@ -138,19 +138,19 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
 
 
 def body_file(folder: Path, seed: int, quick: bool) -> Path:
-    """Return where the weights lie from which the classifiers start."""
+    """Return the file of the weights from which the classifiers start."""
     return folder / f"body-{fingerprint(BODY, seed, quick)}.safetensors"
 
 
-def own_head(state: dict[str, torch.Tensor], expert: Expert, known: tuple[str, ...]) -> dict[str, torch.Tensor]:
-    """Keep of a common head of `known` labels the rows of an expert's, so that it starts with what they mean."""
-    rows = [known.index(label_of(label, known)) for label in expert.labels]
+def head_of(state: dict[str, torch.Tensor], expert: Expert, labels: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Keep only the rows of an expert's labels in a common head with these `labels`."""
+    rows = [labels.index(label_of(label, labels)) for label in expert.labels]
     return {name: value[rows].contiguous() if name.startswith("fc.") else value for name, value in state.items()}
 
 
 @contextlib.contextmanager
 def _quiet(log: int) -> Iterator[None]:
-    """Send what is printed to a file: progress bars of others would tear ours."""
+    """Send all output to a file: the trainer's progress bars would break ours."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

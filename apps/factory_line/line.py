@@ -1,13 +1,13 @@
-"""A factory line against the public API: cameras hand in frames, verdicts come out board by board, in real time.
+"""A factory line on the public API: cameras deliver frames, verdicts come out board by board, in real time.
 
     python -m apps.factory_line.line --board demo --images build/demo/images --rate 20
 
 Each picture under --images stands for a frame that a camera delivers at its moment. The program shows what an
-integrator has to write: submit and go on, answer a conveyor once a board is complete, and end in order.
+integrator has to write: submit frames without waiting, answer a conveyor once a board is complete, and end properly.
 
-Law: a board passes only if every picture of it was judged OK. What is decided is decided by fields of results; the
-sentences are for people. The exit status is that of coe-inspect: 0 all boards are OK, 1 one is NG or to REVIEW, 2 wrong
-usage, 3 some pictures could not be inspected, 130 interrupted.
+Law: a board passes only if every picture of it was judged OK. Decisions read the fields of results; sentences are for
+people. The exit status is that of coe-inspect: 0 all boards are OK, 1 a board is NG or REVIEW, 2 wrong usage, 3 some
+pictures could not be inspected, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from coe.core import Failure, FailureKind, Request, Result, Verdict, worst
 from coe.errors import CoeError
 
 NAMED = 6
-"""So many places of a board that is not OK are named."""
+"""The most places of a board that are named if it is not OK."""
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """A board of which every picture has its result. `serial` is empty for pictures that belong to none."""
+class FinishedBoard:
+    """A board with a result for every picture. `serial` is empty for pictures that belong to no board."""
 
     serial: str
     results: tuple[Result, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict; a picture that could not be judged is for a person to look at, never a pass."""
+        """The worst verdict; a picture that could not be judged makes the board REVIEW at best, never OK."""
         return worst([result.verdict or Verdict.REVIEW for result in self.results])
 
     @property
@@ -60,43 +60,43 @@ class Board:
 
 
 class Conveyor:
-    """Collects the results of each board and hands the board on once the last one is in.
+    """Collects the results of each board, and returns the board with its last result.
 
-    `expected` says how many pictures each serial has, those that nobody can inspect among them.
+    `expected` is the number of pictures by serial, with those that cannot be inspected.
     """
 
     def __init__(self, expected: Counter[str]) -> None:
         self._expected = expected
         self._results: dict[str, list[Result]] = defaultdict(list)
 
-    def take(self, result: Result) -> Board | None:
+    def take(self, result: Result) -> FinishedBoard | None:
         """Take in one result; return its board if it is complete now."""
         serial = result.request.serial
         self._results[serial].append(result)
         if len(self._results[serial]) < self._expected[serial]:
             return None
-        return Board(serial, tuple(self._results.pop(serial)))
+        return FinishedBoard(serial, tuple(self._results.pop(serial)))
 
 
 def unseen(item: images.Item, failure: Failure) -> Result:
-    """Return the result of a picture that never reaches the line: it counts, and it is no pass."""
+    """Return the result of a picture that never reaches the line: it counts for its board, and it is no pass."""
     return Result(Request(-1, item.component, item.name, item.serial, item.refdes), None, (), 0.0, failure)
 
 
-def status(boards: Sequence[Board]) -> Exit:
+def status(boards: Sequence[FinishedBoard]) -> Exit:
     """Return the exit status for boards, as coe-inspect's."""
     if any(board.not_inspected for board in boards):
         return Exit.NOT_INSPECTED
     return Exit.OK if worst([board.verdict for board in boards]) is Verdict.OK else Exit.NOT_GOOD
 
 
-async def run(board: str, source: Path, *, store: Path | None, memory: str, rate: float) -> list[Board]:
-    """Feed frames at `rate` a second, say what becomes of each board, and return the boards in that order."""
+async def run(board: str, source: Path, *, store: Path | None, memory: str, rate: float) -> list[FinishedBoard]:
+    """Feed frames at `rate` a second, print each board once it is complete, and return the boards in that order."""
     items, skipped = images.find(source, rules.load(board).components)
     for other in skipped:
-        err.print(f"left alone: {other.path} ({other.reason})", soft_wrap=True)
+        err.print(f"skipped: {other.path} ({other.reason})", soft_wrap=True)
     conveyor = Conveyor(Counter(item.serial for item in items))
-    boards: list[Board] = []
+    boards: list[FinishedBoard] = []
 
     def deliver(result: Result) -> None:
         if result.error is not None:
@@ -122,8 +122,10 @@ async def run(board: str, source: Path, *, store: Path | None, memory: str, rate
             for index, item in enumerate(items):
                 await asyncio.sleep(max(0.0, began + index / rate - time.monotonic()))
                 frames.create_task(frame(item))
-        seen = line.metrics()
-    out.print(f"{seen.images} images, {seen.images_per_s:.1f} images/s, {seen.switches} switches", soft_wrap=True)
+        metrics = line.metrics()
+    out.print(
+        f"{metrics.images} images, {metrics.images_per_s:.1f} images/s, {metrics.switches} switches", soft_wrap=True
+    )
     return boards
 
 
@@ -135,11 +137,11 @@ def _rate(text: str) -> float:
 
 
 def inspect() -> Exit:
-    """Read the options and run the line; raises CoeError for what cannot be run."""
+    """Read the options and run the line; raises CoeError if it cannot run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--board", default="demo", help="a name or a YAML file (default: demo)")
     parser.add_argument("--images", type=Path, default=Path("build/demo/images"), help="folder of pictures")
-    parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, else ./store)")
+    parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, or ./store)")
     parser.add_argument("--memory", default="150MB", help="budget for experts and activations (default: 150MB)")
     parser.add_argument("--rate", type=_rate, default=20.0, help="frames a second (default: 20)")
     given = parser.parse_args()
@@ -148,7 +150,7 @@ def inspect() -> Exit:
 
 
 def main() -> None:
-    """Run the command; an error ends in a sentence and a status, as those of the commands do."""
+    """Run the command; an error ends in a sentence and an exit status."""
     raise SystemExit(guarded(inspect))
 
 

@@ -11,12 +11,12 @@ TYPES = ("alien", "cookie")
 
 
 class DataMissing(Exception):
-    """The images are not where they were looked for; the message says what to do."""
+    """The images are not in the folder that was searched; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Photo:
-    """One photo: where it lies relative to the data set, what it shows, and whether it is `normal` or an `anomaly`."""
+    """One photo: its path inside the data set, its part and component, and its label, `normal` or `anomaly`."""
 
     inside: Path
     part: str
@@ -25,7 +25,7 @@ class Photo:
 
 
 def find(data: Path | None = None) -> Path:
-    """Return the folder of the data set: `data`, else $COE_DATA, else ../shared/data; itself or its `lookout-objects`.
+    """Return the data set's folder: the first given of `data`, $COE_DATA and ../shared/data, or its `lookout-objects`.
 
     Raises DataMissing if there is no data set.
     """

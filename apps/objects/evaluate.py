@@ -25,25 +25,25 @@ def judge(folder: Path, photos: list[Photo], store: Path | None, memory: str) ->
 
 
 Counts = dict[str, Counter[tuple[str, str]]]
-"""By type of object, or `all`: how many photos of a truth ("normal" or "anomaly") got a verdict, or "error"."""
+"""By type of object, and for `all`: the number of photos by truth ("normal" or "anomaly") and verdict, or "error"."""
 
 
 def counted(photos: list[Photo], results: list[Result]) -> Counts:
-    """Return for each type, and for `all`, how many photos of which truth got which verdict."""
+    """Return for each type, and for `all`, the number of photos by truth and verdict."""
     truths = {photo.inside.as_posix(): photo.label for photo in photos}
     counts: Counts = {}
     for result in results:
-        said = result.verdict.value if result.verdict else "error"
+        verdict = result.verdict.value if result.verdict else "error"
         for name in (result.request.component, "all"):
-            counts.setdefault(name, Counter())[truths[result.request.image], said] += 1
+            counts.setdefault(name, Counter())[truths[result.request.image], verdict] += 1
     return dict(sorted(counts.items()))
 
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for evaluation.json.")] = Path("build/objects"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     memory: Annotated[str, typer.Option(help="Budget of the line for experts and activations.")] = "1GiB",
 ) -> None:
     """Measure verdicts of the object types on the test part: 18 photos of one, 11 of the other.

@@ -25,7 +25,7 @@ def write(folder: Path, photos: list[Photo], out: Path) -> Path:
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for images.csv.")] = Path("build/objects/test"),
     part: Annotated[str, typer.Option(help="test or train")] = "test",
 ) -> None:

@@ -1,7 +1,7 @@
 """Train the experts of the `objects` board, one classifier for each type, and put them into the store.
 
 The data is small (82 and 63 photos to train on) and there are no weights to start from, so the photos are varied as
-far as the labels allow: moved, turned, lit otherwise, but never blotted out, because a missing part is the anomaly.
+far as the labels allow: moved, turned and lit in other ways. Nothing is erased: a missing part is the anomaly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from experts.augment import Augment
 from experts.resnet import ResNet
 
 AUGMENT = {
-    # The figures all lie the same way round, so only a little of everything.
+    # All figures have the same orientation, so each change is small.
     "alien": Augment(shift=0.05, scale=0.08, rotate=12.0, gain=0.2, offset=0.1),
     "cookie": Augment(mirror_x=True, mirror_y=True, shift=0.08, scale=0.12, rotate=180.0, gain=0.25, offset=0.12),
 }
@@ -30,14 +30,14 @@ AUGMENT = {
 
 def main(  # noqa: PLR0913
     *,
-    data: Annotated[Path | None, typer.Option(help="Folder with the photos; else $COE_DATA, ../shared/data.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for what training writes.")] = Path("build/objects"),
-    store: Annotated[Path | None, typer.Option(help="Expert store; else $COE_STORE, ./store.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The photos. Default: $COE_DATA, or ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for files of the training.")] = Path("build/objects"),
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     only: Annotated[str, typer.Option(help="Train only this type, alien or cookie.")] = "",
     epochs: Annotated[int, typer.Option(help="Epochs of each classifier.")] = 45,
-    batch: Annotated[int, typer.Option(help="Photos a step.")] = 8,
+    batch: Annotated[int, typer.Option(help="Photos in a step.")] = 8,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 5e-4,
-    held_out: Annotated[float, typer.Option(help="Share of the training photos kept apart to choose the epoch.")] = 0.2,
+    held_out: Annotated[float, typer.Option(help="Share of the training photos held out to choose the epoch.")] = 0.2,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What only the figures of the CoServe paper need; `python -m apps.paper --help` lists the commands."""
+"""Code for the figures of the CoServe paper only; `python -m apps.paper --help` lists the commands."""
 
 from coe.surroundings import quiet_matplotlib
 

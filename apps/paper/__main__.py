@@ -1,4 +1,4 @@
-"""The paper's figures: from the rows of `coe-bench`, by sweeps in virtual time, and from runs on this machine."""
+"""Draws the paper's figures from rows of `coe-bench`, from sweeps in virtual time, and from runs on this machine."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from coe.sim.machine import Machine
 from coe.sim.workload import TAILS, TASKS
 
 if TYPE_CHECKING:
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
 
 app = application("Draw the figures of the CoServe paper, and repeat runs without scheduling (figure 19).")
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the pictures.")]
 OUT = Path("out")
 
 
 @app.command()
 def figures(
-    rows: Annotated[list[Path], typer.Argument(help="What coe-bench sim or run wrote with --json.")],
+    rows: Annotated[list[Path], typer.Argument(help="Files that coe-bench sim or run wrote with --json.")],
     to: OutOption = OUT,
 ) -> None:
     """Draw figures 13 to 16 from rows: throughput and switches by task and strategy, and as optimizations are added.
@@ -46,7 +46,7 @@ def figures(
     """
     from apps.paper.figures import draw
 
-    _told(draw([row for path in rows for row in rows_at(path)], [], [], to, command=_command()))
+    _report(draw([row for path in rows for row in rows_at(path)], [], [], to, command=_command()))
 
 
 @app.command()
@@ -54,7 +54,8 @@ def sweeps(
     task: Annotated[str, typer.Option(metavar="LIST|all|TRACE", help=f"{', '.join(TASKS)}, or a trace file.")] = "A1",
     tail: Annotated[str | None, typer.Option(metavar="LIST", help=f"How counts fall: {', '.join(TAILS)}.")] = None,
     device: Annotated[
-        str, typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the file of another box.")
+        str,
+        typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the YAML file of another box."),
     ] = "numa-rtx3080ti",
     seed: SeedOption = 0,
     to: OutOption = OUT,
@@ -67,36 +68,41 @@ def sweeps(
     from apps.paper.sweeps import executors, loaded_experts
 
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
-    first_of_board = {work.board.board: work for work in reversed(workloads_of(task, None, tail, seed))}
+    first_of_board = {workload.board.board: workload for workload in reversed(workloads_of(task, None, tail, seed))}
     executor_points, loaded_points = [], []
     with Progress(console=err, transient=True) as bar:
-        shown = bar.add_task("sweeping executors and memory", total=None)
+        bar_task = bar.add_task("sweeping executors and memory", total=None)
         for machine in machines:
             for workload in reversed(first_of_board.values()):
-                executor_points += executors(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
-                loaded_points += loaded_experts(machine, workload, seed=seed, tick=lambda: bar.advance(shown))
-    _told(draw([], executor_points, loaded_points, to, command=_command()))
+                executor_points += executors(machine, workload, seed=seed, tick=lambda: bar.advance(bar_task))
+                loaded_points += loaded_experts(machine, workload, seed=seed, tick=lambda: bar.advance(bar_task))
+    _report(draw([], executor_points, loaded_points, to, command=_command()))
 
 
 @app.command()
 def scheduling(  # noqa: PLR0913
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "coserve",
-    experts: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="How many synthetic experts.")] = 24,
-    kind: Annotated[str, typer.Option(help="Of which kind.")] = "resnet101",
+    experts: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="The number of synthetic experts.")] = 24,
+    kind: Annotated[str, typer.Option(help="The kind of the experts.")] = "resnet101",
     input_size: Annotated[
         int, typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Input size in pixels.")
     ] = 224,
-    requests: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="How many images.")] = 400,
-    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2.")] = config.EXECUTORS,
+    requests: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="The number of images.")] = 400,
+    executors: Annotated[str, typer.Option(help="Parallel workers by device, as cpu=2.")] = config.EXECUTORS,
     memory: Annotated[
-        str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
+        str | None,
+        typer.Option(
+            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit, and the activations."
+        ),
     ] = None,
-    disk_bandwidth: Annotated[str | None, typer.Option(help="Load no faster than such a disk, as 530MB/s.")] = None,
+    disk_bandwidth: Annotated[
+        str | None, typer.Option(help="Load no faster than a disk of this bandwidth, as 530MB/s.")
+    ] = None,
     work: WorkOption = WORK,
     seed: SeedOption = 0,
     json_to: JsonOption = None,
 ) -> None:
-    """Run strategies on this machine, then the commands of each run again without scheduling: figure 19.
+    """Run strategies on this machine, then repeat the commands of each run without scheduling: figure 19.
 
     Example: python -m apps.paper scheduling --strategy samba,coserve --experts 40 --kind resnet18
     """
@@ -111,7 +117,7 @@ def scheduling(  # noqa: PLR0913
     rows: list[Row] = []
     sentences = []
     with Progress(console=err, transient=True) as bar:
-        shown = bar.add_task("running", total=2 * len(names) * len(pictures))
+        bar_task = bar.add_task("running", total=2 * len(names) * len(pictures))
         asked = AskedSettings.parsed(memory=memory or quarter_budget(board, store), executors=executors, profile=None)
         line_config = LineConfig(
             board=board,
@@ -121,15 +127,15 @@ def scheduling(  # noqa: PLR0913
             disk_bytes_per_s=config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None,
         )
         for name in names:
-            decided = replace(line_config, strategy=named_strategy(name))
+            scheduled = replace(line_config, strategy=named_strategy(name))
             run_it = partial(
                 measured_run,
                 pictures=pictures,
                 heading=Heading(f"{experts} x {kind}", "iid", name),
-                tick=lambda: bar.advance(shown),
+                tick=lambda: bar.advance(bar_task),
             )
-            measured = run_it(decided)
-            repeated = run_it(replace(decided, costs=measured.costs, make_decider=repeating(measured.trace)))
+            measured = run_it(scheduled)
+            repeated = run_it(replace(scheduled, costs=measured.costs, make_decider=repeating(measured.trace)))
             rows += [measured.row, replace(repeated.row, strategy=f"{name} (prescheduled)")]
             sentences.append(cost_of_scheduling(measured, repeated))
     bench_out.show(rows, json_to)
@@ -138,7 +144,7 @@ def scheduling(  # noqa: PLR0913
 
 
 def rows_at(path: Path) -> list[Row]:
-    """Read rows that `coe-bench` wrote as JSON, without what only a run on a machine can tell; raises ConfigError."""
+    """Read rows that `coe-bench` wrote as JSON, without the figures of the machine; raises ConfigError."""
     try:
         return TypeAdapter(list[Row]).validate_json(path.read_bytes())
     except OSError as error:
@@ -150,8 +156,8 @@ def rows_at(path: Path) -> list[Row]:
         ) from None
 
 
-def cost_of_scheduling(measured: Measured, repeated: Measured) -> str:
-    """Say what scheduling costs, from a run and the same run without it."""
+def cost_of_scheduling(measured: MeasuredRun, repeated: MeasuredRun) -> str:
+    """Return a sentence on the cost of scheduling, from a run and the same run without scheduling."""
     gain = repeated.row.images_per_s / measured.row.images_per_s - 1 if measured.row.images_per_s else 0.0
     inference_ms = 1e3 * measured.metrics.run_s / max(1, measured.metrics.images)
     return (
@@ -165,7 +171,7 @@ def _command() -> str:
     return " ".join(["python -m apps.paper", *(shlex.quote(word) for word in sys.argv[1:])])
 
 
-def _told(paths: list[Path]) -> None:
+def _report(paths: list[Path]) -> None:
     for path in paths:
         err.print(f"drew {path}", soft_wrap=True)
 

@@ -1,4 +1,4 @@
-"""Throughput over one number, a panel per device and board, a line per task, labelled where it ends."""
+"""Throughput over a number: a panel for each device and board, a line for each task, named at its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coe.results.plots import GREY, HALO, INK, LINES, MARKS, NORMAL, SMALL, THRO
 
 @dataclass(frozen=True, slots=True)
 class ExecutorPoint:
-    """Throughput of a task with as many GPU and CPU executors as `executors` says, such as "3G+1C"."""
+    """Throughput of a task with `executors`, such as "3G+1C": 3 on the GPU and 1 on the CPU."""
 
     device: str
     task: str
@@ -26,7 +26,7 @@ class ExecutorPoint:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPoint:
-    """Throughput of a task when the memory of the GPU, or whatever runs experts, holds so many of them."""
+    """Throughput of a task when the memory of the first device, usually the GPU, holds `experts` experts."""
 
     device: str
     task: str
@@ -38,7 +38,7 @@ Point = ExecutorPoint | LoadedPoint
 
 
 def executors(points: Sequence[ExecutorPoint], command: str | None) -> Figure:
-    """Draw figure 17; configurations stand in the order in which they first come."""
+    """Draw figure 17; numbers of executors are in the order of the points."""
 
     def fill(axes: Axes, device: str, board: str, mine: Sequence[Point]) -> None:
         names = list(dict.fromkeys(point.executors for point in points if point.device == device))
@@ -49,9 +49,9 @@ def executors(points: Sequence[ExecutorPoint], command: str | None) -> Figure:
         if best in names:
             at = names.index(best)
             axes.axvspan(at - 0.3, at + 0.3, fill=False, hatch="////", edgecolor=GREY, linewidth=0, zorder=0)
-            _say(axes, at, 0.03, f"paper's best:\n{best}", "center")
+            _write(axes, at, 0.03, f"paper's best:\n{best}", "center")
 
-    widest = max(len({point.executors for point in points if point.device == one.device}) for one in points)
+    widest = max(len({point.executors for point in points if point.device == other.device}) for other in points)
     title = "Throughput by number of executors"
     return _panels(points, title, "executors (G: GPU, C: CPU)", max(4.1, 0.9 + 0.55 * widest), command, fill)
 
@@ -69,8 +69,8 @@ def loaded_experts(points: Sequence[LoadedPoint], command: str | None) -> Figure
                 [window.chosen], [window.images_per_s], "*", color="white", markeredgecolor=INK, markersize=11, zorder=6
             )
             chosen = f"☆ chosen {window.chosen}, {window.images_per_s} images/s"
-            said = f"paper: window {window.low} to {window.high},\n{chosen}"
-            _say(axes, (window.low + window.high) / 2, 0.03, said, "center")
+            stated = f"paper: window {window.low} to {window.high},\n{chosen}"
+            _write(axes, (window.low + window.high) / 2, 0.03, stated, "center")
             top = max(window.images_per_s, *(point.images_per_s for point in mine))
             axes.set_ylim(0, top * 1.12)
 
@@ -100,8 +100,8 @@ def _panels(
         if not mine:
             axes.set_axis_off()
             continue
-        said = f"board {board}" if reported.board_of(board) else board
-        tidy(axes, title=f"{device}, {said}", x=x, y=THROUGHPUT)
+        name = f"board {board}" if reported.board_of(board) else board
+        tidy(axes, title=f"{device}, {name}", x=x, y=THROUGHPUT)
         axes.set_ylim(0, max(point.images_per_s for point in mine) * 1.12 or 1)
         fill(axes, device, board, mine)
     return figure
@@ -118,7 +118,7 @@ def _lines(axes: Axes, points: Sequence[Point], at: Callable[[Point], float]) ->
         best = max(range(len(ys)), key=ys.__getitem__)
         axes.plot(xs[best], ys[best], marker=mark, markersize=8, markerfacecolor="none", color=colour, zorder=4)
         ends.append((ys[-1], xs[-1], task, colour))
-    # Where two lines end close together, their names stand one above the other.
+    # If two lines end close together, one name is written above the other.
     gap, below = axes.get_ylim()[1] * 0.07, float("-inf")
     for y, x, task, colour in sorted(ends):
         below = max(y, below + gap)
@@ -128,8 +128,8 @@ def _lines(axes: Axes, points: Sequence[Point], at: Callable[[Point], float]) ->
         )  # fmt: skip
 
 
-def _say(axes: Axes, x: float, height: float, text: str, ha: str) -> None:
-    """Write the paper's words at the foot of a panel, `height` of it from below."""
+def _write(axes: Axes, x: float, height: float, text: str, ha: str) -> None:
+    """Write a text at the foot of a panel, at a share `height` of it from below."""
     axes.text(
         x, height, text, transform=axes.get_xaxis_transform(), ha=ha, va="bottom", fontsize=SMALL, style="italic",
         color=INK, path_effects=HALO, zorder=5,

@@ -1,6 +1,6 @@
-"""The paper's figures 13 to 18 from our rows, with the numbers that its text states beside ours.
+"""The paper's figures 13 to 18 from our rows, next to the numbers that the paper's text states.
 
-Nothing is drawn for what was not run, and of the paper nothing that only its pictures show.
+Missing runs are not drawn, nor numbers that only the paper's pictures show.
 """
 
 from __future__ import annotations
@@ -12,31 +12,15 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from apps.paper import curves, reported
-from apps.paper.bars import COLOURS, Measure, Panel, grouped
 from apps.paper.curves import ExecutorPoint, LoadedPoint
+from coe.bench.bars import COLOURS, SWITCHES, THROUGHPUT, Panel, grouped
 from coe.bench.rows import Row
-from coe.results import plots
 from coe.results.plots import INK, save
 
 _BEST, _CASUAL = COLOURS[reported.BEST], "#d08010"
-"""The outlines of what the paper states; its casual one darker than our bars, or it would not be seen."""
+"""Outlines of the paper's numbers; the casual outline is darker than our bars, so that it can be seen."""
 
 ABLATION = ("coserve-none", "coserve-em", "coserve-em-ra", "coserve")
-
-THROUGHPUT = Measure(
-    plots.THROUGHPUT,
-    lambda row: row.images_per_s,
-    lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
-    "clairvoyant limit",
-    lambda value: f"{value:#.3g}" if value < 99.95 else f"{value:,.0f}",
-)
-SWITCHES = Measure(
-    "expert switches",
-    lambda row: row.switches,
-    lambda row: row.lower_bound_switches,
-    "clairvoyant limit",
-    lambda value: f"{value:,.0f}",
-)
 
 
 @rc_context({"text.parse_math": False})  # names and arguments may hold dollars
@@ -75,7 +59,7 @@ def switches(rows: Sequence[Row], command: str | None = None) -> Figure:
 
 
 def _stated_throughput(panel: Panel) -> list[str]:
-    """Add what section 5.2 says of throughput: ratios as notes, and pairs of tasks that it does not name as a group."""
+    """Add the throughputs of section 5.2: ratios as notes, and pairs for tasks without a name as a group."""
     notes = []
     stated, ratios = reported.THROUGHPUT_RATIO.get(panel.device), _ratios(panel, reported.BEST)
     if stated and ratios:
@@ -109,21 +93,21 @@ def _ratios(panel: Panel, strategy: str) -> list[float]:
 
 
 def _stated_switches(panel: Panel) -> list[str]:
-    """Add what section 5.2 says of switches: those of a baseline, which it does not name, and of coserve."""
+    """Add the switches of section 5.2: those of coserve, and of a baseline that the paper does not name."""
     notes = []
-    for said in reported.SWITCHES:
-        groups = [group for group, task in enumerate(panel.tasks) if task.partition(" ")[0] == said.task]
-        if said.device != panel.device or not groups or reported.BEST not in panel.palette:
+    for stated in reported.SWITCHES:
+        groups = [group for group, task in enumerate(panel.tasks) if task.partition(" ")[0] == stated.task]
+        if stated.device != panel.device or not groups or reported.BEST not in panel.palette:
             continue
         group, beyond = groups[0], len(panel.palette)
-        heights = [said.coserve]
+        heights = [stated.coserve]
         if set(reported.BASELINES) & set(panel.palette):
-            panel.outline(panel.slot(group, -1), said.baseline, f"{said.baseline:,}", INK)
-            heights.append(said.baseline)
-        panel.outline(panel.slot(group, beyond), said.coserve, f"{said.coserve:,}", _BEST)
+            panel.outline(panel.slot(group, -1), stated.baseline, f"{stated.baseline:,}", INK)
+            heights.append(stated.baseline)
+        panel.outline(panel.slot(group, beyond), stated.coserve, f"{stated.coserve:,}", _BEST)
         _make_room(panel, heights)
         notes.append(
-            f"{said.task} in the paper: {said.baseline:,} of a baseline (not named), {said.coserve:,} of coserve"
+            f"{stated.task} in the paper: {stated.baseline:,} of a baseline (not named), {stated.coserve:,} of coserve"
         )
     cuts = [
         1 - ours.switches / casual.switches
@@ -131,9 +115,9 @@ def _stated_switches(panel: Panel) -> list[str]:
         if reported.board_of(task) and (ours := panel.rows.get((task, reported.BEST)))
         if (casual := panel.rows.get((task, reported.CASUAL))) and casual.switches
     ]
-    stated = reported.CASUAL_SWITCH_CUT.get(panel.device)
-    if stated and cuts:
-        theirs, here = _span(100 * stated.low, 100 * stated.high, " %"), _span(100 * min(cuts), 100 * max(cuts), " %")
+    cut = reported.CASUAL_SWITCH_CUT.get(panel.device)
+    if cut and cuts:
+        theirs, here = _span(100 * cut.low, 100 * cut.high, " %"), _span(100 * min(cuts), 100 * max(cuts), " %")
         notes.append(f"switches that coserve saves over coserve-casual: paper {theirs}, here {here}")
     return notes
 

@@ -1,11 +1,11 @@
-"""The commands of a recorded run once more, in the recorded order, with no scheduling at all (paper, figure 19).
+"""Repeats the commands of a recorded run, in the recorded order, with no scheduling at all (paper, figure 19).
 
     with Inspector(board, costs=line.costs, make_decider=repeating(line.trace)) as again: ...
 
-Each pool's commands stand in the order in which they were recorded, and each is issued as soon as what it needs has
-happened: a batch needs its executor idle, its expert loaded and its stages there; a load or an eviction needs its bytes
-free or its expert idle, and the images and batches of its pool that had come and gone when it was decided: nobody
-looks ahead. Routing goes on, for the findings are made anew; real pools keep the books, so no budget can be passed.
+Each pool's commands keep their recorded order; a command is issued once its needs are met. A batch needs its executor
+idle, its expert loaded and its stages waiting. A load needs its bytes free, an eviction its expert idle; both also wait
+for the images and ended batches that came before them in the record. Routing runs again, because models run again and
+give new findings. Real pools keep the books, so no budget can be exceeded.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from coe.scheduler.plan import Plan
 from coe.scheduler.pool import ModelPool, State
 
 _NOT_RECORDED = "the recorded run did not ask expert '{}' about this image; the same images must come in the same order"
-_STUCK = "the recorded run goes on otherwise than this one, so that expert '{}' is not asked about this image"
+_STUCK = "the recorded run goes on in another way than this run, so that expert '{}' is not asked about this image"
 
 
 @dataclass(frozen=True, slots=True)
 class _Until:
-    """Nothing that follows is issued before all but `to_come` images came and `finished` batches of the pool ended."""
+    """The next command waits until all but `to_come` images have come and `finished` batches of the pool have ended."""
 
     to_come: int
     finished: int
@@ -57,7 +57,7 @@ class _Until:
 
 @dataclass(slots=True)
 class _Turn:
-    """What is still to be issued to one pool and its executors, and why experts that are not there failed."""
+    """The commands that are still to be issued to a pool and its executors, and the failures of its failed loads."""
 
     pool: ModelPool
     finished: int = 0
@@ -66,7 +66,7 @@ class _Turn:
 
 
 def repeating(trace: Trace) -> MakeDecider:
-    """Return what a line makes its decider with, so that it repeats `trace` and decides nothing."""
+    """Return a function for `make_decider`: its decider repeats `trace` and decides nothing."""
 
     def make(*, router: Router, costs: CostTable, plan: Plan, **_: object) -> Prescheduled:
         return Prescheduled(trace, router, plan, costs)
@@ -75,10 +75,10 @@ def repeating(trace: Trace) -> MakeDecider:
 
 
 class Prescheduled:
-    """Stands where a controller stands, for the same requests (by id), board, plan and costs as were recorded.
+    """Takes the place of a controller, for the recorded requests (by id), board, plan and costs.
 
-    What happens otherwise than recorded (a load or a batch that fails, other findings) ends in an error for the images
-    that it touches. It waits for every recorded request, or for `Stopped`; raises ConfigError for another plan.
+    A difference from the record (a failed load or batch, other findings) ends in an error for the images concerned.
+    The decider waits for every recorded request, or for `Stopped`; raises ConfigError for another plan.
     """
 
     def __init__(self, trace: Trace, router: Router, plan: Plan, costs: CostTable) -> None:
@@ -92,12 +92,14 @@ class Prescheduled:
         self._ended: set[int] = set()
         self._moves, self._stopped = 0, False
         self._commands: list[Command] = []
-        self._initial = [one for _, event, some in trace if event is None for one in some if isinstance(one, Load)]
+        self._initial = [c for _, event, commands in trace if event is None for c in commands if isinstance(c, Load)]
         self._to_come = {event.request.id for _, event, _ in trace if isinstance(event, Arrived | Rejected)}
         try:
             self._take_up(trace)
         except KeyError as error:
-            raise ConfigError(f"the recorded run had {error}, this line has not; give it the same executors") from None
+            raise ConfigError(
+                f"the recorded run had {error}, but this line does not; give it the same executors"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<Prescheduled {len(self._cases)} requests under way, {len(self._to_come)} to come>"
@@ -108,13 +110,13 @@ class Prescheduled:
         return len(self._cases)
 
     def start(self, now: float) -> list[Command]:
-        """Load what the pools began with; nothing else happens before the first image."""
+        """Load the experts that the pools began with; nothing else happens before the first image."""
         for load in self._initial:
             self._load(self._turns[load.pool], load)
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return the recorded commands that it was the last to be waited for."""
+        """Take one event; return the recorded commands that waited for it."""
         self._moves -= isinstance(event, Loaded | Evicted | LoadFailed | Finished | RunFailed)
         match event:
             case Arrived():
@@ -138,7 +140,7 @@ class Prescheduled:
             case Stopped():
                 self._stop(now)
         while self._issue_any(now) or self._go_over(now):
-            # Once more: an image that was given up for one pool is not waited for by another.
+            # Again: when one pool gives an image up, another pool no longer waits for it.
             pass
         return self._flush()
 
@@ -158,7 +160,7 @@ class Prescheduled:
             elif isinstance(event, Finished | RunFailed):
                 finished[self.executors[event.executor].pool.id] += 1
             elif isinstance(event, LoadFailed):
-                # Its bytes were free from then on; they shall be also where it can be loaded now.
+                # In the record its bytes were free from then on; evict the expert if it loads this time.
                 self._turns[event.pool].commands.append(Evict(event.pool, event.expert))
             for command in commands if event is not None else ():
                 if isinstance(command, Run):
@@ -169,7 +171,7 @@ class Prescheduled:
                     self._turns[command.pool].commands.extend((until, command))
 
     def _issue_any(self, now: float) -> bool:
-        """Issue what can be issued now; return whether there was anything."""
+        """Issue all commands that can be issued now; return whether there were any."""
         changed = False
         for turn in self._turns.values():
             while turn.commands and self._issue(turn, turn.commands[0], now):
@@ -178,27 +180,27 @@ class Prescheduled:
         return changed
 
     def _go_over(self, now: float) -> bool:
-        """Where nothing moves or is to come, leave out what the others wait for; return whether there was anything."""
+        """If nothing runs and no image is to come, drop the command that blocks; return whether there was one."""
         if self._moves or self._to_come or not self._cases:
             return False
         turn = next((turn for turn in self._turns.values() if turn.commands), None)
         head = turn.commands.popleft() if turn else None
         if turn and isinstance(head, Run):
-            there = tuple(stage for stage in head.batch.stages if stage in self._waiting)
+            waiting = tuple(stage for stage in head.batch.stages if stage in self._waiting)
             self._to_run.subtract(stage for stage in head.batch.stages if stage not in self._waiting)
-            if there and len(there) < len(head.batch):
-                turn.commands.appendleft(Run(head.executor, Batch(head.batch.expert, there)))
+            if waiting and len(waiting) < len(head.batch):
+                turn.commands.appendleft(Run(head.executor, Batch(head.batch.expert, waiting)))
             else:
                 turn.finished += 1
-                self._to_run.subtract(there)
-                self._fail(there, _astray(_STUCK, head.batch.expert), now)
+                self._to_run.subtract(waiting)
+                self._fail(waiting, _astray(_STUCK, head.batch.expert), now)
         elif head is None:
             for stage in list(self._waiting):
                 self._fail((stage,), _astray(_STUCK, stage.expert), now)
         return head is not None
 
     def _issue(self, turn: _Turn, command: Load | Evict | Run | _Until, now: float) -> bool:
-        """Issue a command, or see that there is nothing to do for it; False if it must wait."""
+        """Issue a command, or skip it if it has nothing to do; False if it must wait."""
         if isinstance(command, _Until):
             return len(self._to_come) <= command.to_come and turn.finished >= command.finished
         if isinstance(command, Run):
@@ -254,7 +256,7 @@ class Prescheduled:
         return True
 
     def _is_decided(self, stage: Stage) -> bool:
-        """Return whether a stage waits, or will not come any more: it has its finding, or its image has its reply."""
+        """Tell whether a stage waits, or can no longer come because it has its finding, or its image its reply."""
         return stage in self._waiting or self._to_run[stage] < 1 or stage.request_id in self._ended
 
     def _begin(self, command: Load | Evict | Run) -> None:
@@ -275,8 +277,8 @@ class Prescheduled:
     def _finished(self, event: Finished, now: float) -> None:
         batch = self._let_go(event.executor)
         if len(event.findings) != len(batch):
-            said = f"it gave {len(event.findings)} finding(s) for {len(batch)} image(s)"
-            self._fail(batch.stages, not_run(batch.expert, RunFailed(event.executor, said)), now)
+            reason = f"it gave {len(event.findings)} finding(s) for {len(batch)} image(s)"
+            self._fail(batch.stages, not_run(batch.expert, RunFailed(event.executor, reason)), now)
             return
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._to_run[stage] = 0
@@ -290,7 +292,7 @@ class Prescheduled:
         return batch
 
     def _fail(self, stages: Iterable[Stage], failure: Failure, now: float) -> None:
-        """Let stages wait for the next batch that was recorded with them; without one they have failed."""
+        """Let stages wait for the next batch that was recorded with them; if there is none, they fail."""
         for stage in stages:
             if self._to_run[stage] > 0 and not self._stopped:
                 self._waiting[stage] = None

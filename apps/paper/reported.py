@@ -1,4 +1,4 @@
-"""What the paper says in words: its numbers, each with its place. What only its pictures show is not here.
+"""The numbers that the paper's text states, each with its section. Numbers that only its pictures show are left out.
 
 The paper is CoServe (sections 5.1 to 5.3). Devices go by the names of our presets for the paper's hardware.
 """
@@ -23,7 +23,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class BestAndCasual:
-    """Throughput in images a second with the best and with the casual configuration, of a task that is not named."""
+    """Throughput in images a second with the best and the casual configuration; the paper does not name the task."""
 
     best_images_per_s: float
     casual_images_per_s: float
@@ -31,7 +31,7 @@ class BestAndCasual:
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """Switches of one baseline, which is not named, and of CoServe."""
+    """Switches of CoServe, and of a baseline that the paper does not name."""
 
     device: str
     task: str
@@ -41,7 +41,7 @@ class Switches:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How many experts to load, as the decay window found it, and what the chosen number gave on the NUMA device."""
+    """The window of experts to load, the chosen number, and its throughput on the NUMA device."""
 
     low: int
     high: int
@@ -88,8 +88,8 @@ WINDOWS: Mapping[str, Window] = {
 
 
 def board_of(task: str) -> str | None:
-    """Return the board of one of the paper's tasks, or of a sample of its requests; None for any other.
+    """Return the board of one of the paper's tasks, or of a sample of its requests; None for any other task.
 
-    A task with another tail of counts ("A1 narrow") counts as the paper's: what tail that has is not given.
+    A task with another tail of counts ("A1 narrow") counts as the paper's: the paper does not tell its tail.
     """
     return {"A": "A", "A1": "A", "A2": "A", "B": "B", "B1": "B", "B2": "B"}.get(task.partition(" ")[0])

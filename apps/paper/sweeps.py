@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from apps.paper.curves import ExecutorPoint, LoadedPoint
-from coe.bench.simulated import ENTRIES, simulated_run
+from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.profiler.search import windows
 from coe.scheduler.plan import TooSmall
 from coe.sim.machine import Configuration, Machine, workspace_wanted
 from coe.sim.workload import Workload
 
 MOST_FIRST, MOST_SECOND = 5, 3
-"""Up to how many executors of a box's first and second device are tried."""
+"""The most executors of a box's first and second device that are tried."""
 
 
 def executors(machine: Machine, workload: Workload, *, seed: int, tick: Callable[[], None]) -> list[ExecutorPoint]:
-    """Try more executors of the first device, then of the second beside the best number of the first.
+    """Try more executors of the first device, then of the second device with the best number of the first.
 
-    Counts that leave an executor too little memory for one expert are left out.
+    Numbers that leave an executor too little memory for one expert are left out.
     """
     devices = list(machine.preset.devices)
     share = machine.configuration("best", workload.board.board).expert_share
@@ -41,32 +41,32 @@ def executors(machine: Machine, workload: Workload, *, seed: int, tick: Callable
 
 
 def loaded_experts(machine: Machine, workload: Workload, *, seed: int, tick: Callable[[], None]) -> list[LoadedPoint]:
-    """Let the first device's memory hold as many experts as the bounds of the paper's windows say.
+    """Try the bounds of the paper's windows as the number of experts that the first device's memory holds.
 
-    An expert stands for the mean of the board's. Numbers that leave too little for one image,
-    or for one expert, are left out.
+    Experts count with the board's mean size. Numbers that leave too little memory for one image, or for one expert,
+    are left out.
     """
-    found = machine.configuration("best", workload.board.board)
+    best = machine.configuration("best", workload.board.board)
     first = next(iter(machine.preset.devices))
     costs = machine.costs(workload.board)
     mean_bytes = sum(costs(first, expert).weights_bytes for expert in workload.board.experts) / len(
         workload.board.experts
     )
-    strategy = ENTRIES["coserve"].strategy
-    plan = machine.plan(workload.board, costs, strategy, found)
+    strategy = CONTENDERS["coserve"].strategy
+    plan = machine.plan(workload.board, costs, strategy, best)
     capacity = sum(pool.capacity_bytes for pool in plan.pools if pool.device == first)
     points = []
     for experts in windows():
         share = experts * mean_bytes / capacity
         if share >= 1:
             break
-        shares = {**found.expert_share, first: share}
-        tried = machine.plan(workload.board, costs, strategy, Configuration(found.executors, shares))
+        shares = {**best.expert_share, first: share}
+        tried = machine.plan(workload.board, costs, strategy, Configuration(best.executors, shares))
         pools = [pool for pool in tried.pools if pool.device == first]
         if any(pool.workspace_bytes != workspace_wanted(pool.capacity_bytes, share) for pool in pools):
-            # The plan had to take another share: an image or an expert would not have fitted.
+            # The plan took another share, because an image or an expert did not fit.
             continue
-        speed = _speed(machine, workload, found.executors, shares, seed)
+        speed = _speed(machine, workload, best.executors, shares, seed)
         tick()
         if speed is not None:
             points.append(LoadedPoint(machine.name, workload.task, experts, speed))
@@ -76,10 +76,15 @@ def loaded_experts(machine: Machine, workload: Workload, *, seed: int, tick: Cal
 def _speed(
     machine: Machine, workload: Workload, numbers: Mapping[str, int], share: Mapping[str, float], seed: int
 ) -> float | None:
-    """Return images a second, None where an expert does not fit."""
+    """Return images a second; None if an expert does not fit."""
     try:
         row = simulated_run(
-            machine, workload, ENTRIES["coserve"], seed=seed, configuration=Configuration(numbers, share), bounded=False
+            machine,
+            workload,
+            CONTENDERS["coserve"],
+            seed=seed,
+            configuration=Configuration(numbers, share),
+            bounded=False,
         )
     except TooSmall:
         return None

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from coe.store.store import Store
 
 CASUAL = 0.25
-"""What the paper's casual configuration leaves to batches (section 5.2)."""
+"""The share of memory that the paper's casual configuration leaves to batches (section 5.2)."""
 
 T = TypeVar("T")
 
 
 def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = False) -> Chosen:
-    """Return the configuration of somebody who does not calibrate: one executor, a quarter of memory for batches.
+    """Return the configuration without calibration: one executor, a quarter of the memory for batches.
 
-    `on_gpu` gives it the GPU, which divides its memory itself.
+    With `on_gpu` the executor runs on the GPU, which divides its memory itself.
     """
     mean_bytes = sum(store.manifest(e.weights).bytes for e in board.experts.values()) / len(board.experts)
     pool_bytes = memory_bytes - inbox_bytes(memory_bytes)
@@ -39,24 +39,28 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
     )
 
 
-def chosen(known: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
-    """Return what a profile chose for a board; raises ConfigError if it does not know this board and memory."""
-    found = known.boards.get(board.board)
+def chosen(profile: Profile, board: Rules, memory_bytes: int | None) -> BoardProfile:
+    """Return a profile's part for a board; raises ConfigError if the profile does not know this board and memory."""
+    part = profile.boards.get(board.board)
     again = f"run coe-profile --board {board.path} first"
-    if found is None or found.digest != board.digest:
+    if part is None or part.digest != board.digest:
         raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
-    if memory_bytes not in (None, found.memory_bytes):
+    if memory_bytes not in (None, part.memory_bytes):
         raise ConfigError(
-            f"board '{board.board}' was profiled under {config.format_bytes(found.memory_bytes)}, not "
+            f"board '{board.board}' was profiled under {config.format_bytes(part.memory_bytes)}, not "
             f"{config.format_bytes(memory_bytes or 0)}; leave --memory out, or {again}"
         )
-    return found
+    return part
 
 
-def entry(
-    board: Rules, one: Chosen, memory_bytes: int, device_bytes: int | None = None, host_bytes: int | None = None
+def board_profile(
+    board: Rules,
+    configuration: Chosen,
+    memory_bytes: int,
+    device_bytes: int | None = None,
+    host_bytes: int | None = None,
 ) -> BoardProfile:
-    """Return nothing but a configuration of a board under a budget, as a part of a profile."""
+    """Return a board's part of a profile that holds only a configuration and its budgets."""
     return BoardProfile(
         board=board.board,
         digest=board.digest,
@@ -67,23 +71,23 @@ def entry(
         usage=(),
         windows=(),
         executors=(),
-        chosen=one,
+        chosen=configuration,
     )
 
 
-def pinned(known: Profile, one: BoardProfile) -> Profile:
-    """Return the profile with nothing but this configuration of a board."""
-    return known.model_copy(update={"boards": {one.board: one}})
+def pinned(profile: Profile, part: BoardProfile) -> Profile:
+    """Return the profile with this part as its only board."""
+    return profile.model_copy(update={"boards": {part.board: part}})
 
 
 def in_turn(works: Sequence[Callable[[], T]], *, again: Callable[[int], bool]) -> list[list[T]]:
-    """Run things there and back, as long as `again`, given the number of rounds done, says so; return each one's runs.
+    """Run `works` in rounds while `again(rounds done)` is true; return the results of each.
 
-    There and back, because the first line of a process is the slowest, and a machine may slow down as it warms.
+    Every second round runs backwards: a process's first line is the slowest, and a machine may slow down as it warms.
     """
     runs = [[work()] for work in works]
     while again(len(runs[0])):
         order = list(zip(works, runs, strict=True))
-        for work, own in reversed(order) if len(runs[0]) % 2 else order:
-            own.append(work())
+        for work, results in reversed(order) if len(runs[0]) % 2 else order:
+            results.append(work())
     return runs

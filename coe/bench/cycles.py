@@ -1,4 +1,4 @@
-"""What many loads, batches and evictions leave behind: in the process, and in the memory of a GPU."""
+"""Measures what many loads, batches and evictions leave behind in the process and in the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coe.system import open_descriptors
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """What a GPU's memory held of it after the first and the last cycle, at most, and what it was given, in bytes."""
+    """Bytes of GPU memory: reserved after the first and the last cycle, at most, and the device's budget."""
 
     reserved_before: int
     reserved_after: int
@@ -31,7 +31,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """What many loads, batches and evictions left behind: in the process, by least squares of the second half."""
+    """What many cycles left behind. The slope, in bytes a cycle, is by least squares over the second half of them."""
 
     kind: str
     variant: str
@@ -53,8 +53,8 @@ def turn_over(
     threads: int,
     driver: Driver | None,
 ) -> Cycles:
-    """Load, run and evict experts one after another, and see what that leaves behind; without a driver on the CPU."""
-    # A few files stand for all experts: what may leak does not depend on what is in them.
+    """Load, run and evict experts in turn, and measure what that leaves behind; without a driver on the CPU."""
+    # The experts share a few files: a leak does not depend on the weights.
     board, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=0, files=4)
     prepare(board, store, [variant], lambda sentence: None)
     line = in_variant(list(rules.load(board).experts.values()), variant)

@@ -36,10 +36,10 @@ _SAMPLE_S = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A measured run: its row, and all that it takes to repeat or to predict it.
+class MeasuredRun:
+    """A measured run: its row, and all that is needed to repeat or predict it.
 
-    `trace` holds every event and its commands; `coe.bench.recorded.recorded` reads what came in from it.
+    `trace` holds every event and its commands; `coe.bench.recorded.recorded` reads the arrivals and findings from it.
     """
 
     row: Row
@@ -52,7 +52,7 @@ class Measured:
 
 
 def all_at_once(pictures: Sequence[Picture]) -> Inbox:
-    """Return an inbox that has room for all pictures of a run, beside the memory of the line."""
+    """Return an inbox with room for all pictures of a run, in addition to the memory of the line."""
     return Inbox(max(1, len(pictures)), limit_bytes=1 << 62)
 
 
@@ -64,47 +64,47 @@ def measured_run(
     images_per_s: float | None = None,
     times: Times = ANY_TIME,
     tick: Callable[[], None] = lambda: None,
-) -> Measured:
-    """Run pictures through a new line and measure it, from when the pools hold what they begin with.
+) -> MeasuredRun:
+    """Run pictures through a new line and measure it, from the moment when its pools are filled.
 
-    Pictures come as fast as the line's inbox has room (see `all_at_once`), or `images_per_s` of them a second, whatever
-    the line does. With `costs` in `line_config`, those of an earlier run with as many executors of the same devices in
-    the same precision, runs are compared on one table; without them they are measured. `times` are those of the
-    images, as far as the strategy looks at them. `tick` is called for each reply, on a thread of the line. `heading` is
-    that of the row; the precision is added to it.
-    All weights files are read once before, so that switches and plain reads find the page cache in the same state;
-    where the line's disk has a bandwidth, it bounds plain reads too.
+    Pictures come as fast as the line's inbox has room (see `all_at_once`), or at the rate `images_per_s`, whatever the
+    line does. Give `costs` in `line_config` to compare runs on one cost table: those of an earlier run with as many
+    executors of the same devices in the same precision. Without `costs` they are measured. `times` are the due times of
+    the images, as far as the strategy heeds them. `tick` is called for each reply, on a thread of the line. The row has
+    `heading`, with the precision added.
+    All weights files are read once before, so that switches and plain reads find the page cache in the same state. If
+    the line's disk has a bandwidth, it bounds plain reads, too.
     """
     board, store, strategy = line_config.board, line_config.store, line_config.strategy
     precision, disk_bytes_per_s = line_config.precision, line_config.disk_bytes_per_s
-    own = times.heeded_by(strategy)
+    heeded = times.heeded_by(strategy)
     paths = _files(board, store)
     _plain_read_s_per_byte(paths, repeats=1)
     _load_libraries(board, line_config.allowed_kinds)
-    # What an earlier run has left in the heap would count as this one's.
+    # Memory that an earlier run left in the heap would count for this run.
     gc.collect()
     give_memory_back()
     process = psutil.Process()
     before = process.memory_info().rss
     _forget_device_peak()
     latencies = Latencies()
-    watched = replace(line_config, max_wait_s=own.max_wait_s, watchers=[latencies], keep_trace=True)
+    watched = replace(line_config, max_wait_s=heeded.max_wait_s, watchers=[latencies], keep_trace=True)
     with Line(watched) as line:
         sampler = _PeakRss(process)
         line.ready()
-        _submit(line, [replace(picture, within_s=own.within_s) for picture in pictures], images_per_s, tick)
+        _submit(line, [replace(picture, within_s=heeded.within_s) for picture in pictures], images_per_s, tick)
         line.drain()
         peak = sampler.stop()
-        seen = line.metrics()
+        metrics = line.metrics()
     read_s_per_byte = max(_plain_read_s_per_byte(paths, repeats=_READ_REPEATS), 1 / (disk_bytes_per_s or float("inf")))
-    switch_s = seen.switch_s / seen.switches if seen.switches else 0.0
-    read_s = read_s_per_byte * seen.switch_bytes / seen.switches if seen.switches else 0.0
+    switch_s = metrics.switch_s / metrics.switches if metrics.switches else 0.0
+    read_s = read_s_per_byte * metrics.switch_bytes / metrics.switches if metrics.switches else 0.0
     figures = MachineFigures(
         switch_ms=1e3 * switch_s,
         read_ms=1e3 * read_s,
         switch_ratio=switch_s / read_s if read_s else 0.0,
-        control_share=seen.control_s / seen.wall_s if seen.wall_s else 0.0,
-        peak_reserved_bytes=seen.peak_reserved_bytes,
+        control_share=metrics.control_s / metrics.wall_s if metrics.wall_s else 0.0,
+        peak_reserved_bytes=metrics.peak_reserved_bytes,
         budget_bytes=line.budget_bytes,
         peak_rss_bytes=peak,
         rss_growth_bytes=max(0, peak - before),
@@ -114,10 +114,10 @@ def measured_run(
     device = ",".join(f"{name}={count}" for name, count in devices.items())
     words = [heading.strategy, *([precision] if precision != FULL else [])]
     heading = replace(heading, strategy=" ".join(words))
-    return Measured(
-        row=row(heading, device, seen, latencies, within_s=times.within_s, machine=figures),
+    return MeasuredRun(
+        row=row(heading, device, metrics, latencies, within_s=times.within_s, machine=figures),
         strategy=strategy.name,
-        metrics=seen,
+        metrics=metrics,
         board=line.rules,
         costs=line.costs,
         plan=line.plan,
@@ -129,7 +129,7 @@ def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None,
     began = time.perf_counter()
     for index, picture in enumerate(pictures):
         if images_per_s is not None:
-            # By the clock, not by pauses: what was late once does not make all that follow late.
+            # By the clock, not by pauses: a picture that is late once does not make all that follow late.
             time.sleep(max(0.0, began + index / images_per_s - time.perf_counter()))
         future = line.submit(
             picture.image,
@@ -144,22 +144,22 @@ def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None,
 
 
 def _load_libraries(board: Path | str, allowed: Sequence[str]) -> None:
-    """Have all that the kinds import imported: the first run would count it as its own (torchvision: 130 MB)."""
+    """Import all that the kinds import: its memory would count for the first run (torchvision: 130 MB)."""
     first = {expert.kind: expert for expert in rules.load(board).experts.values()}
     for kind, expert in first.items():
-        found = kinds.resolve(kind, allowed)
-        if isinstance(found, ModuleKind):
-            aside(lambda own=found, one=expert: own.skeleton(one))  # type: ignore[misc]
+        resolved = kinds.resolve(kind, allowed)
+        if isinstance(resolved, ModuleKind):
+            aside(lambda module_kind=resolved, expert=expert: module_kind.skeleton(expert))  # type: ignore[misc]
 
 
 def _files(board: Path | str, store: Store) -> list[Path]:
-    """Return the weights files of a board; one that many experts share only once."""
+    """Return the weights files of a board; a file that many experts share comes once."""
     paths = {store.path(expert.weights) for expert in rules.load(board).experts.values()}
     return list({path.stat().st_ino: path for path in sorted(paths)}.values())
 
 
 def _plain_read_s_per_byte(paths: Sequence[Path], *, repeats: int) -> float:
-    """Read files into one buffer, over and over; the plainest thing that brings their bytes into memory."""
+    """Return the median seconds a byte of reading files into one buffer, the plainest way to bring bytes to memory."""
     buffer = bytearray(max(path.stat().st_size for path in paths))
     costs = []
     for _ in range(repeats):
@@ -174,9 +174,9 @@ def _plain_read_s_per_byte(paths: Sequence[Path], *, repeats: int) -> float:
 def _forget_device_peak() -> None:
     import torch
 
-    # Not `is_available`: asking a GPU that nobody uses would make it be used.
+    # Not `is_available`: it would begin to use a GPU that the run does not use.
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        # What the allocator kept of an earlier run would be the least that this one can have.
+        # The peak of this run could not be less than the memory that the allocator kept from an earlier run.
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
@@ -184,19 +184,19 @@ def _forget_device_peak() -> None:
 def _peak_device_bytes() -> int | None:
     import torch
 
-    # None also where there is a GPU that nobody used.
+    # None, too, if the machine has a GPU that the run did not use.
     return int(torch.cuda.max_memory_reserved()) if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
 
 
 class _PeakRss:
-    """The highest resident set of this process until it is stopped: as the system keeps it, else by sampling."""
+    """The peak resident set of this process until `stop`: from the system if it keeps the peak, else by sampling."""
 
     def __init__(self, process: psutil.Process) -> None:
         self._process = process
         self._peak = process.memory_info().rss
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        # Where the system keeps the peak, nothing of ours has to run while the line does.
+        # Where the system keeps the peak, no thread of ours has to run next to the line.
         if not forget_peak():
             self._thread = threading.Thread(target=self._sample, daemon=True)
             self._thread.start()

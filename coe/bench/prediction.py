@@ -1,30 +1,30 @@
-"""What the simulator says of a run that was measured: the same images, costs and pools, in virtual time."""
+"""Predicts a measured run: simulates the same images, costs and pools in virtual time."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from coe.bench.engine import Measured
+from coe.bench.engine import MeasuredRun
 from coe.bench.recorded import recorded
 from coe.bench.rows import Row
-from coe.bench.simulated import ENTRIES, PlannedBox, run_plan
+from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan
 from coe.scheduler.strategies import ANY_TIME, Times
 from coe.sim.workload import Workload
 
 
-def workload_of(measured: Measured) -> Workload:
-    """Return what came in while a run was measured, and what was found."""
-    seen = recorded(measured.trace)
-    return Workload(measured.row.task, measured.row.order, measured.board, seen.arrivals, seen.findings)
+def workload_of(measured: MeasuredRun) -> Workload:
+    """Return the arrivals and findings of a measured run as a workload."""
+    record = recorded(measured.trace)
+    return Workload(measured.row.task, measured.row.order, measured.board, record.arrivals, record.findings)
 
 
-def predict(measured: Measured, times: Times = ANY_TIME) -> Row:
-    """Simulate a measured run: its arrivals and findings, and the cost table that it was scheduled by.
+def predict(measured: MeasuredRun, times: Times = ANY_TIME) -> Row:
+    """Simulate a measured run: its arrivals, its findings, and the cost table that scheduled it.
 
-    The table was measured before the run, so this foretells; it is not fitted to what it is compared with.
+    The table was measured before the run, so the row is a prediction, not a fit.
     """
     workload = workload_of(measured)
-    chosen = ENTRIES[measured.strategy]
+    contender = CONTENDERS[measured.strategy]
     box = PlannedBox(measured.row.device, measured.costs, measured.plan, {})
-    row = run_plan(workload, chosen, box, times=times)
+    row = run_plan(workload, contender, box, times=times)
     return replace(row, strategy=f"{measured.row.strategy} (predicted)")

@@ -1,4 +1,4 @@
-"""What came in and what was found in a recorded run, without what was decided: enough to run it again elsewhere."""
+"""The arrivals and findings of a recorded run, without its decisions: enough to run it again in another line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def recorded(trace: Trace) -> Recorded:
             arrivals.append(Arrival(now - began_s, request))
         elif isinstance(event, Finished):
             batch = running[event.executor]
-            # Not strict: the stages of a batch with too few findings have run again.
+            # Not strict: where a batch gave too few findings, its stages ran again.
             for stage, finding in zip(batch.stages, event.findings, strict=False):
                 findings.setdefault(numbers[stage.request_id], {})[stage.expert] = finding
         for command in commands:

@@ -1,4 +1,4 @@
-"""One row a run, the same for the simulator and for the engine, as a table and as JSON."""
+"""One row for each run, the same for the simulator and for the engine, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from coe.scheduler.events import Command, Event, Reply
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """What only a run on the machine can tell; None where there is no such thing.
+    """Figures that only a run on the machine has; `peak_device_bytes` is None without a GPU.
 
-    `switch_ratio` compares the mean switch with a plain read of the same bytes in the same run. `rss_growth_bytes` is
-    what the process grew by from before the line was opened to its peak while it ran: experts and activations, but
-    also skeletons and the images that wait.
+    `switch_ratio` is the mean switch over a plain read of the same bytes in the same run. `rss_growth_bytes` is the
+    growth of the process from before the line was opened to its peak: experts and activations, but also skeletons and
+    the images that wait.
     """
 
     switch_ms: float
@@ -37,11 +37,11 @@ class MachineFigures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run. Latencies run from when an image was handed in to its reply.
+    """One run. The latency of an image is the time from when it was submitted to its reply.
 
-    `makespan_s` runs from the first image handed in to the last reply; the lower bounds are what no order could beat
-    (see `coe.sim.bound`), None where they were not worked out. `errors` counts images that could not be inspected,
-    `late` those that took longer than they might, None if they might take any time.
+    `makespan_s` is the time from the first image submitted to the last reply. No order can beat the lower bounds (see
+    `coe.sim.bound`); they are None where they were not computed. `errors` counts images that could not be inspected,
+    `late` images that took longer than allowed; it is None if they had no limit.
     """
 
     task: str
@@ -66,7 +66,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What a row is of: a task, the order in which its images came, and the strategy under the name that is shown."""
+    """The words of a row: the task, the order in which its images came, and the name shown for the strategy."""
 
     task: str
     order: str
@@ -97,7 +97,7 @@ class Latencies:
 def row(
     heading: Heading,
     device: str,
-    seen: Metrics,
+    metrics: Metrics,
     latencies: Latencies,
     *,
     lower_bound_switches: int | None = None,
@@ -105,22 +105,22 @@ def row(
     within_s: float | None = None,
     machine: MachineFigures | None = None,
 ) -> Row:
-    """Put together what the watchers of one run saw."""
+    """Make a row of the metrics and latencies of a run."""
     return Row(
         task=heading.task,
         order=heading.order,
         device=device,
         strategy=heading.strategy,
-        images=seen.images,
-        errors=seen.errors,
-        images_per_s=seen.images_per_s,
-        switches=seen.switches,
-        disk_loads=seen.disk_loads,
-        hit_ratio=seen.hit_ratio,
+        images=metrics.images,
+        errors=metrics.errors,
+        images_per_s=metrics.images_per_s,
+        switches=metrics.switches,
+        disk_loads=metrics.disk_loads,
+        hit_ratio=metrics.hit_ratio,
         p50_s=latencies.quantile_s(0.5),
         p99_s=latencies.quantile_s(0.99),
-        makespan_s=seen.wall_s,
-        scheduling_us_per_request=1e6 * seen.control_s / max(1, seen.images),
+        makespan_s=metrics.wall_s,
+        scheduling_us_per_request=1e6 * metrics.control_s / max(1, metrics.images),
         lower_bound_switches=lower_bound_switches,
         lower_bound_makespan_s=lower_bound_makespan_s,
         late=None if within_s is None else latencies.longer_than(within_s),
@@ -129,10 +129,10 @@ def row(
 
 
 def to_json(rows: Sequence[Row]) -> str:
-    """Return rows as a JSON list; counts of images and the figures of the machine stand behind the others."""
+    """Return rows as a JSON list; counts of images and the figures of the machine come last."""
     flat = []
-    for one in rows:
-        plain = asdict(one)
+    for entry in rows:
+        plain = asdict(entry)
         machine = plain.pop("machine") or {}
         behind = {name: plain.pop(name) for name in ("images", "errors", "late")}
         behind = {name: count for name, count in behind.items() if count is not None}
@@ -141,14 +141,14 @@ def to_json(rows: Sequence[Row]) -> str:
 
 
 def to_table(rows: Sequence[Row], *, upright: bool = False) -> Table:
-    """Return rows for people; `upright` stands figures below each other and runs side by side.
+    """Return rows for people. With `upright` each run is a column, and its figures are below each other.
 
-    Columns that no row has a figure for are left out; what all rows have in common is said once, in the title.
+    A column without any figure is left out. A word that all rows share is in the title instead of a column.
     """
     columns = {name: cell for name, cell in _COLUMNS.items() if name in _WORDS or any(map(cell, rows))}
-    common = [name for name in _WORDS[:-1] if len({columns[name](one) for one in rows}) == 1]
+    common = [name for name in _WORDS[:-1] if len({columns[name](entry) for entry in rows}) == 1]
     title = ", ".join(f"{name} {columns.pop(name)(rows[0])}" for name in common)
-    lines = [list(columns), *([cell(one) for cell in columns.values()] for one in rows)]
+    lines = [list(columns), *([cell(entry) for cell in columns.values()] for entry in rows)]
     if upright:
         lines = [list(line) for line in zip(*lines, strict=True)]
     words = [True] + [False] * len(rows) if upright else [name in _WORDS for name in columns]
@@ -161,27 +161,27 @@ def to_table(rows: Sequence[Row], *, upright: bool = False) -> Table:
 
 
 def _measured(figure: Callable[[MachineFigures], str]) -> Callable[[Row], str]:
-    return lambda one: figure(one.machine) if one.machine else ""
+    return lambda row: figure(row.machine) if row.machine else ""
 
 
 _WORDS = ("task", "order", "device", "strategy")
 _COLUMNS: dict[str, Callable[[Row], str]] = {
-    "task": lambda one: one.task,
-    "order": lambda one: one.order,
-    "device": lambda one: one.device,
-    "strategy": lambda one: one.strategy,
-    "images/s": lambda one: f"{one.images_per_s:.2f}",
-    "not inspected": lambda one: f"{one.errors}" if one.errors else "",
-    "switches": lambda one: f"{one.switches:,}",
-    "at least": lambda one: "" if one.lower_bound_switches is None else f"{one.lower_bound_switches:,}",
-    "from disk": lambda one: f"{one.disk_loads:,}",
-    "hit ratio": lambda one: f"{one.hit_ratio:.1%}",
-    "late": lambda one: "" if one.late is None else f"{one.late:,}",
-    "p50": lambda one: f"{one.p50_s:.2f} s",
-    "p99": lambda one: f"{one.p99_s:.2f} s",
-    "makespan": lambda one: f"{one.makespan_s:.1f} s",
-    "at least ": lambda one: "" if one.lower_bound_makespan_s is None else f"{one.lower_bound_makespan_s:.1f} s",
-    "scheduling": lambda one: f"{one.scheduling_us_per_request:.0f} µs",
+    "task": lambda row: row.task,
+    "order": lambda row: row.order,
+    "device": lambda row: row.device,
+    "strategy": lambda row: row.strategy,
+    "images/s": lambda row: f"{row.images_per_s:.2f}",
+    "not inspected": lambda row: f"{row.errors}" if row.errors else "",
+    "switches": lambda row: f"{row.switches:,}",
+    "at least": lambda row: "" if row.lower_bound_switches is None else f"{row.lower_bound_switches:,}",
+    "from disk": lambda row: f"{row.disk_loads:,}",
+    "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
+    "late": lambda row: "" if row.late is None else f"{row.late:,}",
+    "p50": lambda row: f"{row.p50_s:.2f} s",
+    "p99": lambda row: f"{row.p99_s:.2f} s",
+    "makespan": lambda row: f"{row.makespan_s:.1f} s",
+    "at least ": lambda row: "" if row.lower_bound_makespan_s is None else f"{row.lower_bound_makespan_s:.1f} s",
+    "scheduling": lambda row: f"{row.scheduling_us_per_request:.0f} µs",
     "switch": _measured(lambda m: f"{m.switch_ms:.1f} ms"),
     "plain read": _measured(lambda m: f"{m.read_ms:.1f} ms"),
     "ratio": _measured(lambda m: f"{m.switch_ratio:.2f}"),

@@ -1,4 +1,4 @@
-"""What a decision costs when there are many experts and many stages wait: it should not matter."""
+"""Measures the time of a decision with many experts and many waiting stages; neither should matter."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ EXECUTORS = 4
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """One point: how many experts and requests, and what deciding took on average of the machine that this ran on.
+    """One measurement: the numbers of experts and requests, and the mean time of a decision on this machine.
 
-    `most_waiting` is the most stages that waited at once, `wall_s` what the simulation took, `peak_rss_bytes` the most
-    memory that this process has had so far.
+    `most_waiting` is the most stages that waited at once, `wall_s` the time of the simulation, `peak_rss_bytes` the
+    peak memory of this process so far.
     """
 
     strategy: str
@@ -45,9 +45,9 @@ class Scale:
 
 
 def synthetic_rules(experts: int) -> Rules:
-    """Make a board of classifiers, each with its own component type, and a shared detector behind each tenth of them.
+    """Make a board of classifiers, one for each component type; half of them lead to a shared detector.
 
-    Counts fall as 1 / rank, as they do on real boards.
+    One expert in twenty is a detector. Counts fall as 1 / rank, as they do on real boards.
     """
     detectors = max(1, experts // 20)
     lines = ["board: scale", "experts:"]
@@ -64,7 +64,7 @@ def synthetic_rules(experts: int) -> Rules:
 
 
 def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "coserve") -> Scale:
-    """Simulate requests (all at once unless `every_s` says otherwise) to a board of which a tenth fits into memory."""
+    """Simulate requests to a board of which a tenth fits into memory: all at once, or one in each `every_s` seconds."""
     board = synthetic_rules(experts)
     cost = Cost(per_image_s=0.001, base_s=0.001, load_s=0.02, weights_bytes=100, activation_bytes=1, max_batch=16)
     costs = CostTable({("cpu", expert): cost for expert in board.experts})
@@ -76,34 +76,34 @@ def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "c
         tuple(PoolSpec(id, "cpu", capacity, 100) for id in ids), tuple(ExecutorSpec(id, "cpu", id) for id in ids)
     )
     controller = Controller(router=board.router, graph=board.graph, costs=costs, plan=plan, strategy=chosen)
-    crowd, recorder = _Crowd(controller), Recorder(controller.pools)
+    counter, recorder = _EventCounter(controller), Recorder(controller.pools)
     simulator = Simulator(
-        controller, SampledOracle(board), watchers=[crowd, recorder], preloaded=True, clock=time.perf_counter
+        controller, SampledOracle(board), watchers=[counter, recorder], preloaded=True, clock=time.perf_counter
     )
-    work = synthetic(board, task="scale", order="iid", requests=requests, every_s=every_s, seed=0)
+    workload = synthetic(board, task="scale", order="iid", requests=requests, every_s=every_s, seed=0)
     began = time.perf_counter()
     simulator.start()
-    simulator.run(work.arrivals)
+    simulator.run(workload.arrivals)
     wall_s = time.perf_counter() - began
     controller.check(idle=True)
-    seen = recorder.metrics()
+    metrics = recorder.metrics()
     return Scale(
         strategy=name,
         experts=experts,
         requests=requests,
-        most_waiting=crowd.most,
-        switches=seen.switches,
-        events=crowd.events,
-        us_per_event=1e6 * seen.control_s / crowd.events,
-        us_per_request=1e6 * seen.control_s / requests,
-        us_per_stage=1e6 * seen.control_s / seen.stages,
+        most_waiting=counter.most,
+        switches=metrics.switches,
+        events=counter.events,
+        us_per_event=1e6 * metrics.control_s / counter.events,
+        us_per_request=1e6 * metrics.control_s / requests,
+        us_per_stage=1e6 * metrics.control_s / metrics.stages,
         wall_s=wall_s,
         peak_rss_bytes=peak_resident_bytes(),
     )
 
 
-class _Crowd:
-    """Counts events, and how many stages wait."""
+class _EventCounter:
+    """Counts events, and the most stages that waited at once."""
 
     def __init__(self, controller: Controller) -> None:
         self._backlogs = controller.world.backlogs()

@@ -1,4 +1,4 @@
-"""Simulated runs: a workload on a preset's box by one strategy, as a row of the same table as a measured one."""
+"""Simulated runs: a workload on a preset's box by one strategy, as a row of the same table as a measured run."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Scaling = dict[str, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What is compared: a strategy, and the configuration of the box that it runs with."""
+class Contender:
+    """A strategy to compare, and the configuration of the box that it runs with."""
 
     name: str
     strategy: Strategy
@@ -35,7 +35,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBox:
-    """A box as it runs: what experts cost on it, its pools and executors, and their speed side by side by device."""
+    """A box with a plan: the costs of experts, its pools and executors, and the executors' joint speed by device."""
 
     name: str
     costs: CostTable
@@ -43,32 +43,33 @@ class PlannedBox:
     scaling: Scaling
 
 
-def _entries() -> dict[str, Entry]:
+def _contenders() -> dict[str, Contender]:
     """Return every strategy, and `coserve` with the paper's casual configuration (section 5.2).
 
-    The baselines run with the casual split too: the paper tunes memory for its own system alone.
+    The baselines run with the casual split, too: the paper tunes memory for CoServe alone.
     """
-    entries = {
-        name: Entry(name, strategy, "casual" if strategy.cached else "best") for name, strategy in STRATEGIES.items()
+    contenders = {
+        name: Contender(name, strategy, "casual" if strategy.cached else "best")
+        for name, strategy in STRATEGIES.items()
     }
-    entries["coserve-casual"] = Entry("coserve-casual", STRATEGIES["coserve"], "casual")
-    return entries
+    contenders["coserve-casual"] = Contender("coserve-casual", STRATEGIES["coserve"], "casual")
+    return contenders
 
 
-ENTRIES = _entries()
+CONTENDERS = _contenders()
 
 
-def entry(name: str) -> Entry:
-    """Return an entry by name; raises ConfigError, listing what there is."""
-    if name not in ENTRIES:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, ENTRIES)}")
-    return ENTRIES[name]
+def contender(name: str) -> Contender:
+    """Return a contender by name; raises ConfigError, which lists the names."""
+    if name not in CONTENDERS:
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, CONTENDERS)}")
+    return CONTENDERS[name]
 
 
 def simulated_run(
     machine: Machine,
     workload: Workload,
-    chosen: Entry,
+    contender: Contender,
     *,
     seed: int = 0,
     configuration: Configuration | None = None,
@@ -78,20 +79,20 @@ def simulated_run(
 ) -> Row:
     """Run a workload on a box in virtual time, from pools filled beforehand to the last reply.
 
-    Labels are drawn with `seed` where the workload has none recorded. `configuration` overrides the entry's,
-    `bounded` works out the clairvoyant bound, `trace` is a file for what happened when. Raises ConfigError if an
+    Labels are drawn with `seed` where the workload has no recorded findings. `configuration` overrides the contender's,
+    `bounded` computes the clairvoyant bound, `trace` is a file for the events in their order. Raises ConfigError if an
     expert does not fit or has no cost.
     """
-    found = configuration or machine.configuration(chosen.configuration, workload.board.board)
+    configuration = configuration or machine.configuration(contender.configuration, workload.board.board)
     costs = machine.costs(workload.board)
-    plan = machine.plan(workload.board, costs, chosen.strategy, found)
+    plan = machine.plan(workload.board, costs, contender.strategy, configuration)
     box = PlannedBox(machine.name, costs, plan, machine.scaling)
-    return run_plan(workload, chosen, box, seed=seed, bounded=bounded, trace=trace, times=times)
+    return run_plan(workload, contender, box, seed=seed, bounded=bounded, trace=trace, times=times)
 
 
 def run_plan(
     workload: Workload,
-    chosen: Entry,
+    contender: Contender,
     box: PlannedBox,
     *,
     seed: int = 0,
@@ -101,7 +102,7 @@ def run_plan(
 ) -> Row:
     """Run a workload on given pools and executors in virtual time."""
     board = workload.board
-    own = times.heeded_by(chosen.strategy)
+    heeded = times.heeded_by(contender.strategy)
     oracle: Oracle = SampledOracle(board, seed)
     if workload.recorded:
         oracle = RecordedOracle(workload.recorded, oracle)
@@ -110,8 +111,8 @@ def run_plan(
         graph=board.graph,
         costs=box.costs,
         plan=box.plan,
-        strategy=chosen.strategy,
-        max_wait_s=own.max_wait_s,
+        strategy=contender.strategy,
+        max_wait_s=heeded.max_wait_s,
     )
     recorder, latencies = Recorder(controller.pools, board.router.second_looks), Latencies()
     drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
@@ -127,20 +128,20 @@ def run_plan(
     simulator.start()
     resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
     cached = [expert for expert in board.experts if controller.cache is not None and expert in controller.cache]
-    simulator.run(_due(workload.arrivals, own.within_s))
+    simulator.run(_due(workload.arrivals, heeded.within_s))
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
-    least = None
+    bounds = None
     if bounded:
-        least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
+        bounds = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
     return row(
-        Heading(workload.task, workload.order, chosen.name),
+        Heading(workload.task, workload.order, contender.name),
         box.name,
         recorder.metrics(),
         latencies,
-        lower_bound_switches=least.switches if least else None,
-        lower_bound_makespan_s=least.makespan_s if least else None,
+        lower_bound_switches=bounds.switches if bounds else None,
+        lower_bound_makespan_s=bounds.makespan_s if bounds else None,
         within_s=times.within_s,
     )
 
@@ -148,12 +149,12 @@ def run_plan(
 def _due(arrivals: Sequence[Arrival], within_s: float | None) -> Iterable[Arrival]:
     if within_s is None:
         return arrivals
-    return (replace(one, request=replace(one.request, due_s=one.at_s + within_s)) for one in arrivals)
+    return (replace(a, request=replace(a.request, due_s=a.at_s + within_s)) for a in arrivals)
 
 
 def _from_zero(workload: Workload) -> Workload:
-    """Return a workload whose first request comes at time 0: makespans count from there, and nobody begins before."""
+    """Return a workload whose first request comes at time 0, as makespans count from there."""
     first_s = workload.arrivals[0].at_s if workload.arrivals else 0.0
     if not first_s:
         return workload
-    return replace(workload, arrivals=[Arrival(one.at_s - first_s, one.request) for one in workload.arrivals])
+    return replace(workload, arrivals=[Arrival(a.at_s - first_s, a.request) for a in workload.arrivals])

@@ -1,7 +1,7 @@
-"""What a switch costs on the CPU or on a GPU, beside the least that this machine could do.
+"""Measures a switch on the CPU or on a GPU, and the least time that this machine could take for it.
 
-Everything of an expert is timed in turn, again and again, so that a slow moment of the machine meets all alike; on a
-GPU until the device has done it.
+All operations on an expert are timed in turn, many times, so that a slow moment of the machine hits all of them. Times
+on a GPU end when the device is done.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ BATCHES = (1, 4, 8, 16)
 class Switch:
     """Medians of one kind in one variant, in seconds; None where the system would not forget the file.
 
-    `read_*` is the plain read of the same file into memory that is reused, `load_*` that of the engine, checksums
-    included, until it runs; `ready_s` from memory until it runs (converted, if it must be), `copy_s` a plain copy of as
-    many bytes as the weights have in fp32. `usual_s` is the usual way, from a file in the system's cache: construct,
-    `torch.load`, `load_state_dict`.
+    `read_*` is the plain read of the same file into memory that is reused; `load_*` is a load by the engine, checksums
+    included, until the expert can run. `ready_s` is the time from memory until it can run, with conversion if needed;
+    `copy_s` is a plain copy of as many bytes as the weights have in fp32. `usual_s` is the usual way, from a file in
+    the system's cache: construct, `torch.load`, `load_state_dict`.
     """
 
     kind: str
@@ -63,8 +63,8 @@ class Switch:
 class GpuSwitch:
     """Medians of one kind in one variant on a GPU, in seconds. `batch_s` and `switched_s` are by batch size.
 
-    `read_s` reads, proves and copies a file that the system caches; `copy_s` copies from pinned memory; `plain_copy_s`
-    is a plain pinned copy of as many bytes. `batch_s` is a batch on an expert that is active, `switched_s` one on
+    `read_s` reads, checks and copies a file that the system caches; `copy_s` copies from pinned memory; `plain_copy_s`
+    is a plain pinned copy of as many bytes. `batch_s` is a batch on an expert that is active, `switched_s` a batch on
     another resident expert each time.
     """
 
@@ -99,10 +99,10 @@ def on_cpu(
         import torch
 
         torch.set_num_threads(threads)
-        # As an expert that was never prepared runs from them.
-        trained = [replace(weights(store, one), path=store.path(one.weights), prepared=None) for one in experts]
+        # An expert that was never prepared runs from these files.
+        trained = [replace(weights(store, e), path=store.path(e.weights), prepared=None) for e in experts]
         pairs = {"as trained": trained}
-        pairs |= {variant: [weights(store, one) for one in in_variant(experts, variant)] for variant in variants}
+        pairs |= {variant: [weights(store, expert) for expert in in_variant(experts, variant)] for variant in variants}
         usual = _usual(store, experts[0])
         return [_switch(name, pair, usual, trained[0].bytes, repeats) for name, pair in pairs.items()]
 
@@ -123,12 +123,12 @@ def on_gpu(
     prepare(board, store, variants, say)
     experts = list(rules.load(board).experts.values())
     return [
-        aside(lambda one=variant: _gpu_switch(driver, store, in_variant(experts, one), repeats))  # type: ignore[misc]
+        aside(lambda v=variant: _gpu_switch(driver, store, in_variant(experts, v), repeats))  # type: ignore[misc]
         for variant in variants
     ]
 
 
-class _Clock:
+class _Stopwatch:
     """Times by name. The first time of each only warms up."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class _Clock:
         self._all_s[name].append(time.perf_counter() - began)
 
     def medians_s(self) -> dict[str, float]:
-        """Return the median by name, of all but the first."""
+        """Return the median by name, without the first time."""
         return {name: statistics.median(times_s[1:]) for name, times_s in self._all_s.items() if len(times_s) > 1}
 
 
@@ -150,12 +150,12 @@ class _Clock:
 def _switch(
     variant: str, pair: Sequence[Weights], usual: Callable[[], object], fp32_bytes: int, repeats: int
 ) -> Switch:
-    """Time everything of two experts in turn."""
+    """Time all operations on two experts in turn."""
     import torch
 
-    buffers, clock = Buffers(), _Clock()
+    buffers, clock = Buffers(), _Stopwatch()
     slot = Slot(_module_kind(pair[0].expert), pair[0].expert, pair[0].needs().structure)
-    resident = [one.read(buffers) for one in pair]
+    resident = [expert.read(buffers) for expert in pair]
     source, target = torch.zeros(fp32_bytes, dtype=torch.uint8), torch.zeros(fp32_bytes, dtype=torch.uint8)
     plain = memoryview(bytearray(pair[0].bytes))
     loaded: list[Blob] = []
@@ -174,7 +174,7 @@ def _switch(
             loaded.pop().release()
 
     for _ in range(repeats + 1):
-        # The second read of what has just come from disk makes the system sort its pages anew; nobody pays for that.
+        # The second read of a file that has just come from disk makes the system sort its pages again; it is not timed.
         read()
         timed("warm read", read)
         timed("warm load", load)
@@ -185,19 +185,19 @@ def _switch(
         for name, work in (("cold read", read), ("cold load", load)):
             if forget_file(pair[0].path):
                 timed(name, work)
-    middle_s = clock.medians_s()
+    median_s = clock.medians_s()
     return Switch(
         kind=pair[0].expert.kind,
         variant=variant,
         bytes=pair[0].bytes,
         fp32_bytes=fp32_bytes,
-        read_warm_s=middle_s["warm read"],
-        load_warm_s=middle_s["warm load"],
-        read_cold_s=middle_s.get("cold read"),
-        load_cold_s=middle_s.get("cold load"),
-        ready_s=middle_s["ready"],
-        copy_s=middle_s["copy"],
-        usual_s=middle_s["usual"],
+        read_warm_s=median_s["warm read"],
+        load_warm_s=median_s["warm load"],
+        read_cold_s=median_s.get("cold read"),
+        load_cold_s=median_s.get("cold load"),
+        ready_s=median_s["ready"],
+        copy_s=median_s["copy"],
+        usual_s=median_s["usual"],
     )
 
 
@@ -209,7 +209,7 @@ def _plain_read(path: Path, into: memoryview) -> None:
 
 
 def _usual(store: Store, expert: Expert) -> Callable[[], object]:
-    """Return what brings a model to where it runs in the usual way."""
+    """Return a function that makes a model ready in the usual way."""
     import torch
 
     kind, path = _module_kind(expert), store.root.parent / "usual.pt"
@@ -219,7 +219,7 @@ def _usual(store: Store, expert: Expert) -> Callable[[], object]:
 
 def _module_kind(expert: Expert) -> ModuleKind:
     kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, ModuleKind), "a synthetic board has no other"
+    assert isinstance(kind, ModuleKind), "a synthetic board has module kinds only"
     return kind
 
 
@@ -227,7 +227,7 @@ def _module_kind(expert: Expert) -> ModuleKind:
 
 
 def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats: int) -> GpuSwitch:
-    device, clock = gpu_device(driver, store, experts[0].kind), _Clock()
+    device, clock = gpu_device(driver, store, experts[0].kind), _Stopwatch()
     size = _loads(device, experts[0], repeats, clock)
     device.prepare(experts)
     device.enter("one")
@@ -237,34 +237,34 @@ def _gpu_switch(driver: Driver, store: Store, experts: Sequence[Expert], repeats
         batch = black(experts[0], images)
         for number in range(len(experts) * (repeats + 1)):
             other = experts[number % len(experts)]
-            clock(f"switched {images}", lambda one=other, some=batch: device.run("one", "pool", one, some))  # type: ignore[misc]
+            clock(f"switched {images}", lambda e=other, b=batch: device.run("one", "pool", e, b))  # type: ignore[misc]
         for _ in range(repeats + 1):
-            clock(f"batch {images}", lambda some=batch: device.run("one", "pool", experts[0], some))  # type: ignore[misc]
-    middle_s = clock.medians_s()
+            clock(f"batch {images}", lambda b=batch: device.run("one", "pool", experts[0], b))  # type: ignore[misc]
+    median_s = clock.medians_s()
     return GpuSwitch(
         kind=experts[0].kind,
         variant=experts[0].variant,
         bytes=size,
-        read_s=middle_s["read"],
-        copy_s=middle_s["copy"],
-        plain_copy_s=middle_s["plain"],
-        batch_s={images: middle_s[f"batch {images}"] for images in BATCHES},
-        switched_s={images: middle_s[f"switched {images}"] for images in BATCHES},
+        read_s=median_s["read"],
+        copy_s=median_s["copy"],
+        plain_copy_s=median_s["plain"],
+        batch_s={images: median_s[f"batch {images}"] for images in BATCHES},
+        switched_s={images: median_s[f"switched {images}"] for images in BATCHES},
     )
 
 
-def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: _Clock) -> int:
-    """Time loads and plain copies of an expert's bytes, and return how many; what it takes is let go of at its end."""
+def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: _Stopwatch) -> int:
+    """Time loads and plain copies of an expert's bytes, and return their number; all memory is released at the end."""
     with device.trial(expert) as trial:
         for _ in range(repeats + 1):
             clock("read", trial.load)
             clock("copy", trial.copy)
         size = trial.weights_bytes
     stream = device.driver.stream("plain")
-    host, there = device.driver.pinned_memory(size), device.driver.device_memory(size)
+    source, target = device.driver.pinned_memory(size), device.driver.device_memory(size)
 
     def plain() -> None:
-        stream.do("plain copy", lambda: there.copy_(host, non_blocking=True))
+        stream.do("plain copy", lambda: target.copy_(source, non_blocking=True))
         stream.mark().wait()
 
     for _ in range(repeats + 1):
@@ -273,8 +273,8 @@ def _loads(device: CudaDevice, expert: Expert, repeats: int, clock: _Clock) -> i
 
 
 def gpu_device(driver: Driver, store: Store, kind: str) -> CudaDevice:
-    """Return a device that has half of what is free on a GPU for one executor."""
-    # The last device's memory must be gone before this one's is taken.
+    """Return a device with one executor and half of the share of a GPU's free memory that a line would take."""
+    # The memory of the last device must be given back before this device takes its memory.
     give_back(driver)
     memory_bytes = int(config.DEVICE_SHARE * driver.usage().free / 2)
     return CudaDevice(store, {kind: kinds.resolve(kind)}, driver, executors=1, memory_bytes=memory_bytes)

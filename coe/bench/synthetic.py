@@ -1,4 +1,4 @@
-"""A board of seeded random weights and pictures of noise, for trials: the files are real, the verdicts mean nothing."""
+"""Boards of seeded random weights and pictures of noise, for trials: the files are real, the verdicts mean nothing."""
 
 from __future__ import annotations
 
@@ -26,31 +26,30 @@ def synthetic_board(
 ) -> tuple[Path, Store]:
     """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
 
-    Each expert has a weights file of its own; with `files`, so many files are shared by all (hard links), and each
-    expert is still loaded and accounted by itself. Counts fall like 1/rank (a long tail). Files that are there already
-    are used again.
+    Each expert has its own weights file; with `files`, the experts share so many files by hard links, and each expert
+    is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused.
     """
     files = experts if files is None else min(files, experts)
     if files < 1:
-        raise ConfigError(f"{files} files hold no expert; give at least 1")
-    found = kinds.resolve(kind)
-    if not isinstance(found, ModuleKind):
+        raise ConfigError(f"{files} files cannot hold an expert; give at least 1")
+    resolved = kinds.resolve(kind)
+    if not isinstance(resolved, ModuleKind):
         raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
-    # All that the weights depend on is in the name, so that a folder never serves two kinds of trials; the 2 stands for
-    # how they are made up.
+    # The name holds all that the weights depend on, so that two kinds of trials never share a folder's files; the 2 is
+    # the version of how weights are drawn.
     name = f"bench2-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
     store = Store(folder / "store")
-    have = set(store.ids())
+    stored = set(store.ids())
     labels = ("ok", "bad")
     for index in range(experts):
         weights, original = f"{name}/e{index}", f"{name}/e{index % files}"
-        if weights in have:
+        if weights in stored:
             continue
         if weights != original:
             store.link(weights, original, labels=labels)
             continue
         expert = Expert(f"e{index}", kind, labels, input_size, weights)
-        state = aside(lambda expert=expert, own=seed + index: kinds.random_weights(found, expert, own))  # type: ignore[misc]
+        state = aside(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     lines = [f"board: {name}", "experts:"]
     lines += [
@@ -65,12 +64,12 @@ def synthetic_board(
 
 
 def prepare(board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
-    """Prepare a board's experts in what they lack of `variants`; raises ConfigError where one cannot be made."""
+    """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
     preparer = Preparer(store, variants)
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")
-            for variant, reason in aside(lambda one=expert: preparer.prepare(one.weights)).failed.items():  # type: ignore[misc]
+            for variant, reason in aside(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 
@@ -84,7 +83,7 @@ def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
 
 
 def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:
-    """Return experts that run in a variant."""
+    """Return the experts, to run in a variant."""
     return [replace(expert, variant=variant) for expert in experts]
 
 
@@ -95,6 +94,6 @@ def black(expert: Expert, images: int) -> list[Prepared]:
 
 
 def quarter_budget(board: Path | str, store: Store) -> int:
-    """Return a budget whose three quarters (the rest is for activations) hold a quarter of a board's experts."""
+    """Return a budget whose three quarters hold a quarter of a board's experts; the last quarter is for activations."""
     total = sum(store.manifest(expert.weights).bytes for expert in rules.load(board).experts.values())
     return total // 4 * 4 // 3

@@ -1,8 +1,8 @@
-"""Experts loaded and run the usual way, to compare with: what a plain PyTorch program does, on the CPU or on a GPU.
+"""Loads and runs experts the usual way, for comparison: as a plain PyTorch program does, on the CPU or on a GPU.
 
 A load constructs the network, reads the weights as they were trained, copies them in tensor by tensor and moves the
-module to where it runs; an eviction drops it; batches run eagerly. In fp32, without blobs, folding, slots, graphs,
-pinned memory or streams.
+module to its device; an eviction drops the module; batches run eagerly. All of it runs in fp32, without blobs, folding,
+slots, graphs, pinned memory or streams.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 """Tensors by name."""
 _KEPT_BYTES = 64 << 20
-"""What torch keeps of a GPU for an executor: pieces of memory that are not full, and the workspace of cuBLAS."""
+"""GPU memory that torch keeps for an executor: blocks that are not full, and the workspace of cuBLAS."""
 
 
 def constructed(kind: ModuleKind, expert: Expert, state: State) -> torch.nn.Module:
-    """Return a new network with these weights; raises StoreError if they are not this network's."""
+    """Return a new network with these weights; raises StoreError if they do not fit the network."""
     module = kind.skeleton(expert).eval()
     try:
         module.load_state_dict(state)
     except RuntimeError as error:
         which = f"{kind.name} for {', '.join(expert.labels)}"
-        raise StoreError(f"'{expert.weights}' has not the tensors of a {which}; import the expert again") from error
+        raise StoreError(f"'{expert.weights}' does not fit a {which}; import the expert again") from error
     return module
 
 
 class UsualDevice:
     """Runs experts of torch's kinds as a plain program would, on the CPU or, with a `driver`, on that GPU.
 
-    Executors share the modules. Of a GPU `memory_bytes` are used; copies in host memory, of `host_bytes` at most, are
-    state dicts, from which a load constructs anew. Raises ConfigError for kinds that open their own files.
+    Executors share the modules. On a GPU the device uses `memory_bytes`. Copies in host memory, at most `host_bytes`,
+    are state dicts, from which a load constructs the module again. Raises ConfigError for kinds
+    that open their own files.
     """
 
     def __init__(
@@ -74,13 +75,15 @@ class UsualDevice:
         self.memory_bytes, self.host_bytes = memory_bytes, host_bytes
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
         if other := sorted(kinds.keys() - self._kinds.keys()):
-            raise ConfigError(f"experts of kind '{other[0]}' have no usual way but ours; run the strategy without it")
+            raise ConfigError(
+                f"experts of kind '{other[0]}' open their own files and have no usual way; run the strategy without it"
+            )
         self._driver = driver
         self._device = driver.device if driver else torch.device("cpu")
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
         if driver and memory_bytes is not None:
-            # A plain program does not look for the quickest kernels: for each new size of a batch that takes seconds.
+            # A plain program does not search for the quickest kernels: that takes seconds for each new batch size.
             torch.backends.cudnn.benchmark = False
             driver.limit(memory_bytes)
 
@@ -88,33 +91,33 @@ class UsualDevice:
         return f"<UsualDevice {self._device}, {len(self._resident)} resident, {len(self._copies)} copies>"
 
     def enter(self, executor: str) -> None:
-        """Bound the threads of the calling thread's operators."""
+        """Bound the threads of operators that the calling thread runs."""
         bound_threads(self.threads)
 
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
-        """Give back what was measured with; nothing else is done before an expert is needed."""
+        """Give the memory of measurements back; do nothing else before an expert is needed."""
         give_memory_back()
         if self._driver:
             self._driver.trim()
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what so many executors hold beside experts and batches: on a GPU what torch keeps."""
+        """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Construct an expert, and return when it is there; raises StoreError, DeviceFull, DeviceLost."""
-        # A plain program loads and runs on one thread; here a team of the lane's would slow the executors' (`aside`).
+        """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
+        # A plain program loads and runs on one thread; an OpenMP team of the lane would slow the executors (`aside`).
         bound_threads(1)
         state = self._copies.get(expert.id) or self.store.load(expert.weights)
-        self._resident[pool, expert.id] = self._brought(expert, state)
+        self._resident[pool, expert.id] = self._placed(expert, state)
         if keep and self._driver:
             self._copies[expert.id] = state
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Drop the module; with `keep` its tensors go down into host memory first, unless they are there."""
+        """Drop the module; with `keep` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
         if keep and self._driver and expert.id not in self._copies:
-            # It is only a copy: without it the next load reads the disk, or says that the device is lost.
+            # A copy may fail: the next load then reads the disk, or reports that the device is lost.
             with contextlib.suppress(CoeError), torch_driver.errors():
                 self._copies[expert.id] = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
 
@@ -123,16 +126,16 @@ class UsualDevice:
         self._copies.pop(expert, None)
 
     def trim(self) -> None:
-        """Do nothing: allocators keep what they keep."""
+        """Do nothing: the allocators decide what they keep."""
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch and return one finding an image; raises CoeError, DeviceFull, DeviceLost."""
+        """Run a batch and return one finding for each image; raises CoeError, DeviceFull, DeviceLost."""
         pixels = np.stack([image.pixels for image in images])
         outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
         return findings_of(self._kinds[expert.kind], outputs, images, expert)
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and loads, and see what batches take, on a network with random weights."""
+        """Measure the times of batches and loads, and the memory of batches, on a network with random weights."""
 
         def work() -> Cost:
             with self.trial(expert) as trial:
@@ -142,24 +145,24 @@ class UsualDevice:
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
-        """Give an expert to measure, on the calling thread; raises StoreError if its manifest cannot be read."""
+        """Give a trial of an expert, on the calling thread; raises StoreError if its manifest cannot be read."""
         self.enter("trial")
         size, path = self.store.manifest(expert.weights).bytes, self.store.path(expert.weights)
         state = self._kinds[expert.kind].skeleton(expert).state_dict()
 
         def load() -> None:
-            # As on the lane. A damaged file tells nothing, it is reported when its turn comes.
+            # One thread, as on the lane. A damaged file is reported when the line loads it.
             bound_threads(1)
             with contextlib.suppress(StoreError):
-                self._brought(expert, self.store.load(expert.weights))
+                self._placed(expert, self.store.load(expert.weights))
             bound_threads(self.threads)
 
         try:
-            found = partial(self._outputs, expert, self._brought(expert, state)), expert.input_size, size, path, load
-            trial = warmed(*found)
+            parts = partial(self._outputs, expert, self._placed(expert, state)), expert.input_size, size, path, load
+            trial = warmed(*parts)
             if self._driver:
-                trial = _GpuTrial(*found, driver=self._driver, copy=partial(self._brought, expert, state))
-            # Once before it is timed: what libraries and allocators set up at first is no part of it.
+                trial = _GpuTrial(*parts, driver=self._driver, copy=partial(self._placed, expert, state))
+            # One load before any is timed: libraries and allocators set themselves up in the first.
             trial.load()
             yield trial
         except DeviceFull as error:
@@ -167,14 +170,14 @@ class UsualDevice:
                 f"the device memory is too small to measure expert '{expert.id}' ({error}); give more --device-memory"
             ) from None
 
-    def _brought(self, expert: Expert, state: State) -> torch.nn.Module:
+    def _placed(self, expert: Expert, state: State) -> torch.nn.Module:
         module = constructed(self._kinds[expert.kind], expert, state)
         with torch_driver.errors():
-            # Returns when it is there: copies from memory that is not pinned hold the thread up.
+            # Returns when the module is on the device: copies from memory that is not pinned block the thread.
             return module.to(self._device)
 
     def _outputs(self, expert: Expert, module: torch.nn.Module, pixels: Image) -> Any:
-        """Run (n, 3, S, S) uint8 and return what `postprocess` takes, on the CPU."""
+        """Run pixels, (n, 3, S, S) uint8, and return the outputs for `postprocess`, on the CPU."""
         import torch
         from torch.utils._pytree import tree_map
 
@@ -185,13 +188,13 @@ class UsualDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GpuTrial(Trial):
-    """On a GPU: what a batch holds shows in what torch reserves, and `copy` loads from host memory."""
+    """A trial on a GPU: torch's reserved memory tells what a batch holds, and `copy` loads from host memory."""
 
     driver: Driver
     copy: Callable[[], object]
 
     def batch_bytes(self, images: int) -> int:
-        """Return by how much reserved memory grows for a batch, from nothing that is kept for later."""
+        """Return by how many bytes reserved memory grows for a batch, after all unused memory is given back."""
         self.driver.trim()
         before = self.driver.usage().reserved
         self.run(images)
@@ -213,9 +216,9 @@ def _on_gpu(
     say: Callable[[str], None],
     **memory: int,
 ) -> UsualDevice:
-    # One thread each, as ours: the other cores are those of who decodes.
+    # One thread for each executor, as for our own device: the other cores decode images.
     return UsualDevice(store, kinds, 1, driver, **memory)
 
 
 devices: assembly.MakeDevices = partial(assembly.devices, makers={"cpu": UsualDevice, "cuda": _on_gpu})
-"""Makes such devices, as `coe.inspector.assembly.devices` makes ours."""
+"""Makes devices of the usual way, as `coe.inspector.assembly.devices` makes the engine's."""

@@ -1,1 +1,1 @@
-"""What is inspected: board files, their routing rules, and pictures of components."""
+"""Boards to inspect: board files, their routing rules, and pictures of components."""

@@ -1,7 +1,7 @@
-"""Experts that name each other in a circle, found in what a board file says before any of it is resolved.
+"""Experts that name each other in a circle, found in the raw board file, before any of it is resolved.
 
-A label that no rule covers may come of a circle: the way back leads to an expert that says what follows in a component
-alone. Then the circle is what its author has to know of.
+A circle can look like a label that no rule covers: it leads back to an expert whose `then` stands only in a component.
+In this case the error should name the circle.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from coe.core import Verdict
 
 
 def through(expert: str, thens: Iterable[tuple[str, Mapping[Any, Any]]]) -> tuple[str, ...]:
-    """Return a circle that begins with an expert, each named in a `then` of the one before, or nothing.
+    """Return a circle of experts that begins with `expert`, each named in a `then` of its predecessor; () if none.
 
-    `thens` are all that a file holds: an expert and what it says (or a component says) of what follows it.
+    `thens` holds every `then` of the file, with the expert whose labels it covers.
     """
     digraph: nx.DiGraph[str] = nx.DiGraph()
     for name, then in thens:
@@ -29,7 +29,7 @@ def through(expert: str, thens: Iterable[tuple[str, Mapping[Any, Any]]]) -> tupl
 
 
 def _named(expert: str, then: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the edges to all experts that a `then` names, nested steps too, checked or not."""
+    """Yield the edges to all names of experts in a `then` and in its nested steps, also to names that are wrong."""
     waiting = [(expert, value) for value in then.values()]
     while waiting:
         before, value = waiting.pop()

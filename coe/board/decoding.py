@@ -1,7 +1,7 @@
-"""Bytes to pixels. Law: whatever the bytes are, either the whole picture comes out or an `ImageError`.
+"""Bytes to pixels. Law: for any bytes the result is either the whole picture or an `ImageError`.
 
-Pillow decodes; this file adds what Pillow leaves open (found by cutting and flipping real files): a PNG that lacks its
-end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. The plugins are called directly,
+Pillow decodes. This file adds checks that Pillow lacks (cutting and flipping real files showed them): a PNG without its
+end, a TIFF whose directory lies outside the file (Pillow only warns), wide pixels. It calls the plugins directly,
 because `Image.open` guesses among some forty formats and warns of large pictures through global state.
 """
 
@@ -45,14 +45,14 @@ def decode(
 ) -> Pixels:
     """Return the picture as (H, W, 3) uint8 RGB, contiguous.
 
-    `image` is an encoded JPEG, PNG, BMP or TIFF (its content counts, not its extension), the path of one, a
-    `PictureFile` (which notices a change since it was decoded before), or an array (H, W), (H, W, 1), (H, W, 3) or
+    `image` is the bytes of a JPEG, PNG, BMP or TIFF file (its content counts, not its extension), the path of such a
+    file, a `PictureFile` (which notices a change between two calls), or an array (H, W), (H, W, 1), (H, W, 3) or
     (H, W, 4) of uint8 whose colours are in `order`; an RGB array may be returned as it is, without a copy. Grey becomes
     RGB, 16 bits become 8 (the high byte), alpha is laid over white, an EXIF orientation is applied. Of several pages
-    the first counts. Safe to call from many threads; the interpreter lock is free while pixels are decoded.
+    the first counts. Many threads may call this; the interpreter lock is free while pixels are decoded.
 
-    Raises ImageError, one sentence without the image's name, if that is no whole picture of at least `min_side` pixels
-    a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
+    Raises ImageError, one sentence without the image's name, if `image` is not a whole picture with at least `min_side`
+    pixels a side and at most `limit_pixels` in all; the size is checked before any pixel is decoded.
     """
     if isinstance(image, np.ndarray):
         _check_array(image, limit_pixels, min_side)
@@ -75,7 +75,7 @@ def decode(
         raise ImageError(TRUNCATED) from error
     except MemoryError as error:
         raise ImageError("does not fit into memory when decoded") from error
-    except Exception as error:  # of hostile bytes, Pillow's plugins raise nearly anything
+    except Exception as error:  # for hostile bytes, Pillow's plugins raise nearly anything
         raise ImageError(_meaning(str(error).lower())) from error
 
 
@@ -84,11 +84,11 @@ def _from_bytes(data: bytes, limit_pixels: int, min_side: int) -> Pixels:
     if open_ is None:
         raise ImageError("is not a JPEG, PNG, BMP or TIFF picture, whatever its name says")
     with open_(data) as picture:
-        if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger ones while it decodes
+        if picture.format == "TIFF" and Image.MAX_IMAGE_PIXELS:  # Pillow warns of larger TIFFs while it decodes
             limit_pixels = min(limit_pixels, Image.MAX_IMAGE_PIXELS)
         _check_size(*picture.size, limit_pixels, min_side)
         if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
-            # What is decoded was booked by its header: of two that differ, Pillow would follow the other.
+            # The memory was reserved by the size that `pixels_in` read: Pillow must not decode a larger picture.
             raise ImageError(DAMAGED)
         if picture.format == "BMP":
             _check_rows(picture, data)
@@ -104,7 +104,7 @@ def _meaning(complaint: str) -> str:
 
 
 def _to_rgb(picture: ImageFile, turn: Image.Transpose | None) -> Pixels:
-    """Return Pillow's pixels as an array, turned, band by band: all at once they would be there several times."""
+    """Return Pillow's pixels as an array, turned. Bands keep memory low: at once there would be several full copies."""
     if picture.mode.startswith("I;16"):
         return _grey(_high_bits(picture if turn is None else picture.transpose(turn), picture))
     if picture.mode in ("I", "F"):
@@ -123,8 +123,8 @@ def _bands(height: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _opaque(picture: Image.Image) -> Image.Image:
-    """Return a picture as RGB, over white where one sees through it."""
-    if picture.mode in ("La", "RGBa"):  # alpha already multiplied in; only the short way back is known to Pillow
+    """Return a picture as RGB, over white where it is transparent."""
+    if picture.mode in ("La", "RGBa"):  # alpha is multiplied in; Pillow converts these only to the same mode with A
         picture = picture.convert(picture.mode[:-1] + "A")
     if picture.has_transparency_data:
         layers = picture.convert("RGBA")
@@ -140,9 +140,9 @@ def _high_bits(picture: Image.Image, source: ImageFile) -> Pixels:
 
 
 def kept(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy of an array, so that the caller may use it again; none of an array that `decode` will refuse.
+    """Return a copy of an array, so that the caller may use it again; the array itself if `decode` will refuse it.
 
-    An array can claim more pixels than there is memory (`np.broadcast_to`): it is refused before it is copied.
+    An array can claim more pixels than there is memory (`np.broadcast_to`), so it is checked before it is copied.
     """
     try:
         _check_array(array, config.MAX_IMAGE_PIXELS, config.MIN_IMAGE_SIDE)
@@ -164,7 +164,7 @@ def _check_array(array: NDArray[np.generic], limit_pixels: int, min_side: int) -
 def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
     if order not in ("RGB", "BGR"):
         raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
-    # Without what a subclass makes of its operators: a matrix keeps two axes, whatever is asked of it.
+    # A plain array: subclasses change operators, and a matrix always keeps two axes.
     pixels: Pixels = np.asarray(array, np.uint8)
     if pixels.ndim == 2:
         return _grey(pixels)
@@ -195,7 +195,7 @@ def _check_size(width: int, height: int, limit_pixels: int, min_side: int) -> No
 
 class _Jpeg(JpegImageFile):
     def _read_dpi_from_exif(self) -> None:
-        """Do not look for a resolution that nobody asks for: damaged EXIF would warn."""
+        """Skip the resolution, which nobody needs: damaged EXIF would warn."""
 
 
 def _open_jpeg(data: bytes) -> ImageFile:
@@ -207,7 +207,7 @@ def _open_bmp(data: bytes) -> ImageFile:
 
 
 def _check_rows(picture: ImageFile, data: bytes) -> None:
-    """Refuse a BMP without the padding of its last row, which Pillow does not miss."""
+    """Refuse a BMP that lacks the padding of its last row; Pillow would not notice."""
     for tile in picture.tile:
         if tile.codec_name == "raw" and isinstance(tile.args, tuple):
             stride = tile.args[1]
@@ -217,7 +217,7 @@ def _check_rows(picture: ImageFile, data: bytes) -> None:
 
 def _open_png(data: bytes) -> ImageFile:
     at, name = 8, b""
-    while name != b"IEND":  # Pillow stops at the last row: it checks no sum of the pixels and misses a missing end
+    while name != b"IEND":  # Pillow stops at the last row: it checks no checksum of the pixels and needs no end
         if at + 12 > len(data):
             raise ImageError(TRUNCATED)
         length, name = struct.unpack_from(">I4s", data, at)
@@ -262,7 +262,7 @@ _AS_IT_LIES: dict[Image.Transpose, Callable[[Pixels], Pixels]] = {
     _TURN.ROTATE_90: lambda turned: np.rot90(turned, -1),
     _TURN.ROTATE_270: np.rot90,
 }
-"""The array of a turned picture, seen as the picture lies in its file."""
+"""Views of a turned picture's array in which the picture lies as it does in its file."""
 
 
 def _orientation(exif: object) -> Image.Transpose | None:
@@ -270,7 +270,7 @@ def _orientation(exif: object) -> Image.Transpose | None:
         return None
     try:
         numbers = Directory(exif.removeprefix(b"Exif\0\0")).numbers(274)
-    except ImageError:  # the picture is whole; only the note about it is not
+    except ImageError:  # the EXIF block is damaged, but the picture is whole
         return None
     turns = Image.Transpose
     return {

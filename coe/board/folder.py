@@ -1,7 +1,7 @@
-"""What lies in a folder, whatever lies there. Law: nothing in it stops the walk, and nothing in it is passed over.
+"""A walk through a folder, whatever lies in it. Law: nothing stops the walk, and nothing is passed over.
 
-A link that leads to itself, a folder that may not be read, a pipe and a socket are each an `Entry` that says so; the
-walk goes on with the others. No file is opened.
+A link that leads to itself, a folder that may not be read, a pipe and a socket each become a `FolderEntry` with a
+reason, and the walk goes on. No file is opened.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from enum import Enum, auto
 from pathlib import Path
 
 LEVELS = 2
-"""Down to so many levels every link to a folder is followed; below them a folder is visited once, by one of its names.
+"""Down to this depth every link to a folder is followed; below it a folder is visited once, by one of its names.
 
-Without that, ten folders that link to each other would have more paths than anybody could walk.
+Without this limit, ten folders that link to each other would have more paths than anybody could walk.
 """
 
 
-class What(Enum):
-    """What an entry of a folder is."""
+class EntryKind(Enum):
+    """The kinds of entries in a folder."""
 
     FILE = auto()
     SPECIAL = auto()
-    """A pipe, a socket or a device: to read it could wait for ever."""
+    """A pipe, a socket or a device: reading it could wait for ever."""
     UNREADABLE = auto()
-    """It may be a file, or a folder of many: the system does not let anybody look."""
+    """A file, or a folder of many files: the system does not let us look."""
     AGAIN = auto()
-    """A link to a folder that is walked already."""
+    """A link to a folder that the walk visits anyway."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a folder; `reason` says, of anything that is no file, why it cannot be used."""
+class FolderEntry:
+    """An entry of a folder; for every kind but FILE, `reason` says why the entry cannot be used."""
 
     path: Path
-    what: What
+    kind: EntryKind
     reason: str = ""
 
 
@@ -51,7 +51,7 @@ _NAMES = {
 
 
 def why_no_file(path: Path) -> str | None:
-    """Return why a path cannot be read as a file, as "is a socket, and no file"; None if it is a file."""
+    """Return why a path cannot be read as a file, such as "is a socket, and no file"; None if it is a file."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -59,10 +59,10 @@ def why_no_file(path: Path) -> str | None:
     return None if stat.S_ISREG(mode) else f"is {_NAMES.get(stat.S_IFMT(mode), 'something else')}, and no file"
 
 
-def walk(folder: Path) -> Iterator[Entry]:
-    """Yield everything in a folder and in the folders in it, hidden entries left out.
+def walk(folder: Path) -> Iterator[FolderEntry]:
+    """Yield everything in a folder and in its subfolders, except hidden entries.
 
-    Raises OSError if the folder itself cannot be read; nothing below it raises.
+    Raises OSError if the folder itself cannot be read; entries below it raise nothing.
     """
     visited: set[tuple[int, int]] = set()
     waiting = [(_entries(folder), frozenset([_identity(folder)]))]
@@ -72,38 +72,38 @@ def walk(folder: Path) -> Iterator[Entry]:
             path = Path(entry.path)
             try:
                 if entry.is_file():
-                    yield Entry(path, What.FILE)
+                    yield FolderEntry(path, EntryKind.FILE)
                 elif not entry.is_dir():
                     yield _odd(path)
                 elif (here := _identity(path)) in above:
-                    yield Entry(path, What.AGAIN, "is a link back to a folder that it lies in")
+                    yield FolderEntry(path, EntryKind.AGAIN, "is a link back to a folder that it lies in")
                 elif len(above) >= LEVELS and entry.is_symlink() and here in visited:
-                    yield Entry(path, What.AGAIN, "is a link to a folder that is looked at already")
+                    yield FolderEntry(path, EntryKind.AGAIN, "is a link to a folder that is looked at already")
                 else:
                     waiting.append((_entries(path), above | {here}))
                     visited.add(here)
             except OSError as error:
-                yield Entry(path, What.UNREADABLE, _unreadable(path, error))
+                yield FolderEntry(path, EntryKind.UNREADABLE, _unreadable(path, error))
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what a folder holds, in an order that does not depend on the disk."""
+    """Return the entries of a folder, in an order that does not depend on the disk."""
     with os.scandir(folder) as entries:
-        return sorted((one for one in entries if not one.name.startswith(".")), key=lambda one: os.fsencode(one.name))
+        return sorted((e for e in entries if not e.name.startswith(".")), key=lambda entry: os.fsencode(entry.name))
 
 
-def _odd(path: Path) -> Entry:
-    """Return the entry of what is neither a file nor a folder."""
+def _odd(path: Path) -> FolderEntry:
+    """Return the entry of a path that leads to neither a file nor a folder."""
     try:
         path.stat()
     except OSError as error:
-        return Entry(path, What.UNREADABLE, _unreadable(path, error))
-    return Entry(path, What.SPECIAL, why_no_file(path) or "")
+        return FolderEntry(path, EntryKind.UNREADABLE, _unreadable(path, error))
+    return FolderEntry(path, EntryKind.SPECIAL, why_no_file(path) or "")
 
 
 def _identity(folder: Path) -> tuple[int, int]:
-    found = folder.stat()
-    return found.st_dev, found.st_ino
+    status = folder.stat()
+    return status.st_dev, status.st_ino
 
 
 def _unreadable(path: Path, error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""The DAG of experts: who follows whom, and how likely each is to be used."""
+"""The DAG of experts: which expert follows which, and how likely an image needs each of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class ExpertGraph:
     """Experts and the edges predecessor -> successor over a `networkx.DiGraph`; fixed once built.
 
     `probability` maps each expert to the probability that an image needs it (paper section 4.5). `first` are the
-    experts with which the inspection of a component begins: an image needs them whatever else is resident.
+    experts with which the inspection of a component begins: they run without a predecessor.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class ExpertGraph:
         self._successors = {expert: tuple(self.digraph.successors(expert)) for expert in self.experts}
         self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
         self.by_probability: tuple[str, ...] = tuple(sorted(self.experts, key=lambda e: (-self._probability[e], e)))
-        """All experts, the likeliest first; ties by name."""
+        """All experts, the likeliest first; ties in the order of names."""
 
     def __repr__(self) -> str:
         return f"<ExpertGraph {len(self.experts)} experts, {self.digraph.number_of_edges()} edges>"
@@ -48,11 +48,11 @@ class ExpertGraph:
         return self._probability[expert]
 
     def predecessors(self, expert: str) -> frozenset[str]:
-        """Return the experts whose findings can lead to this one."""
+        """Return the experts whose findings can lead to this expert."""
         return self._predecessors[expert]
 
     def successors(self, expert: str) -> tuple[str, ...]:
-        """Return the experts that this one's findings can lead to."""
+        """Return the experts that this expert's findings can lead to."""
         return self._successors[expert]
 
     def waits_for_others(self, expert: str) -> bool:

@@ -1,6 +1,6 @@
-"""How large a picture is, from its header alone: what it takes to decode is known before a pixel is decoded.
+"""The size of a picture, from its header alone, so that the memory for decoding is known before a pixel is decoded.
 
-Pillow tells as much only once it holds the whole file.
+Pillow needs the whole file to tell the size.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 _MOST_MARKS = 10_000
-"""As many segments of a JPEG, or entries of a TIFF, are looked at; real ones have dozens."""
+"""The most segments of a JPEG, or entries of a TIFF, that are read; real pictures have dozens."""
 
 
 def pixels_in(file: BinaryIO) -> int | None:
     """Return width x height of a JPEG, PNG, BMP or TIFF picture; None if its header does not tell.
 
-    `file` is open for reading, and is read as far as the header goes. Raises OSError where it cannot be read.
+    `file` is open for reading; only its header is read. Raises OSError if it cannot be read.
     """
     start = file.read(4)
     reader = next((reader for magics, reader in _READERS if start.startswith(magics)), None)
     try:
         return reader(file, start) if reader else None
-    except struct.error:  # it ends too early
+    except struct.error:  # the file ends too early
         return None
 
 
@@ -39,9 +39,9 @@ def _bmp(file: BinaryIO, start: bytes) -> int:
 
 
 def _jpeg(file: BinaryIO, start: bytes) -> int | None:
-    """Walk from segment to segment to the pixels, and return the most that a frame header says."""
+    """Walk from segment to segment to the pixels, and return the largest size that a frame header states."""
     file.seek(2)
-    found: int | None = None
+    pixels: int | None = None
     for _ in range(_MOST_MARKS):
         (byte,) = _unpack("B", file)
         if byte != 0xFF:
@@ -51,11 +51,11 @@ def _jpeg(file: BinaryIO, start: bytes) -> int | None:
         if byte in (0x00, 0x01) or 0xD0 <= byte <= 0xD9:  # without a length
             continue
         if byte == 0xDA:
-            return found
+            return pixels
         (length,) = _unpack(">H", file)
         if 0xC0 <= byte <= 0xCF and byte not in (0xC4, 0xC8, 0xCC):
             _, height, width = _unpack(">BHH", file)
-            found = max(found or 0, width * height)
+            pixels = max(pixels or 0, width * height)
             length -= 5
         file.seek(max(0, length - 2), 1)
     return None

@@ -1,4 +1,4 @@
-"""One image as it was handed over. Law: its pixels are those of that moment, whatever becomes of a caller's buffer."""
+"""An image as the caller handed it over. Law: its pixels stay those of that moment, even if the buffer changes."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError
 
 ImageLike = NDArray[np.uint8] | str | Path | bytes | bytearray | memoryview
-"""What an image may be handed over as."""
+"""The forms in which an image may be handed over."""
 
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
-"""What a pixel takes in the array that decoding gives, and in Pillow's own memory meanwhile."""
+"""The bytes of a pixel in the decoded array, and in Pillow's memory during decoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
 
-    `within_s` as for `Inspector.submit`.
+    `within_s` means the same as for `Inspector.submit`.
     """
 
     image: ImageLike
@@ -39,14 +39,14 @@ class Picture:
     within_s: float | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for a word that is no text."""
+        """Raise ConfigError if a name is not a text."""
         for word in ("component", "serial", "refdes", "name"):
             values.text(word, getattr(self, word))
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSource:
-    """Where the pixels of an image come from, again and again; `held_bytes` is what it takes while it waits."""
+    """A source of the pixels of an image, which can be read repeatedly; it holds `held_bytes` while the image waits."""
 
     image: NDArray[Any] | bytes | PictureFile
     order: Order
@@ -54,9 +54,9 @@ class ImageSource:
 
     @classmethod
     def of(cls, image: ImageLike, order: Order) -> ImageSource:
-        """Take an image over: arrays and buffers are copied now, a file at a path is read when its turn comes.
+        """Take an image over: arrays and buffers are copied now, the file at a path is read when its turn comes.
 
-        Raises TypeError for what is no image, ConfigError for an order of colours that is none.
+        Raises TypeError if `image` has none of these forms, ConfigError if `order` is neither "BGR" nor "RGB".
         """
         if order not in ("BGR", "RGB"):
             raise ConfigError(f"order={values.shown(order)} is neither 'BGR' nor 'RGB'")
@@ -72,7 +72,7 @@ class ImageSource:
         raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
 
     def decoding_bytes(self) -> int:
-        """Return what decoding takes, by the picture's header; its size as a file where that cannot be read."""
+        """Return the bytes that decoding needs, by the picture's header; without a readable header, the file's size."""
         if isinstance(self.image, np.ndarray):
             return _ARRAY_BYTES * self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
         if isinstance(self.image, bytes):
@@ -82,7 +82,7 @@ class ImageSource:
             try:
                 with self.image.opened() as (file, size):
                     read_bytes, pixels = size, pixels_in(file)
-            except ImageError:  # `decode` says what is wrong with it
+            except ImageError:  # `decode` will report what is wrong
                 return 0
         if pixels is None or pixels > config.MAX_IMAGE_PIXELS:
             return size

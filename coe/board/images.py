@@ -1,8 +1,8 @@
-"""Which images there are, and what each of them shows. Law: no image is dropped, and none is guessed at.
+"""The images of a run, and the component that each of them shows. Law: no image is dropped, and nothing is guessed.
 
-Three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An image that
-fits none, or two that disagree, is an `Item` with an `error`, so that it gets a result like every other, and so is
-whatever could be an image and cannot be looked at; `decode` gives the pixels.
+There are three layouts: `<component>/<image>`, `<serial>/<refdes>__<component>.<ext>` and a table `images.csv`. An
+image that fits no layout, or whose names disagree, becomes an `Item` with an `error`, so that it gets a result like
+every other image. The same holds for everything that may be an image and cannot be read. `decode` gives the pixels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from coe.board.decoding import decode
-from coe.board.folder import Entry, What, walk, why_no_file
+from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, did_you_mean
 
@@ -26,7 +26,7 @@ EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif"
 OTHER_FORMATS = frozenset(
     {".webp", ".gif", ".jp2", ".j2k", ".jxl", ".heic", ".heif", ".avif", ".tga", ".ppm", ".pgm", ".pnm", ".dng"}
 )
-"""Pictures all the same, and not read: a board is not OK without them."""
+"""Pictures in formats that are not read; each becomes an image with an error, because a board is not OK without it."""
 TABLE = "images.csv"
 LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, or a table {TABLE}"
 
@@ -35,10 +35,10 @@ LAYOUTS = f"expected <component>/<image>, <serial>/<refdes>__<component>.<ext>, 
 class Item:
     """One image that was found.
 
-    `name` is what results call it: its POSIX path relative to the given folder, unique within one `find`. In a name
-    from the disk, a byte that is no UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
-    one. `failure` is set when it cannot be inspected whatever its pixels are (say, an unknown component); `path` may
-    then not exist, or be a folder that cannot be read.
+    `name` is its name in the results: its POSIX path relative to the given folder, unique within one `find`. In a name
+    from the disk, a byte that is not UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
+    a name. `failure` is set if the image cannot be inspected whatever its pixels are (say, an unknown component);
+    `path` may then not exist, or be a folder that cannot be read.
     """
 
     path: Path
@@ -56,7 +56,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A file that is no image by its extension, or a link to a folder that is looked at anyway: it was left alone."""
+    """An entry that was left alone: a file without the extension of an image, or a second link to a folder."""
 
     path: Path
     reason: str
@@ -65,11 +65,12 @@ class Skipped:
 def find(source: Path, components: Collection[str]) -> tuple[list[Item], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
 
-    A table counts alone: in a folder that holds `images.csv`, only what it lists is inspected, as the component that it
-    states, whatever folders and files are called. Hidden files are ignored. Raises ConfigError if `source` is not
-    there, cannot be read or holds no image, and if the table is no file, has no usable header or names an image twice.
+    If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
+    table states, whatever the names of folders and files are. Hidden files are ignored. Raises ConfigError if `source`
+    does not exist, cannot be read or holds no image, and if the table is no file, has no usable header or names an
+    image twice.
     """
-    known = _Known(components)
+    known = _Components(components)
     try:
         if source.is_dir():
             table = source / TABLE
@@ -97,25 +98,24 @@ def _must_be_file(path: Path) -> None:
 
 
 def _absolute(path: Path) -> Path:
-    """Return a path whose last part is the name of a folder: `.` has none, and `..` is not one."""
+    """Return a path whose last part is the name of a folder, which `.` and `..` are not."""
     whole = path.absolute()
     return whole.resolve() if ".." in whole.parts[-2:] else whole
 
 
-class _Known:
-    """The board's components; suggestions are sought once a word, not once an image."""
+class _Components:
+    """The board's components. Each unknown word is compared with them once, not once for each image."""
 
     def __init__(self, components: Collection[str]) -> None:
         self._components = frozenset(components)
         self._hints: dict[str, str] = {}
-
         self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
 
     def __contains__(self, word: str) -> bool:
         return word in self._components
 
     def spelt(self, text: str) -> str | None:
-        """Return the component that a part of a file name stands for, upper and lower case alike; None if none."""
+        """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""
         return text if text in self._components else self._folded.get(text.strip().casefold())
 
     def hint(self, word: str) -> str:
@@ -124,7 +124,7 @@ class _Known:
         return self._hints[word]
 
 
-def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
+def _walk(folder: Path, known: _Components) -> tuple[list[Item], list[Skipped]]:
     items: list[Item] = []
     skipped: list[Skipped] = []
     whole = _absolute(folder)
@@ -132,11 +132,11 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
         inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
         suffix = entry.path.suffix.lower()
         image = suffix in EXTENSIONS
-        if entry.what is What.FILE and image:
+        if entry.kind is EntryKind.FILE and image:
             items.append(_place(entry.path, inside, whole, known))
-        elif entry.what is What.UNREADABLE or (entry.what is What.SPECIAL and image):
+        elif entry.kind is EntryKind.UNREADABLE or (entry.kind is EntryKind.SPECIAL and image):
             items.append(_unusable(entry, inside, whole, known))
-        elif entry.what is What.FILE and suffix in OTHER_FORMATS:
+        elif entry.kind is EntryKind.FILE and suffix in OTHER_FORMATS:
             item = _place(entry.path, inside, whole, known)
             reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
             items.append(replace(item, failure=Failure(FailureKind.IMAGE, reason)))
@@ -147,13 +147,13 @@ def _walk(folder: Path, known: _Known) -> tuple[list[Item], list[Skipped]]:
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
 
 
-def _unusable(entry: Entry, inside: PurePosixPath, folder: Path, known: _Known) -> Item:
-    """Return what stands for something that may be an image, or hold some, and cannot be read."""
+def _unusable(entry: FolderEntry, inside: PurePosixPath, folder: Path, known: _Components) -> Item:
+    """Return the failed item of an entry that cannot be read, and may be an image or a folder of images."""
     return replace(_place(entry.path, inside, folder, known), failure=Failure(FailureKind.IMAGE, entry.reason))
 
 
 def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
-    """Give images that nothing could be said of to the board in whose folder they lie: it is not OK without them."""
+    """Give images without serial and component to the board in whose folder they lie: it is not OK without them."""
     items = list(items)
     serials = {item.serial for item in items if item.serial}
     for item in items:
@@ -162,8 +162,8 @@ def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
         yield replace(item, serial=parent) if lies_there else item
 
 
-def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> Item:
-    """Say what one image shows; `inside` is its path relative to `folder`, which is absolute."""
+def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) -> Item:
+    """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
     name = _printable(str(inside))
     if len(inside.parts) > 2:
         return Item(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
@@ -172,11 +172,12 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> It
     if parent in known:
         stated = _stated(component, known)
         failure = None if stated in (None, parent) else _two_names(parent, str(stated))
-        # Not a guess at which of the two is meant: the image counts for neither.
+        # We do not guess which of two names is right: the image counts for neither component.
         return Item(path, "" if failure else parent, name=name, failure=failure)
     serial = _printable(parent)
-    alike, stated = known.spelt(parent), known.spelt(component)
-    if alike is not None and stated not in (None, alike):  # c0/R1__C5: a serial hardly has a component's name
+    component_of_folder, stated = known.spelt(parent), known.spelt(component)
+    if component_of_folder is not None and stated not in (None, component_of_folder):
+        # c0/R1__C5: a serial hardly has the name of a component.
         return Item(path, "", name=name, failure=_two_names(parent, str(stated)))
     if not mark:
         reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
@@ -186,10 +187,10 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Known) -> It
     return Item(path, component, serial, refdes, name, failure)
 
 
-def _stated(after_mark: str, known: _Known) -> str | None:
-    """Return the component that a file name states behind `__`, as `R1__C5` or `R1__C5__2` do; None if it states none.
+def _stated(after_mark: str, known: _Components) -> str | None:
+    """Return the component that a file name states after `__`, as `R1__C5` or `R1__C5__2` do; None if it states none.
 
-    Within a component's folder names are free, and most state none.
+    In the folder of a component the names are free, and most state no component.
     """
     for text in (after_mark, *after_mark.split("__")):
         if (component := known.spelt(text)) is not None:
@@ -208,14 +209,14 @@ def _two_names(folder: str, stated: str) -> Failure:
     )
 
 
-def _unknown(component: str, known: _Known) -> str:
+def _unknown(component: str, known: _Components) -> str:
     return f"'{component}' is not a component of the board{known.hint(component)}"
 
 
-def _read_table(table: Path, known: _Known) -> list[Item]:
+def _read_table(table: Path, known: _Components) -> list[Item]:
     _must_be_file(table)
     try:
-        text = table.read_bytes().decode("utf-8-sig")  # line ends within a cell are a part of a name
+        text = table.read_bytes().decode("utf-8-sig")  # `read_text` would change line ends within cells
     except UnicodeDecodeError as error:
         raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
     first = text.partition("\n")[0]
@@ -232,7 +233,7 @@ def _read_table(table: Path, known: _Known) -> list[Item]:
                 "the first line must be path,component,serial,refdes"
             )
         if twice := sorted(column for column in set(header) if column and header.count(column) > 1):
-            raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; which of the two counts?")
+            raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
         for cells in rows:
             if not any(cell.strip() for cell in cells):
                 continue
@@ -251,7 +252,7 @@ def _read_table(table: Path, known: _Known) -> list[Item]:
     return items
 
 
-def _row(table: Path, line: int, row: dict[str, str], known: _Known, surplus: list[str]) -> Item:
+def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplus: list[str]) -> Item:
     where = f"{table.name}:{line}"
     inside = os.path.normpath(row["path"].replace("\\", "/")) if row.get("path") else ""
     component, serial, refdes = (row.get(column, "") for column in ("component", "serial", "refdes"))
@@ -261,7 +262,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Known, surplus: li
     elif "\0" in inside or os.path.isabs(inside) or inside.split("/")[0] == ".." or ":" in inside.split("/")[0]:
         error = f"'{inside}' leaves the folder of the table; give a path relative to it"
     elif surplus:
-        error = f"'{surplus[0]}' stands behind the last column; quote cells that hold the separator"
+        error = f"'{surplus[0]}' stands after the last column; quote cells that contain the separator"
     elif not component:
         kind, error = FailureKind.RULES, "the component is empty"
     elif not os.path.lexists(table.parent / inside):
@@ -284,5 +285,5 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _printable(name: str) -> str:
-    """Return a file name as text that UTF-8 can hold, whatever bytes it has on disk; no two names become the same."""
+    """Return a file name as valid text, whatever its bytes on the disk are; different names stay different."""
     return os.fsencode(name).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")

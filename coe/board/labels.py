@@ -1,4 +1,4 @@
-"""What a label may be: the rules, an import and a training ask the same."""
+"""The form of a label: the rules, the import and the training use the same check."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fault(labels: Sequence[object]) -> str | None:
         if not label.isprintable():
             return f"label {label!r:.60} has characters that cannot be shown"
         if label == NOTHING:
-            return f"'{NOTHING}' is kept for a detector that sees nothing"
+            return f"'{NOTHING}' is reserved for a detector that sees nothing"
         if label in labels[:index]:
             return f"label '{label}' stands twice"
     return None

@@ -1,8 +1,8 @@
-"""A picture in a file, read once for each expert. Law: all experts see the same bytes, or the image is an error.
+"""A picture in a file, read once for each expert. Law: all experts see the same bytes, or the image gets an error.
 
-Pictures are read again rather than kept, because they are large; meanwhile a camera or a person may put another
-picture, a folder or a pipe in the place of one. Reading never waits: what is not a file is refused once it is open, so
-that nothing can be put in its place between the look and the reading.
+Pictures are large, so they are read again rather than kept. Between two readings a camera or a person may put another
+picture, a folder or a pipe in the same place. Reading never waits: anything but a file is refused after it is opened,
+so that nothing can take its place between the check and the reading.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from coe.errors import ImageError
 
 
 class PictureFile:
-    """An encoded picture at a path; `read` from many threads."""
+    """An encoded picture at a path; many threads may call `read`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: bytes | None = None
 
     def read(self, limit_bytes: int) -> bytes:
-        """Return the file's bytes; raises ImageError, without its name, where it cannot be read or has changed."""
+        """Return the file's bytes; raises ImageError, without its name, if it cannot be read or has changed."""
         with self.opened() as (file, stated_bytes):
-            # A file that grows all the while has an end here.
+            # The limit ends the reading of a file that grows all the time.
             data = file.read(limit_bytes + 1) if stated_bytes <= limit_bytes else b""
         size = max(stated_bytes, len(data))
         if size > limit_bytes:
@@ -44,15 +44,15 @@ class PictureFile:
 
     @contextmanager
     def opened(self) -> Iterator[tuple[BinaryIO, int]]:
-        """Give the open file and its size in bytes; raises ImageError, without its name, for what cannot be read."""
+        """Give the open file and its size in bytes; raises ImageError, without its name, if it cannot be read."""
         try:
-            number = os.open(self.path, os.O_RDONLY | system.AT_ONCE)
+            number = os.open(self.path, os.O_RDONLY | system.OPEN_FLAGS)
             try:
-                found = os.fstat(number)
-                if not stat.S_ISREG(found.st_mode):
+                status = os.fstat(number)
+                if not stat.S_ISREG(status.st_mode):
                     raise ImageError("is not a file")
                 with open(number, "rb", closefd=False) as file:
-                    yield file, found.st_size
+                    yield file, status.st_size
             finally:
                 os.close(number)
         except OSError as error:

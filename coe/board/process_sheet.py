@@ -1,6 +1,6 @@
 """YAML read as plain words with line numbers: no tags, no aliases, no duplicate keys, bounded size and depth.
 
-Every scalar stays the text that was written, so that a label `no` is not a boolean and `1e3` is what it says; the
+Every scalar stays the text that was written, so that a label `no` does not become a boolean, nor `1e3` a number. The
 models that check the data turn text into numbers.
 """
 
@@ -24,7 +24,7 @@ _LONGEST_MESSAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A file as dicts, lists, strings and None, the line on which each place in it begins, and the file's SHA-256."""
+    """The data of a file as dicts, lists, strings and None, the line at which each place begins, and its SHA-256."""
 
     path: Path
     data: Any
@@ -32,9 +32,9 @@ class Sheet:
     digest: str
 
     def error(self, place: Place, message: str) -> RulesError:
-        """Return an error that names file and line; a place that is not in the file is found through its parents.
+        """Return an error that names the file and the line of a place.
 
-        Parts of `place` that the file does not hold are skipped (checkers add words of their own to it).
+        Parts of `place` that are not in the file are skipped, because pydantic adds words to a place.
         """
         at: Place = ()
         for part in place:
@@ -44,9 +44,9 @@ class Sheet:
 
 
 def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> Sheet:
-    """Read a file; raises RulesError with file and line for whatever is wrong with it as YAML.
+    """Read a file; raises RulesError with file and line if it is not the YAML of plain words.
 
-    `noun` and `needs` say what it is to be, and what stands in such a file.
+    Messages call the file `noun`, and say that it needs `needs`.
     """
     try:
         with path.open("rb") as file:
@@ -84,7 +84,7 @@ def _error(path: Path, line: int, message: str) -> RulesError:
 
 
 def _refuse_cleverness(path: Path, text: str) -> None:
-    """Refuse what plain words do not need, before anything is built from it: aliases, tags, deep nesting."""
+    """Refuse aliases, tags and deep nesting, which plain words do not need, before anything is built."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):

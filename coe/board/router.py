@@ -1,4 +1,4 @@
-"""From an expert's finding to the next steps or the verdict, and from counts and shares to usage probability."""
+"""The rules as functions: from a finding to the next steps or the verdict, from counts and shares to usage."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from coe.errors import RulesError, did_you_mean
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """A place in the rules: an expert, the least score it is believed at, and what follows each label.
+    """A place in the rules: an expert, the least score that counts, and the outcome of each label.
 
     A finding scored under `min_score` goes to REVIEW. `shares` is the expected share of each label.
     """
 
     expert: str
     min_score: float
-    # Without these, else the repr of steps that share followers grows as their tree, not as their graph.
+    # Not in the repr, which would repeat a shared step for every path that leads to it.
     outcomes: Mapping[str, Outcome] = field(repr=False)
     shares: Mapping[str, float] = field(default_factory=dict, repr=False)
 
     def next_steps(self) -> list[Step]:
         """Return the steps that may follow directly, each once."""
-        found = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
-        return list(dict.fromkeys(found))
+        steps = [step for outcome in self.outcomes.values() if isinstance(outcome, tuple) for step in outcome]
+        return list(dict.fromkeys(steps))
 
     def walk(self) -> Iterator[Step]:
-        """Yield this step and all that may follow, each once, predecessors first and else in the order of the rules."""
+        """Yield this step and all that may follow, each once: predecessors first, then in the order of the rules."""
         order: list[Step] = []
         seen: set[Step] = set()
 
@@ -54,9 +54,9 @@ Outcome = Verdict | tuple[Step, ...]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What follows from a finding: a verdict that is certain, None if there is none yet, and steps that must pass too.
+    """The consequence of a finding: a certain verdict (None if there is none yet), and steps that must pass too.
 
-    There is a verdict, or there are steps, or both.
+    At least one of the two is there.
     """
 
     verdict: Verdict | None
@@ -65,7 +65,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A component type: how many of them a board has, and the step with which its inspection begins."""
+    """A component type: its count on a board, and the step with which its inspection begins."""
 
     name: str
     count: float
@@ -74,17 +74,17 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """When an expert looks again in full precision: where its margin is under `below`, for `share` of its findings."""
+    """When an expert looks again in full precision: at a margin under `below`, expected for `share` of its findings."""
 
     below: float
     share: float
 
 
 class Router:
-    """The function from findings to what comes next; it holds no state.
+    """The function from findings to the next steps; it holds no state.
 
-    `escalations` names the experts whose findings of a lesser variant are made again where they are in doubt, by the
-    expert `again_id(expert)`; `second_looks` are the ids of all that may do so.
+    `escalations` names the experts that run in a lesser variant and look again at a doubtful image, as the expert
+    `again_id(expert)`; `second_looks` holds these second ids.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class Router:
                 yield again_id(step.expert)
 
     def judge(self, expert: str, finding: Finding | None) -> str:
-        """Return who decides for an expert that said this (None: nothing yet): itself, or, in doubt, its second look.
+        """Return the id whose finding decides: `expert`, or that of its second look if `finding` is in doubt.
 
-        A margin that is not a number is a doubt too.
+        `finding` is None before the expert has run. A margin that is not a number counts as a doubt.
         """
-        doubt = self.escalations.get(expert)
-        if doubt is None or finding is None or finding.variant == FULL or finding.margin >= doubt.below:
+        escalation = self.escalations.get(expert)
+        if escalation is None or finding is None or finding.variant == FULL or finding.margin >= escalation.below:
             return expert
         return again_id(expert)
 
     def order(self, component: str) -> Mapping[str, int]:
-        """Return the rank of each expert on a component's way, predecessors first; empty if it is not known."""
+        """Return the rank of each expert that a component may need, predecessors first; empty if it is unknown."""
         return self._order.get(component, {})
 
     def first(self, component: str) -> Step:
@@ -127,23 +127,23 @@ class Router:
             raise RulesError(f"the board has no component '{component}'{hint}") from None
 
     def next(self, step: Step, finding: Finding) -> Decision:
-        """Return what follows from all that an expert saw; raises RulesError for a label of no rule.
+        """Return the consequence of a finding and all its boxes; raises RulesError for a label that no rule covers.
 
-        The finding and each box lead where their labels do, and of those that lead to the same the best counts. What is
-        scored under `min_score` means REVIEW. The worst verdict leads: a good box hides no bad one.
+        The finding and each box have the outcomes of their labels. The best score for an outcome counts; under
+        `min_score` it means REVIEW instead. The worst verdict decides: a good box hides no bad box.
         """
         scores = {_outcome(step, finding.label): finding.score}
         for box in finding.boxes:
-            if box.label != finding.label:  # its best box speaks for that label, at the finding's score
+            if box.label != finding.label:  # the finding's score is that of the best box with its label
                 outcome = _outcome(step, box.label)
                 scores[outcome] = max(scores.get(outcome, box.score), box.score)
-        # Written so that a score that is not a number is not believed either.
+        # With `>=` a score that is not a number goes to REVIEW too.
         outcomes = [outcome if score >= step.min_score else Verdict.REVIEW for outcome, score in scores.items()]
         verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
         if Verdict.NG in verdicts:
             return Decision(Verdict.NG)
         believed = set(outcomes)
-        # In the order of the rules, not in that of the scores.
+        # Steps come in the order of the rules, whatever the scores are.
         ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]
         steps = dict.fromkeys(step for outcome in ahead for step in outcome)
         return Decision(worst(verdicts) if verdicts else None, tuple(steps))
@@ -163,10 +163,10 @@ def _outcome(step: Step, label: str) -> Outcome:
 def follows(
     components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return for each expert how many stages of each other one stage of it leads to, at once or later, on average.
+    """Return for each expert the mean number of stages of each other expert that one of its stages leads to.
 
-    Components count by how often they come and reach the expert; the label of each finding is drawn by its share, and
-    an expert looks again in the share of its findings that is expected to be in doubt.
+    Direct and later followers count. Components are weighted by their counts and by how often they reach the expert.
+    The label of each finding is drawn by its share; the expected share of doubtful findings leads to second looks.
     """
     reaches: dict[str, float] = {}
     leads: dict[str, dict[str, float]] = {}
@@ -176,44 +176,44 @@ def follows(
         for step in steps:
             mass = reached.get(step, 0.0)
             reaches[step.expert] = reaches.get(step.expert, 0.0) + mass
-            own = leads.setdefault(step.expert, {})
+            masses = leads.setdefault(step.expert, {})
             for later, share in _reached(step, 1.0).items():
                 if later.expert != step.expert:
-                    own[later.expert] = own.get(later.expert, 0.0) + mass * share
-    found = {
-        expert: {other: mass / reaches[expert] for other, mass in own.items() if mass > 0}
-        for expert, own in leads.items()
+                    masses[later.expert] = masses.get(later.expert, 0.0) + mass * share
+    followers = {
+        expert: {other: mass / reaches[expert] for other, mass in masses.items() if mass > 0}
+        for expert, masses in leads.items()
     }
-    for expert, doubt in (escalations or {}).items():
-        found[again_id(expert)] = dict(found[expert])
-        found[expert][again_id(expert)] = doubt.share
-        for own in found.values():
-            if expert in own:
-                own[again_id(expert)] = own[expert] * doubt.share
-    return found
+    for expert, escalation in (escalations or {}).items():
+        followers[again_id(expert)] = dict(followers[expert])
+        followers[expert][again_id(expert)] = escalation.share
+        for stages in followers.values():
+            if expert in stages:
+                stages[again_id(expert)] = stages[expert] * escalation.share
+    return followers
 
 
 def first_experts(components: Iterable[Component]) -> frozenset[str]:
-    """Return the experts with which the inspection of a component begins, of those components that occur."""
+    """Return the experts with which the inspection of a component begins, for all components with a count above 0."""
     return frozenset(component.root.expert for component in components if component.count > 0)
 
 
 def _reached(root: Step, mass: float) -> dict[Step, float]:
-    """Return how much of `mass` images at a step reach it and each that may follow; branches that meet count once."""
+    """Return how many of `mass` images at a step reach it and each later step; branches that meet count once."""
     reached = {root: mass}
     for step in root.walk():
-        own = reached[step] = min(reached.get(step, 0.0), mass)
+        here = reached[step] = min(reached.get(step, 0.0), mass)
         for label, outcome in step.outcomes.items():
             for following in outcome if isinstance(outcome, tuple) else ():
-                reached[following] = reached.get(following, 0.0) + own * step.shares.get(label, 0.0)
+                reached[following] = reached.get(following, 0.0) + here * step.shares.get(label, 0.0)
     return reached
 
 
 def usage(components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None) -> dict[str, float]:
     """Return for each expert the probability that an image needs it (paper section 4.5).
 
-    The component of an image is drawn by count, the label of each finding by its share; an expert looks again in the
-    share of its findings that is expected to be in doubt.
+    The component of an image is drawn by its count, the label of each finding by its share. The expected share of
+    doubtful findings leads to second looks.
     """
     components = list(components)
     total = added(component.count for component in components) or 1.0
@@ -225,6 +225,6 @@ def usage(components: Iterable[Component], escalations: Mapping[str, Escalation]
         for expert, mass in needed.items():
             # An expert that two branches need runs once for an image.
             probability[expert] = probability.get(expert, 0.0) + min(mass, component.count / total)
-    for expert, doubt in (escalations or {}).items():
-        probability[again_id(expert)] = doubt.share * probability.get(expert, 0.0)
+    for expert, escalation in (escalations or {}).items():
+        probability[again_id(expert)] = escalation.share * probability.get(expert, 0.0)
     return probability

@@ -27,8 +27,8 @@ from coe.errors import RulesError, did_you_mean
 class Rules:
     """A board file, checked and resolved. `digest` is the SHA-256 of the file.
 
-    `unsaid` has a complaint for each expert with a step that does not say what follows if the expert sees nothing. It
-    counts for detectors; which kinds are detectors, rules do not know.
+    `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
+    nothing. The message matters for detectors only, and the rules do not know which kinds are detectors.
     """
 
     board: str
@@ -45,7 +45,7 @@ class Rules:
         return self.router.components
 
     def check_detectors(self, detectors: Iterable[str]) -> None:
-        """Raise RulesError if no rule says what follows when one of these experts, the detectors, sees nothing."""
+        """Raise RulesError if the rules do not say what follows when one of these detectors sees nothing."""
         for expert in detectors:
             if expert in self.unsaid:
                 raise RulesError(self.unsaid[expert])
@@ -56,7 +56,7 @@ def load(board: str | Path) -> Rules:
     path = find(board)
     sheet = process_sheet.read(path)
     try:
-        return _Reader(sheet).rules()
+        return _RulesReader(sheet).rules()
     except RecursionError:
         raise sheet.error((), "experts follow each other through hundreds of steps; no board needs that") from None
 
@@ -69,7 +69,7 @@ def find(board: str | Path) -> Path:
     """
     path = Path(board)
     if path.suffix in (".yaml", ".yml"):
-        if not os.path.isfile(path):  # quiet where a name is too long
+        if not os.path.isfile(path):  # unlike `stat`, it does not raise for a name that is too long
             raise RulesError(f"{path}: no such board file")
         return path
     known: list[str] = []
@@ -90,8 +90,8 @@ def _folders() -> list[Path]:
     return [*folders, Path(str(resources.files("routing_rules")))]
 
 
-class _Reader:
-    """Turns one sheet into rules; keeps the place in the file beside everything that it resolves."""
+class _RulesReader:
+    """Turns a sheet into rules; knows the place in the file of everything that it resolves."""
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet
@@ -116,7 +116,7 @@ class _Reader:
         for name in self.experts:
             if name not in used:
                 raise self.sheet.error(("experts", name), f"expert '{name}' is reached from no component")
-        experts = {name: replace(one, reject=frozenset(self.against[name])) for name, one in self.experts.items()}
+        experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
         sheet, router = self.sheet, Router(components)
@@ -145,23 +145,23 @@ class _Reader:
             raise self.sheet.error((*place, "inspect"), f"'{spec.inspect}' is not an expert{hint}")
         expert, defaults = self.experts[spec.inspect], self.spec.experts[spec.inspect]
         home: Place = ("experts", expert.id)
-        own_shares = spec.shares is not None
-        shares = spec.shares if own_shares else defaults.shares
+        states_shares = spec.shares is not None
+        shares = spec.shares if states_shares else defaults.shares
         min_score = spec.min_score if spec.min_score is not None else defaults.min_score
         trail = (*trail, expert.id)
         outcomes = self._outcomes(expert, spec.then or {}, place, trail)
-        shares = self._shares(expert, shares or {}, (*(place if own_shares else home), "shares"))
+        shares = self._shares(expert, shares or {}, (*(place if states_shares else home), "shares"))
         if shares.get(NOTHING) and NOTHING not in outcomes:
             raise self._nothing_said(expert)
         return Step(expert.id, min_score or 0.0, outcomes, shares)
 
     def _outcomes(
-        self, expert: Expert, own: Mapping[str, Any], step: Place, trail: tuple[str, ...]
+        self, expert: Expert, step_then: Mapping[str, Any], step: Place, trail: tuple[str, ...]
     ) -> dict[str, Outcome]:
-        """Resolve what follows each label: what the step says, else what the expert's entry says, else `reject`."""
+        """Resolve the outcome of each label: from the step's `then`, else from the expert's entry, else by `reject`."""
         labels = [*expert.labels, NOTHING]
         stated: dict[str, tuple[Any, Place]] = {}
-        for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (own, step)):
+        for then, home in ((self.spec.experts[expert.id].then or {}, ("experts", expert.id)), (step_then, step)):
             for label, value in then.items():
                 place: Place = (*home, "then", label)
                 if label not in labels:
@@ -199,10 +199,10 @@ class _Reader:
         if isinstance(value, list):
             if not value:
                 raise self.sheet.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
-            words = [one for one in value if isinstance(one, str)]
+            words = [entry for entry in value if isinstance(entry, str)]
             if twice := [word for word, number in Counter(words).items() if number > 1]:
                 raise self.sheet.error(place, f"'{twice[0]}' stands twice in this list")
-            return tuple(self._next(one, (*place, index), trail) for index, one in enumerate(value))
+            return tuple(self._next(entry, (*place, index), trail) for index, entry in enumerate(value))
         return (self._next(value, place, trail),)
 
     def _next(self, value: Any, place: Place, trail: tuple[str, ...]) -> Step:
@@ -218,8 +218,8 @@ class _Reader:
             raise self.sheet.error(place, f"'{value}' is not an expert{hint}")
         if value in trail:
             raise self._circle(value, place, trail)
-        # A step that takes all from its expert's own entry is the same wherever it stands: one object, however many
-        # paths lead to it, keeps long fan-outs from growing into a tree.
+        # A plain name means the same step wherever it stands. All paths share one object, so that long fan-outs do not
+        # grow into a tree.
         if value not in self.shared:
             self.shared[value] = self._step(StepSpec(inspect=value), place, trail)
         return self.shared[value]
@@ -241,12 +241,12 @@ class _Reader:
         return self.sheet.error(place, f"experts follow each other in a circle: {path}")
 
     def _thens(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield each expert with what the file says of what follows it: by its entry, and by components."""
+        """Yield each expert with its `then` in the file: those of the experts' entries, and those of the components."""
         yield from ((name, spec.then or {}) for name, spec in self.spec.experts.items())
         yield from ((spec.inspect, spec.then or {}) for spec in self.spec.components.values())
 
     def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
-        """Refuse circles that no single component closes (one board says a then b, another b then a)."""
+        """Refuse circles that span several components (one component says a then b, another b then a)."""
         digraph: nx.DiGraph[str] = nx.DiGraph(edges)
         if not nx.is_directed_acyclic_graph(digraph):
             circle = [edge[0] for edge in nx.find_cycle(digraph)]

@@ -1,4 +1,4 @@
-"""The form of a board file: which keys there are, what may stand there; `coe.board.rules` says what they mean."""
+"""The form of a board file: its keys and the types of their values; `coe.board.rules` gives them their meaning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Model(BaseModel):
 
 
 class Judging(_Model):
-    """What a step may say of its expert's findings; an expert's own entry gives the defaults."""
+    """The keys with which a step judges its expert's findings; the expert's entry may give defaults for them."""
 
     min_score: Share | None = None
     shares: dict[str, Share] | None = None
@@ -34,13 +34,13 @@ class StepSpec(Judging):
 
 
 class ComponentSpec(StepSpec):
-    """A component type: its first step, and how many a board has."""
+    """A component type: its first step, and its count on a board."""
 
     count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
 
 
 class ExpertSpec(Judging):
-    """An expert, and what holds of every step that inspects with it."""
+    """An expert, and the defaults of every step that inspects with it."""
 
     kind: str
     labels: Annotated[list[str], Field(min_length=1, max_length=1000)]
@@ -62,18 +62,18 @@ _MODELS: dict[str, type[_Model]] = {"experts": ExpertSpec, "components": Compone
 
 
 def checked(sheet: Sheet, model: type[_M], data: Mapping[str, Any], place: Place) -> _M:
-    """Return what stands at a place of a sheet in the form of `model`; raises RulesError with file and line."""
+    """Return the data at a place of a sheet as a `model`; raises RulesError with file and line."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        # A key that nobody knows explains the one that is missing, so it is said first.
-        first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+        # A misspelt key explains why another key is missing, so unknown keys come first.
+        first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
         at: Place = (*place, *first["loc"])
         raise sheet.error(at, _sentence(model, first, at)) from None
 
 
 def _sentence(model: type[_Model], error: Any, at: Place) -> str:
-    """Say a checker's complaint in the words of a board file."""
+    """Return pydantic's complaint in the words of a board file."""
     word = str(at[-1])
     if error["type"] == "extra_forbidden":
         inner = model if len(error["loc"]) == 1 else _MODELS.get(str(at[0]), model)

@@ -1,4 +1,4 @@
-"""The directory of a TIFF file or EXIF block, read strictly. Law: what passes here, Pillow reads without a warning."""
+"""The directory of a TIFF file or EXIF block, read strictly. Law: Pillow reads what passes here without a warning."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ DAMAGED = "is damaged: its bytes do not add up to a picture; copy it again from 
 
 
 class Directory:
-    """The first directory of a TIFF file or EXIF block, found sound: Pillow will read it without a warning.
-
-    Raises ImageError where Pillow would warn and go on.
-    """
+    """The first directory of a TIFF file or EXIF block; raises ImageError where Pillow would warn and go on."""
 
     _SIZES: ClassVar = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8, 13: 4, 16: 8}
     _NUMBERS: ClassVar = {3: "H", 4: "I", 13: "I", 16: "Q"}
@@ -30,7 +27,7 @@ class Directory:
         self._walk(self._unpack("Q", 8) if self._big else self._unpack("I", 4), depth=0)
 
     def numbers(self, tag: int) -> tuple[int, ...]:
-        """Return the values of a tag of whole numbers; none if it is not there or of another type."""
+        """Return the values of a tag that holds whole numbers; none if the tag is missing or of another type."""
         kind, count, at = self._tags.get(tag, (0, 0, 0))
         return struct.unpack_from(f"{self._order}{count}{self._NUMBERS[kind]}", self._data, at) if count else ()
 

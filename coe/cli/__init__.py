@@ -1,1 +1,1 @@
-"""The commands: thin, they read options, call the framework and show what it says."""
+"""The commands. They are thin: they read options, call the framework and show its results."""

@@ -1,11 +1,11 @@
-"""`coe-bench`: what strategies make of a board: how fast, how often they switch, and what memory they take."""
+"""`coe-bench`: compares strategies on a board by speed, switches and memory."""
 
 from __future__ import annotations
 
 from coe.cli import bench_run, bench_scale, bench_sim, bench_switch
 from coe.cli.common import application, run
 
-app = application("Compare strategies: in virtual time, or on this machine on real weights files.")
+app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
 app.command("sim")(bench_sim.sim)
 app.command("run")(bench_run.run)
 app.command("scale")(bench_scale.scale)
@@ -14,7 +14,7 @@ app.command("switch")(bench_switch.switch)
 
 @app.callback()
 def about() -> None:
-    """Compare strategies: in virtual time, or on this machine on real weights files."""
+    """Compare strategies: in virtual time, or on this machine with real weights files."""
 
 
 def main() -> None:

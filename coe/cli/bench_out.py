@@ -1,4 +1,4 @@
-"""What the commands of `coe-bench` share: lists of strategies, and where their rows go."""
+"""Shared by the commands of `coe-bench`: lists of strategies, and the output of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STANDARD_OUTPUT = "-"
 def strategies(text: str, *, also: Sequence[str] = (), usual: bool = False) -> list[str]:
     """Read a list such as "samba,coserve", or "all"; raises ConfigError for a name that does not exist.
 
-    What `also` names may be in the list, and is not a part of all; with `usual` strategies that end in USUAL, too.
+    The list may hold names of `also`, which "all" does not include; with `usual`, also strategies that end in USUAL.
     """
     if text.strip() == "all":
         return list(STRATEGIES)
@@ -38,27 +38,27 @@ def _check_name(name: str, also: Sequence[str], usual: bool) -> None:
     plain = name.removesuffix(USUAL) if usual else name
     if plain in also:
         raise ConfigError(
-            f"'{name}' makes no sense: '{plain}' is a configuration of our own loads; name a strategy, as samba{USUAL}"
+            f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{USUAL}"
         )
     named_strategy(plain)
 
 
 def times(within: str | None, max_wait: str | None, names: Sequence[str]) -> Times:
-    """Read how long images may take; raises ConfigError for what is no time, or if no strategy would look at it."""
+    """Read how long images may take; raises ConfigError if a text is no time, or if no strategy heeds the limit."""
     allowed = options.times(within, max_wait)
-    known = [named_strategy(name) for name in names if name in STRATEGIES]
-    heeding = [one for one in known if one.hurries] or known
-    for one in heeding[:1]:
-        check_hurry(one, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
+    chosen = [named_strategy(name) for name in names if name in STRATEGIES]
+    heeding = [strategy for strategy in chosen if strategy.hurries] or chosen
+    for strategy in heeding[:1]:
+        check_hurry(strategy, max_wait_s=allowed.max_wait_s, within_s=allowed.within_s)
     return allowed
 
 
 def check_json(where: str | None) -> None:
-    """Find out before a long run whether its rows could be written; raises ConfigError."""
+    """Check before a long run that its rows can be written; raises ConfigError."""
     if where is None or where == STANDARD_OUTPUT:
         return
-    if what := why_not(Path(where)):
-        raise ConfigError(f"--json: {where} {what}; name a file, or - for standard output")
+    if reason := why_not(Path(where)):
+        raise ConfigError(f"--json: {where} {reason}; name a file, or - for standard output")
 
 
 def show(rows: Sequence[Row], json_to: str | None) -> None:

@@ -15,7 +15,7 @@ from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_runs import Comparison
 from coe.cli.bench_source import check_source, given, synthetic_experts, variants
-from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, settled_by, strategy_of
+from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
 from coe.cli.common import err, out
 from coe.cli.console import Progress
 from coe.cli.options import (
@@ -40,27 +40,30 @@ from coe.store import dotted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
     from coe.bench.rows import Row
 
 
 def run(  # noqa: PLR0913
     context: typer.Context,
     board: Annotated[
-        str | None, typer.Option(help="A board whose experts are in the store; else synthetic experts are made.")
+        str | None,
+        typer.Option(help="A board whose experts are in the store. Default: a synthetic board with random weights."),
     ] = None,
     images_at: Annotated[
         Path | None,
-        typer.Option("--images", help="Images for --board. Default: pictures of noise, by the counts of components."),
+        typer.Option("--images", help="Images of the board's components, for --board. Default: pictures of noise."),
     ] = None,
     experts: Annotated[
-        int, typer.Option(min=1, max=config.MAX_COUNT, help="Without --board: how many synthetic experts.")
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="Without --board: the number of synthetic experts.")
     ] = 24,
-    kind: Annotated[str, typer.Option(help="Without --board: of which kind.")] = "resnet101",
+    kind: Annotated[str, typer.Option(help="Without --board: the kind of the experts.")] = "resnet101",
     files: Annotated[
         int | None,
         typer.Option(
-            min=1, max=config.MAX_COUNT, help="Without --board: how many files the experts share. Default: one each."
+            min=1,
+            max=config.MAX_COUNT,
+            help="Without --board: the number of weights files that experts share. Default: a file for each expert.",
         ),
     ] = None,
     input_size: Annotated[
@@ -73,53 +76,73 @@ def run(  # noqa: PLR0913
         ),
     ] = 224,
     requests: Annotated[
-        int, typer.Option(min=1, max=config.MAX_COUNT, help="How many images; those of --images are repeated.")
+        int,
+        typer.Option(
+            min=1, max=config.MAX_COUNT, help="The number of images; those of --images are repeated as needed."
+        ),
     ] = 400,
     strategy: Annotated[
         str,
         typer.Option(
             metavar="LIST|all",
-            help=f"One or more, separated by commas. Also {PROFILED}, with what coe-profile chose for the board, "
-            f"and {CASUAL}, with the paper's casual configuration; with {USUAL} behind its name, as in samba{USUAL}, a "
-            "strategy runs with experts loaded and run the usual way of PyTorch, to compare with.",
+            help=f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
+            f"board, {CASUAL} the paper's casual configuration. A name with {USUAL} at its end, as samba{USUAL}, loads "
+            "and runs experts as a plain PyTorch program does, for comparison.",
         ),
     ] = config.STRATEGY,
     precision: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="One or more of fp32, half, mixed (docs/precision.md); all are compared with fp32."
+            metavar="LIST",
+            help="One or more of fp32, half, mixed (docs/precision.md); labels are compared with those of fp32.",
         ),
     ] = config.PRECISION,
     label_floor: LabelFloorOption = config.LABEL_FLOOR,
-    executors: Annotated[str, typer.Option(help="Workers by device, as cpu=2 or cuda=2,cpu=1.")] = config.EXECUTORS,
+    executors: Annotated[
+        str, typer.Option(help="Parallel workers by device, as cpu=2 or cuda=2,cpu=1.")
+    ] = config.EXECUTORS,
     memory: Annotated[
-        str | None, typer.Option(help="Budget. Default: three quarters of it hold a quarter of the experts.")
+        str | None,
+        typer.Option(
+            help="Memory budget, as 1.5GiB. Default: so much that a quarter of the experts fit, and the activations."
+        ),
     ] = None,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
     profile_at: Annotated[
-        Path | None, typer.Option("--profile", help=f"For {PROFILED}. Default: where coe-profile puts it.")
+        Path | None,
+        typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
     ] = None,
     repeat: Annotated[
         int,
-        typer.Option(min=1, max=config.MAX_COUNT, help="Run all of them so often, there and back; the best counts."),
+        typer.Option(
+            min=1,
+            max=config.MAX_COUNT,
+            help="Run each strategy so many times, every second round backwards; its best run counts.",
+        ),
     ] = 1,
     disk_bandwidth: Annotated[
         str | None,
-        typer.Option(help="Load no faster than such a disk, as 530MB/s, so that cached files do not flatter."),
+        typer.Option(
+            help="Load no faster than a disk of this bandwidth, as 530MB/s; cached files load faster than real disks."
+        ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="Images a second, each on time whatever the line does.", metavar="RATE")
+        float | None,
+        typer.Option(help="Images a second, each at its time, even if the line falls behind.", metavar="RATE"),
     ] = None,
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     with_prediction: Annotated[
-        bool, typer.Option("--predict", help="Simulate each run with the same costs: how well does the simulator do?")
+        bool,
+        typer.Option(
+            "--predict", help="Also simulate each run with the same costs, to see how well the simulator predicts it."
+        ),
     ] = False,
     save_task: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write what came and was found as a trace file for coe-bench sim --task."),
+        typer.Option(metavar="FILE", help="Write the arrivals and findings as a trace file for coe-bench sim --task."),
     ] = None,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
@@ -129,9 +152,9 @@ def run(  # noqa: PLR0913
 ) -> None:
     """Run strategies one after another over the same images and show a row for each.
 
-    A run is measured from the first image, when the pools hold what they begin with. "ratio" is the mean time of a
-    switch over that of a plain read of the same bytes in the same run; "peak RSS" is that of this whole process, in
-    brackets what it grew by in this run.
+    A run is measured from its first image; the pools are filled before. A switch is a load that a waiting image needs,
+    because its expert is not in memory; "ratio" is its mean time over that of a plain read of the same bytes.
+    "peak RSS" is the peak memory of this process, with its growth in this run in brackets.
 
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
@@ -152,7 +175,7 @@ def run(  # noqa: PLR0913
         path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, variants(executors, precisions))
         pictures = synthetic.synthetic_pictures(path, requests, seed)
         task, order = f"{experts} x {kind}", "iid"
-    budget, settled = settled_by(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
+    budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     line_config = LineConfig(
         board=path,
         store=shelf,
@@ -160,13 +183,13 @@ def run(  # noqa: PLR0913
             memory=budget, executors=executors, device_memory=device_memory, host_memory=host_memory, profile=None
         ),
         label_floor=label_floor,
-        # What coe-profile chose it chose for a line as in coe-inspect, whose images have a part of the memory.
-        inbox=Inbox() if settled else engine.all_at_once(pictures),
+        # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
+        inbox=Inbox() if configured else engine.all_at_once(pictures),
         disk_bytes_per_s=speed,
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
-    comparison = Comparison(line_config, pictures, task, order, settled, rate, allowed)
-    ways = [(name, one) for one in precisions for name in names if one == FULL or not name.endswith(USUAL)]
+    comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed)
+    ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
     compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
@@ -181,7 +204,7 @@ class _Compared:
 
     rows: list[Row]
     sentences: list[str]
-    last: Measured
+    last: MeasuredRun
 
 
 def _compare(
@@ -193,32 +216,34 @@ def _compare(
     rows: list[Row] = []
     with Progress(console=err, transient=True) as bar:
 
-        def measure(name: str, precision: str) -> Measured:
-            called = name if precision == FULL else f"{name} {precision}"
-            shown = bar.add_task(called, total=len(comparison.pictures))
-            return comparison.measure(name, precision, tick=lambda: bar.advance(shown))
+        def measure(name: str, precision: str) -> MeasuredRun:
+            label = name if precision == FULL else f"{name} {precision}"
+            task = bar.add_task(label, total=len(comparison.pictures))
+            return comparison.measure(name, precision, tick=lambda: bar.advance(task))
 
-        every = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
-        best = {way: max(runs, key=lambda one: one.row.images_per_s) for way, runs in zip(ways, every, strict=True)}
-        for done in best.values():
-            rows.append(done.row)
+        runs_by_way = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
+        best = {
+            way: max(runs, key=lambda run: run.row.images_per_s) for way, runs in zip(ways, runs_by_way, strict=True)
+        }
+        for measured in best.values():
+            rows.append(measured.row)
             if with_prediction:
-                rows.append(prediction.predict(done, comparison.times))
-    said = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
-    return _Compared(rows, said, done)
+                rows.append(prediction.predict(measured, comparison.times))
+    texts = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
+    return _Compared(rows, texts, measured)
 
 
 def _precisions(text: str, floor: float, names: Sequence[str]) -> list[str]:
-    found = list(dict.fromkeys(name.strip() for name in text.split(",")))
-    for name in found:
+    precisions = list(dict.fromkeys(name.strip() for name in text.split(",")))
+    for name in precisions:
         check_precision(name, floor)
-    if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in found:
-        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *found])}")
-    return found
+    if (usual := [name for name in names if name.endswith(USUAL)]) and FULL not in precisions:
+        raise ConfigError(f"'{usual[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
+    return precisions
 
 
 def _check_rate(rate: float | None, backlog: bool) -> None:
     if rate is not None and backlog:
         raise ConfigError("--rate and --backlog exclude each other; give one of them")
     if rate is not None and not 0 < rate < float("inf"):
-        raise ConfigError(f"--rate {rate:g} is no number of images a second; write it like 250")
+        raise ConfigError(f"--rate {rate:g} is not a number of images a second; write it as 250")

@@ -1,4 +1,4 @@
-"""The runs that `coe-bench run` compares: the same pictures on lines that differ in strategy and precision alone."""
+"""The runs that `coe-bench run` compares: the same pictures, on lines that differ only in strategy and precision."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coe.scheduler.strategies import ANY_TIME, Times
 from coe.scheduler.strategies import strategy as named_strategy
 
 if TYPE_CHECKING:
-    from coe.bench.engine import Measured
+    from coe.bench.engine import MeasuredRun
     from coe.inspector.inspector import Picture
     from coe.inspector.line_config import LineConfig
     from coe.inspector.measuring import LineCosts
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What all runs have in common; `line_config` is that of a run but for its strategy, precision and costs.
+    """What all runs have in common; each run sets its strategy, precision and costs in `line_config`.
 
-    `settled` holds the profiles of those names that stand for a configuration.
+    `configured` holds a profile for each name that stands for a configuration.
     """
 
     line_config: LineConfig
     pictures: Sequence[Picture]
     task: str
     order: str
-    settled: Mapping[str, Profile] = field(default_factory=dict)
+    configured: Mapping[str, Profile] = field(default_factory=dict)
     images_per_s: float | None = None
     times: Times = ANY_TIME
     _costs: dict[tuple[str, int, bool], LineCosts] = field(default_factory=dict)
 
-    def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> Measured:
-        """Run what a name stands for, in a precision.
+    def measure(self, name: str, precision: str, *, tick: Callable[[], None] = lambda: None) -> MeasuredRun:
+        """Measure a run of a strategy or configuration by name, in a precision.
 
-        Strategies are compared on one cost table: it is measured once for as many executors and their way to run.
+        Strategies share one cost table, measured once for a number of executors and a way to load.
         """
         from coe.bench import engine
         from coe.bench.rows import Heading
 
-        profile, strategy = self.settled.get(name), named_strategy(strategy_of(name))
+        profile, strategy = self.configured.get(name), named_strategy(strategy_of(name))
         asked = self.line_config.asked
         workers = sum((asked.executors or {}).values())
         same_costs = (precision, 1 if strategy.single else workers, name.endswith(USUAL))
@@ -61,7 +61,7 @@ class Comparison:
         measured = engine.measured_run(
             line_config,
             self.pictures,
-            # A configuration, and the usual way, stand under their own names.
+            # The row shows the user's name for the run, not the name of the strategy behind it.
             heading=Heading(self.task, self.order, name),
             images_per_s=self.images_per_s,
             times=self.times,

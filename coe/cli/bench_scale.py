@@ -1,4 +1,4 @@
-"""`coe-bench scale`: what a decision costs on boards of thousands of experts, with very many images waiting."""
+"""`coe-bench scale`: measures the time of a decision with thousands of experts and very many waiting images."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from coe.errors import ConfigError
 
 
 def scale(
-    experts: Annotated[str, typer.Option(metavar="LIST", help="How many experts a board has.")] = "300,3000,10000",
+    experts: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of experts on the board, separated by commas.")
+    ] = "300,3000,10000",
     requests: Annotated[
-        str, typer.Option(metavar="LIST", help="How many images come at once and wait.")
+        str, typer.Option(metavar="LIST", help="Numbers of images that arrive at once and wait, separated by commas.")
     ] = "1000,10000,100000",
     every_ms: Annotated[
         float,
@@ -31,7 +33,7 @@ def scale(
             max=1e6,
             callback=finite,
             metavar="MS",
-            help="Let an image come every so many milliseconds instead.",
+            help="Let an image arrive every so many milliseconds instead of all at once.",
         ),
     ] = 0.0,
     strategy: Annotated[
@@ -39,10 +41,9 @@ def scale(
     ] = config.STRATEGY,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
-    """Measure the controller alone, in virtual time: a tenth of a synthetic board's experts fits into memory.
+    """Measure how long this machine takes to decide; no model runs, and a tenth of the experts fits into memory.
 
-    "deciding" is the mean time of this machine to answer an event; it should hardly grow with experts or with what
-    waits.
+    "deciding" is the mean time to answer an event. It should hardly grow with experts or with waiting images.
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
@@ -52,11 +53,11 @@ def scale(
     names = strategies(strategy)
     points: list[Scale] = []
     with Progress(console=err, transient=True) as bar:
-        shown = bar.add_task("deciding", total=len(sizes) * len(names))
+        task = bar.add_task("deciding", total=len(sizes) * len(names))
         for name in names:
             for size, many in sizes:
                 points.append(measure(size, many, every_s=every_ms / 1e3, name=name))
-                bar.advance(shown)
+                bar.advance(task)
     if as_json:
         sys.stdout.write(json.dumps([asdict(point) for point in points], indent=2) + "\n")
         return
@@ -79,7 +80,7 @@ def scale(
         times = (f"{us:.0f} µs" for us in (point.us_per_event, point.us_per_request, point.us_per_stage))
         rest = (f"{point.wall_s:.1f} s", config.format_bytes(point.peak_rss_bytes))
         table.add_row(point.strategy, *(f"{n:,}" for n in counts), *times, *rest)
-    # Nobody's window: a line a point, for grep and diff.
+    # Outside a terminal each point has one line, for grep and diff.
     wide(out).print(table)
 
 

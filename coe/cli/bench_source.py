@@ -1,4 +1,4 @@
-"""What `coe-bench run` runs: a board with its experts and pictures, or experts and pictures that are made up."""
+"""The input of `coe-bench run`: a board with its experts and pictures, or a synthetic board with pictures of noise."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WITHOUT_A_BOARD = {
 
 
 def check_source(context: typer.Context, board: str | None, images_at: Path | None, names: Sequence[str]) -> None:
-    """Refuse options that would mean nothing; raises ConfigError."""
+    """Refuse options that have no effect; raises ConfigError."""
     if board is None:
         _refuse(context, _OF_A_BOARD, "--board is not given")
     else:
@@ -41,34 +41,34 @@ def check_source(context: typer.Context, board: str | None, images_at: Path | No
         _refuse(context, {"seed": "--seed"}, "--images are given")
     configured = [name for name in names if name in CONFIGURED]
     if not configured:
-        _refuse(context, {"profile_at": "--profile"}, f"neither of {', '.join(CONFIGURED)} is run")
+        _refuse(context, {"profile_at": "--profile"}, f"neither {' nor '.join(CONFIGURED)} is run")
     if configured == list(names):
-        _refuse(context, {"executors": "--executors"}, f"{', '.join(configured)} bring their own")
+        _refuse(context, {"executors": "--executors"}, f"{' and '.join(configured)} set the executors")
 
 
 def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
     for name, option in options.items():
-        # Asked by its name: where typer keeps the class has changed from version to version.
+        # By name: typer has moved the class from version to version.
         if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE":
-            raise ConfigError(f"{option} would mean nothing, because {why}; leave it out")
+            raise ConfigError(f"{option} has no effect, because {why}; leave it out")
 
 
 def given(
     board: str, images_at: Path | None, store: Path | None, requests: int, seed: int
 ) -> tuple[Path, Store, list[Picture]]:
-    """Return a board's file and store, and so many pictures: those given, again and again, else noise."""
+    """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
     from coe.bench.synthetic import synthetic_pictures
     from coe.store.store import Store
 
-    found = rules.load(board)
+    loaded = rules.load(board)
     if images_at is None:
-        return found.path, Store(store), synthetic_pictures(found.path, requests, seed)
-    pictures = pictures_of(found, images_at)
-    return found.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
+        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed)
+    pictures = pictures_of(loaded, images_at)
+    return loaded.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
 
 
 def variants(executors: str, precisions: Sequence[str]) -> list[str]:
-    """Return what experts are prepared in for such executors; nothing where all run in fp32 anyway."""
+    """Return the variants to prepare for these executors; none if all experts run in fp32."""
     if set(precisions) == {FULL}:
         return []
     halves = {"cpu": "bf16", "cuda": "fp16"}
@@ -78,7 +78,7 @@ def variants(executors: str, precisions: Sequence[str]) -> list[str]:
 def synthetic_experts(
     work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, variants: Sequence[str]
 ) -> tuple[Path, Store]:
-    """Make a board of experts of random weights, or find them made; return its file and store."""
+    """Make a board of experts with random weights, or reuse an earlier one; return its file and store."""
     from coe.bench.synthetic import prepare, synthetic_board
 
     err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)

@@ -1,11 +1,11 @@
-"""What the names of `coe-bench run --strategy` stand for: a strategy, a configuration of ours, or the usual way."""
+"""The names of `coe-bench run --strategy`: a strategy, a configuration, or a strategy that loads the usual way."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from coe import config
-from coe.bench.configurations import casual, chosen, entry, pinned
+from coe.bench.configurations import board_profile, casual, chosen, pinned
 from coe.board import rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint, profile
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CASUAL, PROFILED = f"{config.STRATEGY}-casual", f"{config.STRATEGY}-profile"
 CONFIGURED = (CASUAL, PROFILED)
 USUAL = "-usual"
-"""Behind the name of a strategy: with experts loaded and run the usual way (`coe.bench.usual`)."""
+"""The end of a strategy's name if experts are loaded and run the usual way (`coe.bench.usual`)."""
 
 
 def strategy_of(name: str) -> str:
@@ -30,46 +30,48 @@ def strategy_of(name: str) -> str:
 
 
 def make_devices(name: str) -> MakeDevices:
-    """Return what makes the devices of a name: ours, or such as do it the usual way."""
+    """Return the function that makes the devices of a name: the engine's, or those of the usual way."""
     from coe.bench import usual
     from coe.inspector import assembly
 
     return usual.devices if name.endswith(USUAL) else assembly.devices
 
 
-def settled_by(
-    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, said: int | None
+def configurations(
+    names: Sequence[str], profile_at: Path | None, path: Path, store: Store, memory_bytes: int | None
 ) -> tuple[int, dict[str, Profile]]:
-    """Return the memory budget, and a profile for each name that stands for a configuration: nothing but that choice.
+    """Return the memory budget, and for each name that stands for a configuration a profile that holds only it.
 
-    The budget is what was said, else that of the profile if it is used, else one for a quarter of the experts.
+    The budget is `memory_bytes`; if None, that of the profile if it is used; if not, that for a quarter of the experts.
     """
     from coe.bench.synthetic import quarter_budget
 
     board = rules.load(path)
     if not set(names) & set(CONFIGURED):
-        return said or quarter_budget(path, store), {}
-    known = _profile(profile_at)
-    found = chosen(known, board, said) if PROFILED in names else None
-    budget = said or (found.memory_bytes if found else quarter_budget(path, store))
-    # Somebody who does not calibrate has the same box, and uses its GPU.
-    same = found or known.boards.get(board.board)
-    own = (same.device_bytes, same.host_bytes) if same else (None, None)
-    on_gpu = own[0] is not None
-    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: found.chosen} if found else {})}
+        return memory_bytes or quarter_budget(path, store), {}
+    loaded = _profile(profile_at)
+    part = chosen(loaded, board, memory_bytes) if PROFILED in names else None
+    budget = memory_bytes or (part.memory_bytes if part else quarter_budget(path, store))
+    # The casual configuration runs on the same box, with its GPU.
+    box = part or loaded.boards.get(board.board)
+    gpu_memory = (box.device_bytes, box.host_bytes) if box else (None, None)
+    on_gpu = gpu_memory[0] is not None
+    choices = {CASUAL: casual(board, store, budget, on_gpu=on_gpu), **({PROFILED: part.chosen} if part else {})}
     return budget, {
-        name: pinned(known, entry(board, one, budget, *own)) for name, one in choices.items() if name in names
+        name: pinned(loaded, board_profile(board, choice, budget, *gpu_memory))
+        for name, choice in choices.items()
+        if name in names
     }
 
 
-def has_gpu(found: Profile | None) -> bool:
-    """Tell whether a configuration has executors of a GPU; without one that is the user's word."""
-    return found is None or any("cuda" in board.chosen.executors for board in found.boards.values())
+def has_gpu(configured: Profile | None) -> bool:
+    """Tell whether a configuration has executors of a GPU; true without one, as the user's options tell then."""
+    return configured is None or any("cuda" in board.chosen.executors for board in configured.boards.values())
 
 
 def _profile(at: Path | None) -> Profile:
-    """Return the profile that configurations are taken from; raises ConfigError."""
-    found = profile.load(at or profile.place())
-    if changed := fingerprint.differences(found.machine, fingerprint.here()):
+    """Return the profile of this machine; raises ConfigError."""
+    loaded = profile.load(at or profile.place())
+    if changed := fingerprint.differences(loaded.machine, fingerprint.here()):
         raise ConfigError(f"the profile is of another machine ({'; '.join(changed)}); run coe-profile again")
-    return found
+    return loaded

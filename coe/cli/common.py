@@ -1,4 +1,4 @@
-"""What all commands share: consoles, how a command is run, and how an error is shown."""
+"""Shared by all commands: the consoles, the run of a command, and the display of errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from coe.visible import visible
 __all__ = ["Exit", "application", "complain", "err", "guarded", "out", "run", "wide"]
 
 out = Console()
-"""Standard output: what was asked for."""
+"""Standard output: the results of a command."""
 err = Console(stderr=True)
 """Standard error: progress and complaints. rich honours NO_COLOR and pipes on both."""
 
@@ -30,29 +30,29 @@ _WIDE = 240
 """The width of a table that goes into a file or a pipe, in columns."""
 
 _WRONG_USAGE: Any = next(parent for parent in typer.BadParameter.__mro__ if parent.__name__ == "ClickException")
-"""The parent of all complaints about arguments: of click, which some versions of typer bring along themselves."""
+"""The parent of all errors about arguments. It is click's; some versions of typer contain their own click."""
 
 
 def wide(console: Console) -> Console:
-    """Return a console for tables: that of a terminal as it is, elsewhere one with a line a row, for grep and diff."""
+    """Return a console for tables: on a terminal the console itself, elsewhere one with a line for each row."""
     return console if console.is_terminal else Console(stderr=console.stderr, width=_WIDE)
 
 
 def complain(error: BaseException | str) -> None:
-    """Show an error as one sentence; of a very long one, its begin and its end."""
+    """Show an error as one sentence; the middle of a very long sentence is left out."""
     err.print(styled(("error:", "bold red"), f" {shortened(str(error), config.SHOWN_ERROR)}"), soft_wrap=True)
 
 
 def run(app: typer.Typer) -> None:
-    """Run a command and exit; whatever goes wrong ends in a sentence and an exit status, without a traceback."""
+    """Run a command and exit; each error ends in a sentence and an exit status, without a traceback."""
     sys.exit(guarded(lambda: _invoke(app)))
 
 
 def guarded(command: Callable[[], int]) -> int:
-    """Run what returns an exit status; return that status, or that of what went wrong, which is told in a sentence.
+    """Run a command; return its exit status, or show an error as a sentence and return the error's status.
 
-    Nobody need read what is written. A status that tells of verdicts becomes NOT_WRITTEN where standard output could
-    not take what was asked for; a reader who has gone away changes nothing.
+    A status about verdicts becomes NOT_WRITTEN if standard output could not be written; a reader who has closed the
+    pipe changes no status.
     """
     with steady() as stdout:
         try:
@@ -72,7 +72,7 @@ def guarded(command: Callable[[], int]) -> int:
 
 
 def _told(error: Exception) -> Exit:
-    """Tell what went wrong; return the status for it."""
+    """Show an error; return its exit status."""
     if not isinstance(error, CoeError):
         return _fault(error)
     complain(error)
@@ -82,14 +82,14 @@ def _told(error: Exception) -> Exit:
 
 
 def _fault(error: Exception) -> Exit:
-    """Tell of an error that nobody foresaw: never with the status that means NG."""
+    """Show an unexpected error; its exit status is never the status that means NG."""
     if os.environ.get(config.TRACEBACK_VARIABLE):
         err.print(*traceback.format_exception(error), sep="")
     place = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({Path(place[0].filename).name}:{place[0].lineno})" if place else ""
     complain(
-        f"a fault of coe, not of yours: {type(error).__name__}: {error}{where}; please report it, with what "
-        f"{config.TRACEBACK_VARIABLE}=1 shows"
+        f"a fault of coe, not yours: {type(error).__name__}: {error}{where}; please report it, with "
+        f"the output under {config.TRACEBACK_VARIABLE}=1"
     )
     return Exit.NOT_INSPECTED
 
@@ -97,7 +97,7 @@ def _fault(error: Exception) -> Exit:
 def _invoke(app: typer.Typer) -> int:
     """Run an application on the arguments of the process; return its exit status.
 
-    Not by calling it: typer would answer an interruption and a closed pipe by itself, in silence and with status 1.
+    The application is not called: typer would answer an interruption and a closed pipe in silence, with status 1.
     """
     command = typer.main.get_command(app)
     try:
@@ -108,7 +108,7 @@ def _invoke(app: typer.Typer) -> int:
     except _WRONG_USAGE as error:
         from typer.rich_utils import rich_format_error
 
-        error.message = visible(error.message)  # it repeats arguments
+        error.message = visible(error.message)  # the message repeats arguments
         rich_format_error(error)
         return int(error.exit_code)
     return Exit.OK

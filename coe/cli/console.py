@@ -1,7 +1,7 @@
-"""What the commands print with. Law: text that is not ours is never read as markup, and never obeyed by a terminal.
+"""Consoles and bars of the commands. Law: foreign text is never read as markup, and never controls the terminal.
 
-Only this file makes consoles, bars and their columns of text, so that no place that prints can forget it: a sentence
-or a cell may hold any name. What is styled is styled by `styled`, never by markup within the text.
+A sentence or a cell may hold any name. Only this file makes consoles, bars and their columns of text, so all output
+keeps the law. `styled` gives styles; markup within a text never does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from coe.visible import is_visible, visible
 
 
 class Console(console.Console):
-    """A console of rich's on which a text is what it says, whatever is in it.
+    """A console of rich that shows each text literally.
 
-    `stderr` chooses the stream, `width` is in columns; None: that of the terminal.
+    `stderr` chooses the stream; `width` is in columns, None for that of the terminal.
     """
 
     def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
@@ -31,24 +31,24 @@ class Console(console.Console):
         return (getattr(self.file, "encoding", None) or "utf-8").lower()
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Turn a sentence or a cell into what is laid out; it takes the room that it takes when it is shown."""
+        """Turn a sentence or a cell into a Text, in its visible form, so that layout and display agree in width."""
         return super().render_str(visible(text), **{**options, "markup": False, "emoji": False, "highlight": False})
 
     def render(
         self, renderable: console.RenderableType, options: console.ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render, and look once more at what was no plain text, as a `Text` that somebody made."""
+        """Render, and make all segments visible: a `Text` does not pass through `render_str`."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(visible(segment.text, lines=True), segment.style)
 
     def print_json(self, json: str | None = None, **options: Any) -> None:
-        """Print JSON for people and programs: what could not be shown is escaped as JSON has it."""
+        """Print JSON for people and programs; characters that cannot be shown are escaped in JSON's way."""
         plain = is_visible(json or "") and self.encoding.startswith("utf")
         super().print_json(json, **{**options, "ensure_ascii": not plain})
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """Return a sentence of which some parts, given as (text, style), are styled; the texts may be anybody's."""
+    """Return a sentence of parts, plain or as (text, style); a part may hold foreign text."""
     return Text.assemble(*(visible(part) if isinstance(part, str) else (visible(part[0]), part[1]) for part in parts))
 
 
@@ -58,14 +58,14 @@ class _Words(progress.TextColumn):
 
 
 def words(text: str, style: str = "none") -> progress.TextColumn:
-    """Return a column of a bar that says a text, in which `{task.description}` and `{task.fields[...]}` are filled."""
+    """Return a column of a bar with a text, in which `{task.description}` and `{task.fields[...]}` are filled in."""
     return _Words(text, style=style)
 
 
 class Progress(progress.Progress):
-    """A bar of rich's whose descriptions may be anybody's."""
+    """A bar of rich whose descriptions may hold foreign text."""
 
     @classmethod
     def get_default_columns(cls) -> tuple[progress.ProgressColumn, ...]:
-        """Return what a bar shows that is given no columns."""
+        """Return the columns of a bar that names none."""
         return words("{task.description}", "progress.description"), *super().get_default_columns()[1:]

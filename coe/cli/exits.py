@@ -1,4 +1,4 @@
-"""Exit statuses of all commands. Law: a status says one thing, whatever becomes of the output."""
+"""Exit statuses of all commands. Law: each status has one meaning, whether the output could be written or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`coe-experts`: train, import, look at and verify the experts of a store.
+"""`coe-experts`: train, import, show and verify the experts of a store.
 
 Longer than other files because each command documents all of its options.
 """
@@ -36,38 +36,48 @@ if TYPE_CHECKING:
 
 app = application(
     "Train, import, list, show and verify experts.\n\n"
-    "An expert lives in the store under BOARD/NAME, as demo/chip-resistor; "
-    "the board file's expert NAME finds it there by itself."
+    "The store keeps an expert under BOARD/NAME, as demo/chip-resistor; "
+    "the expert NAME in the board's file then finds its weights there."
 )
-BoardOption = Annotated[
-    str | None, typer.Option(help="Take kind, labels and input size from this board's rules instead of the options.")
+BoardOption = Annotated[str | None, typer.Option(help="Take kind, labels and input size from the rules of this board.")]
+KindOption = Annotated[
+    str | None, typer.Option(help="Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
 ]
-KindOption = Annotated[str | None, typer.Option(help="resnet18, yolov5n, onnx, ... or package.module:Class.")]
-LabelsOption = Annotated[str | None, typer.Option(help="Labels in the order of the outputs, as ok,missing,cracked.")]
-NoPrepareOption = Annotated[bool, typer.Option("--no-prepare", help="Make no blobs; see coe-experts prepare.")]
+LabelsOption = Annotated[
+    str | None, typer.Option(help="Labels in the order of the network's outputs, as ok,missing,cracked.")
+]
+NoPrepareOption = Annotated[
+    bool, typer.Option("--no-prepare", help="Do not prepare the expert; see coe-experts prepare.")
+]
 
 app.command()(experts_prepare.prepare)
 
 
 @app.command()
 def train(  # noqa: PLR0913
-    id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
-    data: Annotated[Path, typer.Option(help="Labelled folder (<label>/*) or the YAML of a YOLO data set.")],
+    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
+    data: Annotated[
+        Path, typer.Option(help="A folder with a folder of images for each label, or the YAML file of a YOLO data set.")
+    ],
     board: BoardOption = None,
     kind: KindOption = None,
     labels: LabelsOption = None,
     input_size: InputOption = None,
-    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT)] = 30,
-    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT)] = 32,
-    learning_rate: Annotated[float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite)] = 1e-3,
-    init: Annotated[str | None, typer.Option(help="Start from this expert of the store.")] = None,
+    epochs: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Passes over the training images.")] = 30,
+    batch: Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Images in a training step.")] = 32,
+    learning_rate: Annotated[
+        float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
+    ] = 1e-3,
+    init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
     seed: SeedOption = 0,
-    threads: Annotated[int, typer.Option(min=0, max=config.MAX_THREADS, help="0: all cores.")] = 0,
+    threads: Annotated[
+        int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
+    ] = 0,
     no_prepare: NoPrepareOption = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
 ) -> None:
-    """Train an expert; the best epoch by the held-out measure goes into the store.
+    """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
 
     Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
     """
@@ -78,7 +88,7 @@ def train(  # noqa: PLR0913
     expert = _expert(id, board, kind, labels, input_size)
     expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
     accept.check_labels(expert)
-    own = kinds.resolve(expert.kind, allow_kind or ())
+    resolved = kinds.resolve(expert.kind, allow_kind or ())
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -89,20 +99,20 @@ def train(  # noqa: PLR0913
         threads=threads,
         init=shelf.path(init) if init else None,
     )
-    columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[said]}"))
+    columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
     with (
         tempfile.TemporaryDirectory(prefix="coe-train-") as work,
         Progress(*columns, TimeRemainingColumn(), console=err) as bar,
     ):
-        task = bar.add_task("", total=epochs, said="")
+        task = bar.add_task("", total=epochs, measures="")
 
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
-            bar.update(task, completed=done, total=total, said=_measures(measures))
+            bar.update(task, completed=done, total=total, measures=_measures(measures))
 
         with running("kind", expert.kind, "trained"):
-            trained = own.train(expert, replace(plan, work=Path(work)), progress)
-    if isinstance(own, ModuleKind):
-        accept.check_module(own, replace(expert, labels=tuple(trained.labels)), trained.state)
+            trained = resolved.train(expert, replace(plan, work=Path(work)), progress)
+    if isinstance(resolved, ModuleKind):
+        accept.check_module(resolved, replace(expert, labels=tuple(trained.labels)), trained.state)
     manifest = shelf.put(
         id,
         kind=expert.kind,
@@ -119,8 +129,10 @@ def train(  # noqa: PLR0913
 
 @app.command("import")
 def import_(  # noqa: PLR0913
-    id: Annotated[str, typer.Argument(help="Where the expert goes: BOARD/NAME.")],
-    file: Annotated[Path, typer.Argument(help="A .safetensors, .pt or .pth (weights alone) or .onnx file.")],
+    id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
+    file: Annotated[
+        Path, typer.Argument(help="A file of weights: .safetensors, .pt or .pth (a state dict), or .onnx.")
+    ],
     board: BoardOption = None,
     kind: KindOption = None,
     labels: LabelsOption = None,
@@ -129,7 +141,9 @@ def import_(  # noqa: PLR0913
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
 ) -> None:
-    """Bring weights from elsewhere into the store. Pickles are opened here alone, and nothing in them is run.
+    """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
+
+    Only this command opens such pickled files; lines read the store's own safe format.
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640
     """
@@ -138,23 +152,23 @@ def import_(  # noqa: PLR0913
     shelf = Store(store)
     shelf.folder(id)
     expert = _expert(id, board, kind, labels, input_size)
-    found = kinds.resolve(expert.kind, allow_kind or ())
-    if isinstance(found, FileKind):
+    resolved = kinds.resolve(expert.kind, allow_kind or ())
+    if isinstance(resolved, FileKind):
         accept.check_labels(expert)
         with running("kind", expert.kind, f"run with {file}"):
-            session = found.open(file, expert, 1)
-        accept.check_session(found, expert, session)
+            session = resolved.open(file, expert, 1)
+        accept.check_session(resolved, expert, session)
         manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, file=file, source=file.name
         )
-    elif isinstance(found, ModuleKind):
+    elif isinstance(resolved, ModuleKind):
         with running("kind", expert.kind, f"imported from {file}"):
-            foreign = found.read(file)
+            foreign = resolved.read(file)
             torch_file.check_tensors(str(file), foreign.state)
             expert = expert if expert.labels else replace(expert, labels=foreign.labels or ())
             accept.check_labels(expert)
-            state = found.convert(foreign.state, expert)
-        accept.check_module(found, expert, state)
+            state = resolved.convert(foreign.state, expert)
+        accept.check_module(resolved, expert, state)
         manifest = shelf.put(
             id, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state, source=file.name
         )
@@ -166,8 +180,13 @@ def import_(  # noqa: PLR0913
 
 
 @app.command("list")
-def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", store: StoreOption = None) -> None:
-    """List the experts of the store. Exit status 1 if the manifest of one cannot be read; the others are shown."""
+def list_(
+    board: Annotated[str, typer.Option(help="Only the experts of this board.")] = "", store: StoreOption = None
+) -> None:
+    """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
+
+    Example: coe-experts list --board demo
+    """
     shelf = Store(store)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("expert", "kind", "input", "labels", "size", "held out", "prepared"):
@@ -182,29 +201,36 @@ def list_(board: Annotated[str, typer.Option(help="Only this board's.")] = "", s
                 complain(error)
                 continue
             size = config.format_bytes(m.bytes)
-            told = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
+            metrics = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
             table.add_row(
-                id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(told), ", ".join(m.variants)
+                id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(metrics), ", ".join(m.variants)
             )
     wide(out).print(table)
     raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
 
 
 @app.command()
-def show(id: str, store: StoreOption = None) -> None:
-    """Show what the store knows of an expert."""
+def show(
+    id: Annotated[str, typer.Argument(help="An expert of the store: BOARD/NAME.")], store: StoreOption = None
+) -> None:
+    """Show the manifest of an expert: labels, checksums, measures of its training, and its prepared precisions.
+
+    Example: coe-experts show demo/chip-resistor
+    """
     out.print_json(Store(store).manifest(id).model_dump_json())
 
 
 @app.command()
 def verify(
-    ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all of the store.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(help="Experts, as BOARD/NAME. Default: all of the store.")] = None,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
 ) -> None:
-    """Check experts: manifest, checksums, for whom weights were made, and a forward pass of every variant.
+    """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
 
-    All are checked, whatever is found. Exit status 1 if one is damaged.
+    All experts are checked, even after damage is found. Exit status 1 if an expert is damaged.
+
+    Example: coe-experts verify demo/chip-resistor
     """
     shelf = Store(store)
     chosen = ids or shelf.ids()
@@ -214,9 +240,9 @@ def verify(
     for id in chosen:
         try:
             shelf.check(id)
-            said = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
-            out.print(styled(("sound", "green"), f"    {id}{said}"))
-        except (Exception, SystemExit) as error:  # a kind is anybody's code, and the other experts are to be checked
+            checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, allow_kind or ()))
+            out.print(styled(("sound", "green"), f"    {id}{checked}"))
+        except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
             damaged += 1
             complain(f"{id}: {sentence_of(error)}")
     out.print(f"{len(chosen) - damaged} sound, {damaged} damaged")
@@ -227,47 +253,49 @@ def verify(
 def synth(
     board: Annotated[str, typer.Option(help="Board: a name or a YAML file.")],
     files: Annotated[
-        int, typer.Option(min=1, max=config.MAX_COUNT, help="Weights files of each kind; many experts share one.")
+        int, typer.Option(min=1, max=config.MAX_COUNT, help="Weights files for each kind; many experts share a file.")
     ] = 2,
     seed: SeedOption = 0,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
 ) -> None:
-    """Make seeded random weights for every expert of a board, to try a box before there are trained ones.
+    """Make random weights for every expert of a board, to try a box before there are trained experts.
 
-    A few files stand for many experts (hard links), so the disk is spared; each expert is still loaded and accounted
-    by itself. Verdicts mean nothing. Experts that the store has already are left as they are.
+    Verdicts mean nothing. Many experts share a file (hard links) to save disk space, but each expert is loaded and
+    counted separately. Experts that are in the store already stay as they are.
+
+    Example: coe-experts synth --board A
     """
     shelf = Store(store)
-    have = set(shelf.ids())
-    made: dict[tuple[str, int, int], list[str]] = {}
-    wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in have]
+    stored = set(shelf.ids())
+    originals_of: dict[tuple[str, int, int], list[str]] = {}
+    wanted = [expert for expert in rules.load(board).experts.values() if expert.weights not in stored]
     columns = (words("making", "bold"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err) as bar:
         for expert in bar.track(wanted):
-            alike = made.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
-            if len(alike) < files:
+            originals = originals_of.setdefault((expert.kind, len(expert.labels), expert.input_size), [])
+            if len(originals) < files:
                 shelf.put(
                     expert.weights,
                     kind=expert.kind,
                     labels=expert.labels,
                     input_size=expert.input_size,
-                    state=_random_state(expert, seed + len(alike), allow_kind or ()),
+                    state=_random_state(expert, seed + len(originals), allow_kind or ()),
                     source=f"synthetic, seed {seed}",
                 )
-                alike.append(expert.weights)
+                originals.append(expert.weights)
             else:
                 # A stable choice that does not depend on the order of the rules.
-                original = alike[zlib.crc32(expert.id.encode()) % len(alike)]
+                original = originals[zlib.crc32(expert.id.encode()) % len(originals)]
                 shelf.link(expert.weights, original, labels=expert.labels)
-    out.print(f"{len(wanted)} experts made, {sum(map(len, made.values()))} files")
+    out.print(f"{len(wanted)} experts made, {sum(map(len, originals_of.values()))} files")
 
 
 def _expert(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
-    """Put together what an expert is to be, from the rules or from the options; without `labels` it has none yet."""
+    """Return an expert as the rules or the options describe it; without `labels` it has no labels yet."""
     if board is not None:
         if kind or input_size is not None:
-            raise ConfigError("--board gives kind and input size; leave --kind and --input away")
+            raise ConfigError("--board gives kind and input size; leave --kind and --input out")
         for expert in rules.load(board).experts.values():
             if expert.weights == id:
                 return expert
@@ -282,16 +310,16 @@ def _expert(id: str, board: str | None, kind: str | None, labels: str | None, in
 
 
 def _samples_of(data: Path) -> list[Path]:
-    """Return the images of a data set, those held out where they lie in a folder of their own."""
+    """Return the images of a data set; only the held-out ones if a folder "val" holds them."""
     root = data if data.is_dir() else data.parent
-    found = sorted(path for path in root.rglob("*") if path.suffix.lower() in images.EXTENSIONS)
-    return [path for path in found if "val" in path.relative_to(root).parts] or found
+    pictures = sorted(path for path in root.rglob("*") if path.suffix.lower() in images.EXTENSIONS)
+    return [path for path in pictures if "val" in path.relative_to(root).parts] or pictures
 
 
 def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str, torch.Tensor]:
     kind = kinds.resolve(expert.kind, allowed)
     if not isinstance(kind, ModuleKind):
-        raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which no weights can be made up")
+        raise ConfigError(f"expert '{expert.id}' is of kind '{kind.name}', for which random weights cannot be made")
     return kinds.random_weights(kind, expert, seed)
 
 

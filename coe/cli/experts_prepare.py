@@ -1,4 +1,4 @@
-"""`coe-experts prepare`: blobs out of weights, in each variant, and how far each of them is to be trusted."""
+"""`coe-experts prepare`: makes blobs of weights in each variant, and measures how well each variant agrees."""
 
 from __future__ import annotations
 
@@ -26,39 +26,41 @@ USUAL = "fp32,bf16,q8"
 
 
 def prepare(
-    ids: Annotated[list[str] | None, typer.Argument(help="Experts; none means all that lack a variant.")] = None,
-    board: Annotated[
-        str | None, typer.Option(help="Only this board's; its rules say which images an expert sees.")
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Experts, as BOARD/NAME. Default: all that lack a variant.")
     ] = None,
-    variants: Annotated[str, typer.Option(help=f"Of {', '.join(KNOWN)}.")] = USUAL,
+    board: Annotated[
+        str | None, typer.Option(help="Only the experts of this board; its rules tell which images each expert sees.")
+    ] = None,
+    variants: Annotated[str, typer.Option(help=f"Precisions to prepare, of {', '.join(KNOWN)}.")] = USUAL,
     images_at: Annotated[
         Path | None,
-        typer.Option("--images", help="Sample images to measure agreement on. Without any, some are generated."),
+        typer.Option("--images", help="Sample images to measure the agreement on. Default: generated images."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Also what is prepared already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Prepare again what is prepared already.")] = False,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
 ) -> None:
-    """Prepare experts: fold batch norms, lay weights out as blobs, measure how far each variant agrees.
+    """Prepare experts for fast loading in each precision (variant), and compare its verdicts with those of fp32.
 
-    The weights file stays as it is; blobs lie beside it. Exit status 1 if an expert could not be prepared, 4 if there
-    is no room for more.
+    The weights file stays as it is; the prepared files (blobs) lie in the same folder. Exit status 1 if an expert could
+    not be prepared, 4 if the disk is full.
 
     Example: coe-experts prepare --board demo --images build/demo/images
     """
     shelf = Store(store)
     wanted = parse(variants)
-    known = rules.load(board) if board else None
-    pictures = _Pictures(images_at, known)
+    loaded = rules.load(board) if board else None
+    pictures = _SampleImages(images_at, loaded)
     preparer = Preparer(shelf, wanted, force=force, allow_kinds=allow_kind or ())
-    have = shelf.ids()
-    places = {expert.weights for expert in known.experts.values()} if known else set(have)
-    lacking = {id: _lacks(preparer, id) for id in have}
-    chosen = ids or [id for id in have if id in places and lacking[id]]
-    if not have or (known and not ids and not places & set(have)):
-        raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if known else ''}")
+    stored = shelf.ids()
+    wanted_ids = {expert.weights for expert in loaded.experts.values()} if loaded else set(stored)
+    lacking = {id: _lacks(preparer, id) for id in stored}
+    chosen = ids or [id for id in stored if id in wanted_ids and lacking[id]]
+    if not stored or (loaded and not ids and not wanted_ids & set(stored)):
+        raise StoreError(f"the store {shelf.root} holds no experts{' of this board' if loaded else ''}")
     if not chosen:
-        out.print("every expert is prepared already; --force does it again")
+        out.print("every expert is prepared already; --force prepares them again")
         return
     raise typer.Exit(work(preparer, chosen, pictures))
 
@@ -67,31 +69,33 @@ def _lacks(preparer: Preparer, id: str) -> bool:
     try:
         return preparer.lacks(id)
     except StoreError:
-        # What is wrong with it is said when its turn comes; the others are prepared.
+        # Its error is shown when its turn comes; the other experts are prepared.
         return True
 
 
 def prepare_new(store: Path | None, id: str, samples: Sequence[Path] = (), allow_kinds: Sequence[str] = ()) -> None:
-    """Prepare an expert that has just come into the store, as a part of bringing it there; exits as `prepare` does."""
-    status = work(Preparer(Store(store), parse(USUAL), allow_kinds=allow_kinds), [id], _Pictures(None, None, samples))
+    """Prepare an expert that has just come into the store; raises typer.Exit as `prepare` does."""
+    status = work(
+        Preparer(Store(store), parse(USUAL), allow_kinds=allow_kinds), [id], _SampleImages(None, None, samples)
+    )
     if status is not Exit.OK:
         raise typer.Exit(status)
 
 
 def parse(text: str) -> tuple[Variant, ...]:
-    """Read a list of variants; raises ConfigError for a word that is none."""
+    """Read a list of variants; raises ConfigError for a word that is not a variant."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in KNOWN:
             raise ConfigError(f"'{word}' is not a variant{did_you_mean(word, KNOWN)}")
-    found = tuple(variant for variant in KNOWN if variant in words)
-    if not found:
+    variants = tuple(variant for variant in KNOWN if variant in words)
+    if not variants:
         raise ConfigError(f"which variants? known: {', '.join(KNOWN)}")
-    return found
+    return variants
 
 
-class _Pictures:
-    """Sample images by expert: by component where the rules are known, else a folder of the expert's name, else all."""
+class _SampleImages:
+    """Sample images of each expert: by the board's rules; without, the folder with the expert's name, or all images."""
 
     def __init__(self, folder: Path | None, board: Rules | None, all_of_them: Sequence[Path] = ()) -> None:
         self._by_name: dict[str, list[Path]] = {}
@@ -103,16 +107,16 @@ class _Pictures:
         for item in items:
             self._by_name.setdefault(item.path.parent.name, []).append(item.path)
         for expert in board.experts.values() if board else ():
-            seen = [item.path for item in items if board and expert.id in board.router.order(item.component)]
-            self._by_name[expert.weights] = seen
+            routed = [item.path for item in items if board and expert.id in board.router.order(item.component)]
+            self._by_name[expert.weights] = routed
 
     def of(self, id: str) -> list[Path]:
         """Return the images of an expert."""
         return self._by_name.get(id) or self._by_name.get(id.rpartition("/")[2]) or self._all
 
 
-def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
-    """Prepare experts one by one, and show what became of them; an error of one does not stop the others."""
+def work(preparer: Preparer, ids: Sequence[str], pictures: _SampleImages) -> Exit:
+    """Prepare experts one after another, and show the results; an error of one expert does not stop the others."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("expert", "variant", "MB", "labels equal", "score off by", "boxes", "images", "escalate below"):
         table.add_column(name, justify="left" if name in ("expert", "variant") else "right")
@@ -127,7 +131,7 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
                     failed += _tell(table, id, preparer.prepare(id, pictures.of(id)))
                 except DiskFull:
                     raise
-                except (Exception, SystemExit) as error:  # a kind is anybody's code, and the others are to be prepared
+                except (Exception, SystemExit) as error:  # a kind is foreign code, and the others must be prepared
                     failed += 1
                     complain(f"{id}: {sentence_of(error)}")
                 bar.advance(task)
@@ -140,21 +144,21 @@ def work(preparer: Preparer, ids: Sequence[str], pictures: _Pictures) -> Exit:
 
 
 def _tell(table: Table, id: str, outcome: Outcome) -> bool:
-    """Add an expert's rows; return whether something of it failed."""
+    """Add an expert's rows; return whether a variant failed."""
     if outcome.skipped:
         err.print(f"{id}: skipped, {outcome.skipped}", soft_wrap=True)
     for variant, reason in outcome.failed.items():
         complain(f"{id} in {variant}: {reason}")
     for variant, prepared in outcome.manifest.variants.items():
-        found = prepared.agreement
+        agreement = prepared.agreement
         table.add_row(
             id,
             variant,
             f"{prepared.bytes / 1e6:.1f}",
-            f"{found.labels_equal:.1%}" if found else "",
-            f"{found.largest_score_difference:.1g}" if found else "",
-            f"{found.boxes_matched:.1%}" if found and found.boxes_matched is not None else "",
-            f"{found.images}{' generated' if found.generated else ''}" if found else "",
+            f"{agreement.labels_equal:.1%}" if agreement else "",
+            f"{agreement.largest_score_difference:.1g}" if agreement else "",
+            f"{agreement.boxes_matched:.1%}" if agreement and agreement.boxes_matched is not None else "",
+            f"{agreement.images}{' generated' if agreement.generated else ''}" if agreement else "",
             f"{prepared.escalate_below:.4f}" if prepared.escalate_below else "never",
         )
     return bool(outcome.failed)

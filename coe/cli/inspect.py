@@ -1,4 +1,4 @@
-"""`coe-inspect`: images in, verdicts and pictures of defects out."""
+"""`coe-inspect`: inspects images, and writes verdicts and pictures of defects."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def inspect(  # noqa: PLR0913
         Path,
         typer.Option(
             "--images",
-            help="Folder, single image or images.csv. Layouts: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>, or a table with the columns path, component, serial, refdes.",
+            help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
+            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes.",
         ),
     ],
     out_dir: Annotated[
@@ -61,28 +61,33 @@ def inspect(  # noqa: PLR0913
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
     strategy: Annotated[
-        str, typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ...; docs/strategies.md")
+        str,
+        typer.Option(help="How experts are scheduled and evicted: line, coserve, samba, ... See docs/strategies.md."),
     ] = config.STRATEGY,
     precision: Annotated[
-        str, typer.Option(help="fp32, half, or mixed: for each expert what is quickest. See docs/precision.md.")
+        str, typer.Option(help="fp32, half, or mixed (for each expert the quickest precision). See docs/precision.md.")
     ] = config.PRECISION,
     label_floor: LabelFloorOption = config.LABEL_FLOOR,
     executors: Annotated[
         str | None,
         typer.Option(
-            help=f"Workers by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, else {config.EXECUTORS}."
+            help=f"Parallel workers by device, as cpu=2 or cuda=2,cpu=1. Default: the profile's, or {config.EXECUTORS}."
         ),
     ] = None,
     memory: Annotated[
         str | None,
-        typer.Option(help=f"For experts and activations, as 1.5GiB. Default: the profile's, else {config.MEMORY}."),
+        typer.Option(
+            help=f"Memory for experts and activations, as 1.5GiB. Default: the profile's, or {config.MEMORY}."
+        ),
     ] = None,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, max=config.MAX_THREADS, help="Threads of each worker. Default: the profile's, else an equal part."
+            min=1,
+            max=config.MAX_THREADS,
+            help="Threads of each worker. Default: the profile's, or an equal share of the cores.",
         ),
     ] = None,
     loaded: Annotated[
@@ -90,29 +95,33 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             max=config.MAX_LOADED,
             callback=above_zero,
-            help="Keep so much memory for experts, as a number of experts of mean size (a memory score); batches have "
-            "the rest. Default: the profile's split.",
+            help="Memory for experts, as a number of experts of mean size; batches have the rest. "
+            "Default: the profile's split.",
         ),
     ] = None,
     profile: Annotated[
-        str, typer.Option(metavar="FILE|none", help="What coe-profile found out. Default: where it puts it.")
+        str,
+        typer.Option(
+            metavar="FILE|none",
+            help="The file that coe-profile wrote, or none. Default: the file where coe-profile writes.",
+        ),
     ] = AUTO,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --out: only what has no result yet is inspected.")
+        bool, typer.Option("--resume", help="Go on with the run in --out: inspect only images that have no result yet.")
     ] = False,
     max_errors: Annotated[
-        int | None, typer.Option(min=0, help="Stop when more images than this could not be inspected.")
+        int | None, typer.Option(min=0, help="Stop when more than so many images could not be inspected.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no tables.")] = False,
 ) -> None:
-    """Inspect the images of a board: verdicts, findings and a report with pictures.
+    """Inspect the images of a board; write verdicts, findings and a report with pictures.
 
     Writes results.jsonl as results come, and results.csv, summary.json and report.html at the end.
 
-    Exit status: 0 all OK; 1 something is NG or to REVIEW; 2 wrong usage or configuration; 3 some images could not
+    Exit status: 0 all OK; 1 some verdicts are NG or REVIEW; 2 wrong usage or configuration; 3 some images could not
     be inspected; 4 results could not be written; 130 interrupted (go on with --resume).
 
     Example: coe-inspect --board demo --images build/demo/images --memory 150MB
@@ -121,9 +130,9 @@ def inspect(  # noqa: PLR0913
         raise ConfigError("--resume needs the folder of the run: give it with --out")
     allowed = times(within, max_wait)
     quiet = quiet or as_json
-    known = rules.load(board)
+    loaded_board = rules.load(board)
     line_config = LineConfig(
-        board=known.path,
+        board=loaded_board.path,
         store=Store(store),
         asked=AskedSettings.parsed(
             memory=memory,
@@ -141,35 +150,37 @@ def inspect(  # noqa: PLR0913
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
-    items, skipped = images.find(images_at, known.components)
+    items, skipped = images.find(images_at, loaded_board.components)
     if skipped and not quiet:
-        err.print(f"left alone: {len(skipped)} files that are no images, such as {skipped[0].path.name}")
-    out_dir = out_dir or Path(config.RUNS_FOLDER, known.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
-    manifests = manifests_of(known, line_config.store)
+        err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
+    out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
+    manifests = manifests_of(loaded_board, line_config.store)
     identity = RunIdentity(
-        known.board,
-        known.digest,
+        loaded_board.board,
+        loaded_board.digest,
         str(images_at.resolve()),
         strategy,
         precision,
         label_floor,
-        expert_digests(known, manifests, precision),
+        expert_digests(loaded_board, manifests, precision),
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
-        identity.refuse_changes(known.path, expert_digests(known, manifests_of(known, line_config.store), precision))
-        return usable_variants(known, manifests, precision, label_floor, devices)
+        identity.refuse_changes(
+            loaded_board.path, expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision)
+        )
+        return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
-        figures = RunFigures(known.board, strategy, precision=precision)
+        figures = RunFigures(loaded_board.board, strategy, precision=precision)
         run_ = InspectionRun(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
         paths = {item.name: item.path for item in items}
-        write_report(report, known.board, results.results, summary, lambda name: images.decode(paths[name]))
+        write_report(report, loaded_board.board, results.results, summary, lambda name: images.decode(paths[name]))
     if as_json:
-        # Through the stream itself: a console would wrap and colour what a program reads.
+        # Directly to the stream: a console would wrap and colour text that a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
     elif not quiet:
         show(summary, report)

@@ -1,4 +1,4 @@
-"""What `coe-inspect` says on the terminal when it is done: the worst first, the rest is in the report."""
+"""The summary that `coe-inspect` prints at its end: the worst first; the report has the rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coe.results.summary import Summary, Tally
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
 _LISTED = 40
-"""How many boards, or components, the table on the terminal shows at most."""
+"""The most boards, or components, that a table on the terminal shows."""
 
 
 def show(summary: Summary, report: Path) -> None:
@@ -43,14 +43,16 @@ def show(summary: Summary, report: Path) -> None:
         boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
         late = f" {summary.late} results came after they were due{boards}"
         out.print(styled(("late:", "yellow"), late), soft_wrap=True)
-    if drifted := [one for one in run_.drift if abs(one.by) >= config.DRIFT]:
-        told = ", ".join(f"{one.expert} {one.estimated:.1%} ({one.rules:.1%})" for one in drifted)
-        out.print(f"images need these experts otherwise than the rules say (in brackets): {told}", soft_wrap=True)
+    if drifted := [drift for drift in run_.drift if abs(drift.by) >= config.DRIFT]:
+        shares = ", ".join(f"{drift.expert} {drift.estimated:.1%} ({drift.rules:.1%})" for drift in drifted)
+        out.print(
+            f"images need these experts more or less often than the rules say (in brackets): {shares}", soft_wrap=True
+        )
     out.print(f"report: {report}", soft_wrap=True)
 
 
 def _share(good: int, counted: int, of: str) -> str:
-    """Write a share and what it is of; the share of none is none."""
+    """Write a share with its counts; "not known" if nothing was counted."""
     return f"{percent(good / counted)} ({good} of {counted} {of})" if counted else f"not known (no {of} decided)"
 
 
@@ -59,7 +61,7 @@ def _table(first: str, tallies: Mapping[str, Tally]) -> Table:
     table.add_column(first)
     for heading in ("images", "OK", "NG", "REVIEW", "errors", "verdict"):
         table.add_column(heading, justify="right")
-    # The worst first where not all can be listed; the report has them all.
+    # The worst first if the table cannot list all; the report lists all.
     listed = list(tallies.items())
     if len(listed) > _LISTED:
         listed = sorted(listed, key=lambda named: -named[1].verdict.severity)[:_LISTED]

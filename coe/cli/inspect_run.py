@@ -1,4 +1,4 @@
-"""One run of `coe-inspect`: feeds the line, writes results as they come, and stops in order when it is told to."""
+"""One run of `coe-inspect`: feeds the line, writes results as they come, and stops properly on a signal."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from coe.inspector.line_config import LineConfig
 
 Variants = Callable[[Collection[str]], Collection[str]]
-"""Tells in which variants experts may run on devices of these names."""
+"""Returns the variants in which experts may run on devices of these names."""
 
 
 class InspectionRun:
-    """One run: feeds the line, writes results, and stops in order when it is told to."""
+    """One run: feeds the line, writes results, and stops properly on a signal or after too many errors."""
 
     def __init__(
         self,
@@ -51,17 +51,14 @@ class InspectionRun:
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
     def go(self, line_config: LineConfig, variants: Variants) -> None:
-        """Inspect what has no result yet, on a line of this configuration; it is told who watches and who speaks.
-
-        `variants` tells in which experts may run on devices of these names.
-        """
+        """Inspect the images that have no result yet, on a line with this configuration and this run as its watcher."""
         budget = line_config.asked.memory_bytes or config.parse_bytes(config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.failure is None]
         if todo:
             from coe.inspector.line import Line
 
-            # Before the first result is written: what is wrong with the set-up leaves no trace in the run's folder.
+            # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
             self._line = Line(replace(line_config, watchers=[self._late], say=self._say))
             self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
             try:
@@ -90,15 +87,15 @@ class InspectionRun:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        seen = line.metrics()
+        metrics = line.metrics()
         self.figures = replace(
             self.figures,
             answered=self._answered,
-            stages=seen.stages,
-            switches=seen.switches,
-            peak_reserved_bytes=seen.peak_reserved_bytes,
+            stages=metrics.stages,
+            switches=metrics.switches,
+            peak_reserved_bytes=metrics.peak_reserved_bytes,
             peak_rss_bytes=peak_resident_bytes(),
-            wall_s=seen.wall_s,
+            wall_s=metrics.wall_s,
             drift=tuple(line.drift()),
             interrupted=self.interrupted,
         )
@@ -115,7 +112,7 @@ class InspectionRun:
         try:
             yield from line.stream(pictures())
         except LineClosed:
-            # Told to stop between two pictures; what was under way has been answered and is picked up on resume.
+            # The line stopped between two pictures; --resume inspects the images that have no result.
             return
 
     def _write(self, result: Result) -> None:
@@ -138,7 +135,7 @@ class InspectionRun:
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
-        self._say("stopping: the batch that runs is finished first (once more to stop at once)")
+        self._say("stopping after the batch that runs (press Ctrl-C again to stop at once)")
         self._stop()
 
     def _say(self, sentence: str) -> None:

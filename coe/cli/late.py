@@ -1,4 +1,4 @@
-"""Tells whoever watches a run which boards will not be done in time, as soon as that is certain."""
+"""Tells the user which boards will not be done in time, as soon as that is certain."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from coe.scheduler.events import Command, Event, Late
 
 
 class LateBoards:
-    """A watcher: it notes on the thread that decides, and speaks on another."""
+    """A watcher: it collects late boards on the control thread; another thread fetches the sentences."""
 
     def __init__(self) -> None:
         self._sentences: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Note the boards that miss among the commands."""
+        """Note the boards that the commands report as late."""
         for command in commands:
             if isinstance(command, Late):
                 left_s = command.due_s - now
@@ -23,6 +23,6 @@ class LateBoards:
                 self._sentences.put(f"{command.board} {when}")
 
     def sentences(self) -> Iterator[str]:
-        """Yield what has not been said yet."""
+        """Yield the sentences since the last call."""
         while not self._sentences.empty():
             yield self._sentences.get()

@@ -1,4 +1,4 @@
-"""Options that several commands have, in the same words; each command names its own default."""
+"""Options that several commands share, with the same help texts; each command names its default."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from coe.scheduler.strategies import Times
 
 StoreOption = Annotated[
     Path | None,
-    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, else ./store."),
+    typer.Option("--store", help=f"Folder of the experts. Default: ${config.STORE_VARIABLE}, or ./store."),
 ]
 LabelFloorOption = Annotated[
     float,
     typer.Option(
-        "--label-floor", help="Use no variant whose labels agree with those of fp32 in a smaller share than this."
+        "--label-floor",
+        help="Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
     ),
 ]
 DeviceMemoryOption = Annotated[
     str | None,
     typer.Option(
         "--device-memory",
-        help="Of the GPU, for the experts and batches of cuda executors. Default: most of the free.",
+        help="GPU memory for experts and batches, as 8GiB. Default: most of the free memory.",
     ),
 ]
 HostMemoryOption = Annotated[
     str | None,
     typer.Option(
-        "--host-memory", help=f"For copies of experts, beside a GPU's own memory. Default: {config.HOST_MEMORY}."
+        "--host-memory", help=f"With a GPU: host memory for copies of experts, as 4GiB. Default: {config.HOST_MEMORY}."
     ),
 ]
 WithinOption = Annotated[
     str | None,
     typer.Option(
         "--within",
-        help="When a board's result is due, counted from when an image is taken in, as 5s: the strategy line sees to "
-        "what is due first, and what is late is told.",
+        help="Time from an image's arrival until its board's result is due, as 5s. The strategy line runs what is due "
+        "first; late results are reported.",
     ),
 ]
 MaxWaitOption = Annotated[
     str | None,
     typer.Option(
         "--max-wait",
-        help="How long an image may be under way, as 60s; with the strategy line it goes first halfway there. "
+        help="The longest time an image may take, as 60s. After half of it the strategy line runs the image first. "
         f"Default: {config.MAX_WAIT_S:g}s.",
     ),
 ]
@@ -54,13 +55,13 @@ InputOption = Annotated[
     int | None,
     typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
 ]
-SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Of all that is drawn by chance.")]
+SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
 AllowKindOption = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-kind",
         metavar="PACKAGE",
-        help="Let the board name kinds of this package by a dotted path: its code runs. Repeat it for several.",
+        help="Allow the board to name kinds of this Python package by a dotted path; their code will run. Repeatable.",
     ),
 ]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
@@ -71,7 +72,7 @@ JsonOption = Annotated[
 
 
 def finite(value: float | None) -> float | None:
-    """Check an option: refuse what is not a number, which no range does. Raises typer.BadParameter."""
+    """Check an option: refuse infinity and not-a-number, which pass every range. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be used.")
     return value
@@ -85,6 +86,6 @@ def above_zero(value: float | None) -> float | None:
 
 
 def times(within: str | None, max_wait: str | None) -> Times:
-    """Read `--within` and `--max-wait`; raises ConfigError for what is no time."""
+    """Read `--within` and `--max-wait`; raises ConfigError if a text is no time."""
     within_s, max_wait_s = (config.parse_seconds(text) if text is not None else None for text in (within, max_wait))
     return Times(max_wait_s, within_s)

@@ -1,4 +1,4 @@
-"""A board's pictures in a folder, as the commands that measure take them."""
+"""A board's pictures in a folder, for the commands that measure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
-    """Return all pictures that can be inspected; raises ConfigError if there is none."""
+    """Return all pictures that can be inspected; raises ConfigError if there are none."""
     from coe.inspector.inspector import Picture
 
     items = [item for item in images.find(images_at, board.components)[0] if item.failure is None]

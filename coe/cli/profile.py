@@ -1,4 +1,4 @@
-"""`coe-profile`: calibrate this machine once; `coe-inspect` and `Inspector` use what it found out from then on."""
+"""`coe-profile`: calibrates this machine once; from then on `coe-inspect` and `Inspector` use the profile."""
 
 from __future__ import annotations
 
@@ -22,92 +22,106 @@ from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.profiler.site import Site
+    from coe.profiler.site import CalibrationSite
 
 _SHOWN = 10
 """How many experts the tables of usage show."""
 
-app = application("Calibrate this machine for a board, once.")
+app = application("Calibrate this machine for a board; once is enough.")
 
 
 @app.command()
 def calibrate(  # noqa: PLR0913
-    board: Annotated[str | None, typer.Option(help="A board by name, or its .yaml file.")] = None,
+    board: Annotated[
+        str | None, typer.Option(help="Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    ] = None,
     images_at: Annotated[
-        Path | None, typer.Option("--images", help="Sample images of the board. Without any, some are generated.")
+        Path | None, typer.Option("--images", help="Sample images of the board. Default: generated images.")
     ] = None,
     memory: Annotated[
-        str, typer.Option(help="The budget for experts and activations that the line will have, as 1.5GiB.")
+        str, typer.Option(help="The memory that the line will have for experts and activations, as 1.5GiB.")
     ] = config.MEMORY,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
     store: StoreOption = None,
     allow_kind: AllowKindOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="A minute or so instead of up to ten, and coarser.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Take about a minute instead of up to ten; the figures are coarser.")
+    ] = False,
     faithful: Annotated[
         int | None,
         typer.Option(
             min=0,
             max=config.MAX_SEED,
             metavar="SEED",
-            help="Search memory as the paper does, its random choice drawn with this seed.",
+            help="Search the split of memory as the paper does, with this seed for its random choice.",
         ),
     ] = None,
     on_machine: Annotated[
         bool,
         typer.Option(
             "--on-machine/--simulate",
-            help="Make the sample runs of the searches on the machine, which takes long; else they are simulated with "
-            "the costs just measured. The winner is confirmed on the machine either way.",
+            help="Run the samples of the search on the machine, which takes long, or simulate them with the measured "
+            "costs. The winner is confirmed on the machine in both cases.",
         ),
     ] = False,
     to: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Another place for the profile than where it is found.")
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Where to write the profile. Default: the file where coe-inspect looks for it.",
+        ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Measure nothing: print the profile, draw its curves.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Measure nothing; print the profile and draw its curves.")
+    ] = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the curves go. Default: beside the profile, as a .png.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write the drawing of the curves. Default: a .png in the profile's folder."
+        ),
     ] = None,
 ) -> None:
     """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
 
-    The profile lies where coe-inspect finds it by itself. An interrupted calibration goes on where it was; a second
-    board is added to the first. Nothing else should run on the machine meanwhile.
+    coe-inspect finds the profile by itself. An interrupted calibration goes on where it stopped; a second board is
+    added to the profile. Nothing else should run on the machine meanwhile.
 
     Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
     """
     place = to or profile.place()
     if show:
-        found = profile.load(place)
-        if changed := fingerprint.differences(found.machine, fingerprint.here()):
+        stored = profile.load(place)
+        if changed := fingerprint.differences(stored.machine, fingerprint.here()):
             other = f" this profile is of another machine: {'; '.join(changed)}"
             err.print(styled(("warning:", "yellow"), other), soft_wrap=True)
-        _show(found, _chosen_board(found, board), place, plot)
+        _show(stored, _chosen_board(stored, board), place, plot)
         return
     if board is None:
-        raise ConfigError("which board? give one with --board, or --show to look at the profile that there is")
-    known = rules.load(board)
-    from coe.profiler.site import Site
+        raise ConfigError("which board? give one with --board, or look at the existing profile with --show")
+    loaded = rules.load(board)
+    from coe.profiler.site import CalibrationSite
 
-    site = Site(
-        known,
+    site = CalibrationSite(
+        loaded,
         Store(store),
-        pictures_of(known, images_at) if images_at else [],
+        pictures_of(loaded, images_at) if images_at else [],
         config.parse_bytes(memory),
         config.parse_bytes(device_memory) if device_memory else None,
         config.parse_bytes(host_memory) if host_memory else None,
         tuple(allow_kind or ()),
     )
     done = _calibrate(site, place, quick=quick, faithful=faithful, on_machine=on_machine)
-    _show(done, done.boards[known.board], place, plot)
+    _show(done, done.boards[loaded.board], place, plot)
 
 
-def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
-    """Calibrate a site (see `coe.profiler.calibrate.calibrate`), showing how far it is."""
+def _calibrate(site: CalibrationSite, place: Path, *, quick: bool, faithful: int | None, on_machine: bool) -> Profile:
+    """Calibrate a site (see `coe.profiler.calibrate.calibrate`) with a progress bar."""
     from coe.profiler import calibrate as work
-    from coe.profiler.steps import Steps
+    from coe.profiler.steps import ProgressSteps
 
-    # Found out now rather than after ten minutes.
+    # Checked now rather than after ten minutes.
     profile.writable(place)
     columns = (
         words("{task.description}", "bold"),
@@ -116,14 +130,13 @@ def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=err, transient=True) as bar:
-        shown = bar.add_task("starting", total=None)
-
-        said: list[str] = []
+        task = bar.add_task("starting", total=None)
+        printed: list[str] = []
 
         def step(what: str, done: float, total: float) -> None:
-            bar.update(shown, description=what, completed=done, total=total)
-            if not err.is_terminal and said[-1:] != [what]:
-                said.append(what)
+            bar.update(task, description=what, completed=done, total=total)
+            if not err.is_terminal and printed[-1:] != [what]:
+                printed.append(what)
                 err.print(f"{done / total:4.0%} {what}", soft_wrap=True)
 
         def say(sentence: str) -> None:
@@ -133,30 +146,30 @@ def _calibrate(site: Site, place: Path, *, quick: bool, faithful: int | None, on
             site,
             place=place,
             effort=work.QUICK if quick else work.THOROUGH,
-            steps=Steps(say, step),
+            steps=ProgressSteps(say, step),
             faithful=faithful,
             on_machine=on_machine,
         )
 
 
-def _chosen_board(found: Profile, board: str | None) -> BoardProfile:
-    if not found.boards:
+def _chosen_board(stored: Profile, board: str | None) -> BoardProfile:
+    if not stored.boards:
         raise ConfigError("this profile knows no board yet; run coe-profile --board NAME")
     if board is None:
-        return next(reversed(found.boards.values()))
-    name = board if board in found.boards else rules.load(board).board
-    if name not in found.boards:
-        raise ConfigError(f"this profile does not know board '{name}'{did_you_mean(name, found.boards)}")
-    return found.boards[name]
+        return next(reversed(stored.boards.values()))
+    name = board if board in stored.boards else rules.load(board).board
+    if name not in stored.boards:
+        raise ConfigError(f"this profile does not know board '{name}'{did_you_mean(name, stored.boards)}")
+    return stored.boards[name]
 
 
-def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -> None:
+def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) -> None:
     from coe.profiler.draw import draw
     from coe.profiler.usage import differences
 
-    made = f", made {found.made} on {found.machine.cores} x {found.machine.cpu}"
-    out.print(styled((str(place), "bold"), made), soft_wrap=True)
-    wide(out).print(_kinds(found.kinds))
+    origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
+    out.print(styled((str(place), "bold"), origin), soft_wrap=True)
+    wide(out).print(_kinds(stored.kinds))
     chosen = board.chosen
     executors = ", ".join(
         f"{device}={number}" + (f" of {chosen.threads[device]} thread(s)" if device in chosen.threads else "")
@@ -168,18 +181,19 @@ def _show(found: Profile, board: BoardProfile, place: Path, plot: Path | None) -
     out.print(styled((f"board {board.board}", "bold"), f" under {under}: {executors}"), soft_wrap=True)
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     left = f"each pool leaves {spaces} to batches; " if spaces else ""
-    out.print(f"{left}about {chosen.loaded_experts} experts are loaded", soft_wrap=True)
+    out.print(f"{left}about {chosen.loaded_experts} experts stay loaded", soft_wrap=True)
     for reason in chosen.reasons:
         out.print(f"- {reason}", soft_wrap=True)
     out.print(_usage(board))
-    for one in differences(board.usage, chosen.sample_images)[:_SHOWN]:
-        out.print(f"{one.expert}: {one.by_rules:.1%} by the rules, {one.by_images:.1%} of the images", soft_wrap=True)
-    path = draw(found, board.board, plot or place.with_suffix(".png"))
+    for usage in differences(board.usage, chosen.sample_images)[:_SHOWN]:
+        shares = f"{usage.by_rules:.1%} by the rules, {usage.by_images:.1%} of the images"
+        out.print(f"{usage.expert}: {shares}", soft_wrap=True)
+    path = draw(stored, board.board, plot or place.with_suffix(".png"))
     err.print(f"drew {path}", soft_wrap=True)
 
 
 def _usage(board: BoardProfile) -> Table:
-    """Return the most used experts, and how much of the memory each takes."""
+    """Return a table of the most used experts with their memory scores."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("most used", justify="left")
     for name in ("by rules", "by images", "memory score"):

@@ -17,7 +17,7 @@ _PLAIN_EVERY_S = 10.0
 
 
 class RunProgress:
-    """Shows done/total, images/s, switches, hit ratio, NG so far and the time left; nothing with `quiet`."""
+    """Shows done/total, images/s, switches, hit ratio, NG so far and the time left; with `quiet`, nothing."""
 
     def __init__(self, total: int, metrics: Callable[[], Metrics], *, quiet: bool) -> None:
         self._total, self._metrics = total, metrics
@@ -57,5 +57,5 @@ class RunProgress:
             err.print(f"{self._done}/{self._total} images, {self._figures()}")
 
     def _figures(self) -> str:
-        seen = self._metrics()
-        return f"{seen.images_per_s:.1f} images/s, {seen.switches} switches, {seen.hit_ratio:.0%} hits, {self._ng} NG"
+        now = self._metrics()
+        return f"{now.images_per_s:.1f} images/s, {now.switches} switches, {now.hit_ratio:.0%} hits, {self._ng} NG"

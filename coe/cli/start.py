@@ -1,7 +1,7 @@
-"""Where the commands begin. Law: nothing here takes time to import, so that Ctrl-C ends a command in order at once.
+"""Entry points of the commands. Law: this file imports fast, so that Ctrl-C ends a command properly from the start.
 
-The commands import libraries for a second or more before a line of theirs is run. Until then nothing was done that
-could be left half done, and an interruption ends the process on the spot.
+A command imports libraries for a second or more before its own code runs. Until then there is no work that could be
+left half done, and an interruption ends the process at once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def profile() -> None:
 
 
 def _start(command: str) -> None:
-    # Where a shell put the command into the background, SIGINT is ignored, and stays so.
+    # A shell that puts a command into the background ignores SIGINT; it stays ignored.
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if interruptible:
         signal.signal(signal.SIGINT, _end_at_once)
@@ -51,13 +51,13 @@ def _start(command: str) -> None:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
             module.main()
     finally:
-        # What is left is the interpreter's own end: interrupted there, it would show a traceback.
+        # Only the end of the interpreter is left; an interruption there would show a traceback.
         if interruptible:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _end_at_once(number: int, frame: object) -> None:
-    """End without unwinding: a library under import may swallow an exception, or show it."""
+    """End without unwinding: a library that is being imported may swallow an exception, or show it."""
     try:
         os.write(2, b"interrupted\n")
     finally:

@@ -1,8 +1,8 @@
-"""Standard output and standard error that may be written to whatever has become of them.
+"""Standard output and standard error whose `write` never fails.
 
-Nobody may read them, their disk may be full, their encoding may lack a letter, they may never have been there. None of
-that is a reason to end a run, and none of it may change what its exit status says: a text that cannot be written is
-dropped, and whoever ends the command asks at the end whether one was `lost`.
+The reader may be gone, the disk full, a letter missing in the encoding, the stream closed from the start. None of that
+ends a run or changes the meaning of its exit status: a text that cannot be written is dropped, and the command checks
+`lost` at its end.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _NOBODY_READS = (errno.EPIPE, errno.ECONNRESET, errno.ESHUTDOWN)
 class Steady(io.TextIOBase):
     """A text stream in front of another, whose `write` and `flush` never raise.
 
-    What the other's encoding lacks is written as `\\xNN`. Once the other fails nothing more is written to it.
+    Characters that the other's encoding lacks are written as `\\xNN`. Once the other fails, nothing is written to it.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.lost: str | None = None
-        """Why something could not be written; None if all was, or if there is nobody who would read it."""
+        """Why a text could not be written; None if all texts were written, or if no reader is there."""
 
     def write(self, text: str, /) -> int:
-        """Write a text if that is possible; return its length in any case."""
+        """Write a text if possible; return its length in any case."""
         if self._stream is not None:
             try:
                 self._stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
@@ -39,7 +39,7 @@ class Steady(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Write what is held back, if that is possible."""
+        """Write buffered text, if possible."""
         if self._stream is not None:
             try:
                 self._stream.flush()
@@ -48,7 +48,7 @@ class Steady(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream behind."""
+        """The encoding of the other stream."""
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     def isatty(self) -> bool:
@@ -59,13 +59,13 @@ class Steady(io.TextIOBase):
             return False
 
     def fileno(self) -> int:
-        """Return the descriptor; raises OSError where there is none, as for streams in memory."""
+        """Return the descriptor; raises OSError if there is none, as for streams in memory."""
         if self._stream is None:
             raise io.UnsupportedOperation("fileno")
         return self._stream.fileno()
 
     def writable(self) -> bool:
-        """Tell that texts are taken."""
+        """Tell that the stream is writable."""
         return True
 
     def __getattr__(self, name: str) -> Any:
@@ -75,7 +75,7 @@ class Steady(io.TextIOBase):
         stream, self._stream = self._stream, None
         if not (isinstance(error, OSError) and error.errno in _NOBODY_READS):
             self.lost = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        # The interpreter writes what the stream still holds when it ends, and would end with status 120.
+        # At its end the interpreter would write the buffered text, fail, and exit with status 120.
         with suppress(OSError, ValueError, AttributeError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, cast(TextIO, stream).fileno())
@@ -84,7 +84,7 @@ class Steady(io.TextIOBase):
 
 @contextmanager
 def steady() -> Iterator[Steady]:
-    """Put steady streams in the place of standard output and standard error; give that of standard output.
+    """Replace standard output and standard error by steady streams; yield that of standard output.
 
     Within another `steady` nothing changes: the outermost counts.
     """
@@ -104,7 +104,7 @@ def steady() -> Iterator[Steady]:
 
 
 def _fill_descriptors() -> None:
-    """Open what of the first three descriptors is closed: the next file would get its number, and stray output."""
+    """Open those of the first three descriptors that are closed: a file that took the number would get stray output."""
     for number in range(3):
         try:
             os.fstat(number)

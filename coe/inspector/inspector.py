@@ -24,6 +24,7 @@ from coe.inspector.profile import Profile
 from coe.results.metrics import Watcher
 from coe.runtime.decider import MakeDecider
 from coe.scheduler.controller import Controller
+from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import dotted
 from coe.store.store import Store
@@ -47,8 +48,9 @@ class Inspector(Line):
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
 
-    With the strategy `line`, an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None)
-    goes before all images without hurry, and so do boards that are due (`within_s` of `submit`).
+    `strategy` is a name, or a `coe.scheduler.strategies.Strategy` with policies of your own (docs/tutorial.md). With
+    `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None) goes before all
+    images without hurry, and so do boards that are due (`within_s` of `submit`).
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights load no faster than from such a disk. `costs` are the
     costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.
@@ -74,7 +76,7 @@ class Inspector(Line):
         loaded: float | None = None,
         device_memory: int | str | None = None,
         host_memory: int | str | None = None,
-        strategy: str = config.STRATEGY,
+        strategy: str | Strategy = config.STRATEGY,
         precision: str = config.PRECISION,
         label_floor: float = config.LABEL_FLOOR,
         on_full: OnFull = "block",

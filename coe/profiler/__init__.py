@@ -1,4 +1,4 @@
-"""What `coe-profile` does: measure a machine once, and find the configuration that suits a board on it."""
+"""`coe-profile`: measures a machine once, and finds the configuration that suits a board on it."""
 
 from coe.surroundings import quiet_matplotlib
 

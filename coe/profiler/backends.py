@@ -1,6 +1,6 @@
-"""Other ways to run an expert on the CPU than the engine's: torch in bf16, and onnxruntime with an export of it.
+"""Two ways to run an expert on the CPU that the engine does not use: torch in bf16, and onnxruntime with an export.
 
-A way that this machine or this kind does not allow is a `CannotMeasure` with the reason, never a wrong figure.
+Where this machine or this kind does not allow a way, `CannotMeasure` gives the reason; there is never a wrong figure.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from coe.store.kinds import Image, Kind, ModuleKind
 from coe.store.store import load_tensors
 
 _FAR = 1e-2
-"""By how much an export may differ from torch, in parts of 1 + the largest number that torch gives."""
+"""An export may differ from torch by this share of 1 + the largest number that torch gives."""
 
 
 class CannotMeasure(ConfigError):
-    """A way to run experts that is not to be had here; says why."""
+    """This machine or this kind does not allow a way to run experts; the message gives the reason."""
 
 
 def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
-    """Make a trial of an expert in bf16; raises CannotMeasure where the processor does not calculate in it."""
+    """Make a trial of an expert in bf16; raises CannotMeasure where the processor has no bf16."""
     if not isinstance(kind, ModuleKind):
         raise CannotMeasure(f"kind '{kind.name}' runs its file as it is; bf16 is not measured")
     if not has_bf16():
@@ -40,10 +40,14 @@ def bf16(kind: Kind, expert: Expert, file: Path) -> Trial:
         with torch.inference_mode():
             return kind.forward(module, torch.from_numpy(pixels))
 
-    taken = sum(tensor.nbytes for tensor in module.state_dict().values())
+    weights_bytes = sum(tensor.nbytes for tensor in module.state_dict().values())
     try:
         return warmed(
-            answer, expert.input_size, taken, file, lambda: [_halved(tensor) for tensor in load_tensors(file).values()]
+            answer,
+            expert.input_size,
+            weights_bytes,
+            file,
+            lambda: [_halved(tensor) for tensor in load_tensors(file).values()],
         )
     except RuntimeError as error:
         raise CannotMeasure(f"kind '{kind.name}' does not run in bf16 ({_first_line(error)})") from None
@@ -55,7 +59,7 @@ def onnxruntime(kind: Kind, expert: Expert, file: Path, threads: int, folder: Pa
         raise CannotMeasure(f"kind '{kind.name}' runs its file as it is; there is nothing to export")
     path = folder / "expert.onnx"
     _export(kind, expert, file, path)
-    # What the export took must be gone before it is looked at what the process holds.
+    # The memory of the export must be free before the trial measures what the process holds.
     gc.collect()
     return opened(lambda: _Exported(path, threads), expert.input_size, path)
 
@@ -88,11 +92,11 @@ class _Forward(torch.nn.Module):
 
 
 def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
-    """Write an export, and prove that it computes what torch does."""
+    """Write an export, and prove that it computes the same as torch."""
     module, size = _module(kind, expert, file), expert.input_size
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            # The exporter that needs no onnxscript is called a legacy; what it makes is checked.
+            # torch warns that the exporter that needs no onnxscript is old; its export is checked below.
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 _Forward(kind, module).eval(),
@@ -104,14 +108,14 @@ def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
                 output_names=["outputs"],
                 dynamic_axes={"images": {0: "n"}, "outputs": {0: "n"}},
             )
-        # Not the number of images that it was exported with, so that a batch fixed by the export shows too.
+        # Not as many images as at the export: a batch size that the export has fixed fails here.
         noise = torch.randint(0, 256, (3, 3, size, size), dtype=torch.uint8)
-        found = _Exported(path, 1).run(noise.numpy())
-    except Exception as error:  # whatever stands in the way of an export, there is none
+        actual = _Exported(path, 1).run(noise.numpy())
+    except Exception as error:  # the exporter may raise anything
         raise CannotMeasure(f"kind '{kind.name}' cannot be run as ONNX ({_first_line(error)})") from None
     with torch.inference_mode():
         expected = kind.forward(module, noise)
-    off = float((found - expected).abs().max()) if found.shape == expected.shape else float("inf")
+    off = float((actual - expected).abs().max()) if actual.shape == expected.shape else float("inf")
     if not off <= _FAR * (1 + float(expected.abs().max())):
         raise CannotMeasure(
             f"torch's export of kind '{kind.name}' to ONNX computes something else (up to {off:.3g} off); "
@@ -120,7 +124,7 @@ def _export(kind: ModuleKind, expert: Expert, file: Path, path: Path) -> None:
 
 
 def _module(kind: ModuleKind, expert: Expert, file: Path) -> torch.nn.Module:
-    """Return a network with a copy of the weights of its own."""
+    """Return a network with its own copy of the weights."""
     module = kind.skeleton(expert).eval().requires_grad_(False)
     module.load_state_dict(load_tensors(file))
     return module

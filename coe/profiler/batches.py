@@ -1,5 +1,5 @@
-"""Times of batches by size. They are taken in rounds, up and down in turn, so that whatever slows the machine hits all
-sizes alike.
+"""Times of batches by size. Rounds go through the sizes upwards and downwards in turn, so that a slow moment of the
+machine hits all sizes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from coe.runtime.fit import plateau, spread
 from coe.runtime.trial import Trial
 
 _LOOK = 8
-"""Sizes up to this are looked at whatever the first times say, which may be disturbed."""
+"""All sizes up to this one run: the first times alone may be disturbed, and do not end the climb."""
 _LEAST = 3
-"""So many sizes are looked at whatever the time."""
+"""At least this many sizes run, however long they take."""
 _ROUNDS = 5
 _SMALL_SPREAD = 0.05
 _CLIMB = 0.6
@@ -27,7 +27,7 @@ _BATCHES = 0.9
 
 @dataclass(slots=True)
 class Pace:
-    """How much of the time has passed, and whether somebody wants it to end."""
+    """How much of the time limit has passed, and whether the measurement shall stop."""
 
     limit_s: float
     tick: Callable[[float], None]
@@ -35,7 +35,7 @@ class Pace:
     began: float = field(default_factory=time.perf_counter)
 
     def restart(self) -> None:
-        """Let the time begin now."""
+        """Start the time limit now."""
         self.began = time.perf_counter()
 
     def passed(self) -> float:
@@ -43,14 +43,14 @@ class Pace:
         return (time.perf_counter() - self.began) / max(self.limit_s, 1e-9)
 
     def step(self) -> None:
-        """Between two batches: tell how far it is, and end here if that is wanted."""
+        """Report progress between two batches; raises CancelledError if `stop` is set."""
         if self.stop.is_set():
             raise CancelledError
         self.tick(min(0.99, self.passed()))
 
 
 def climb(trial: Trial, sizes: Sequence[int], pace: Pace) -> tuple[dict[int, int], dict[int, list[float]]]:
-    """Run each size for the first time, as far as it is of use; return the bytes held and the first times, by size."""
+    """Run each size once until larger ones bring nothing; return the bytes that batches hold and the times, by size."""
     held: dict[int, int] = {}
     repeats: dict[int, list[float]] = {}
     for n, following in zip(sizes, [*sizes[1:], None], strict=True):
@@ -60,7 +60,7 @@ def climb(trial: Trial, sizes: Sequence[int], pace: Pace) -> tuple[dict[int, int
         repeats[n] = [trial.batch_s(n)]
         if n >= _LOOK and n >= 2 * plateau({size: times[0] for size, times in repeats.items()}):
             break
-        # The next one runs three times.
+        # The next size runs three times.
         if (
             following
             and len(held) >= _LEAST

@@ -1,6 +1,6 @@
-"""Calibrates a machine for a board: measure kinds, choose a configuration, confirm it, and put all into a profile.
+"""Calibrates a machine for a board: measures kinds, chooses a configuration, confirms it, and writes a profile.
 
-What was measured is kept as soon as it is known, so an interrupted calibration goes on where it was.
+Each figure is saved as soon as it is measured, so an interrupted calibration goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from coe.inspector.profile import Chosen, Profile
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.confirm import confirm
 from coe.profiler.draft import Draft
-from coe.profiler.site import Site
-from coe.profiler.steps import Steps
+from coe.profiler.site import CalibrationSite
+from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_kind, measure_together
 from coe.profiler.target import Target
 from coe.profiler.tune import Search
@@ -27,15 +27,15 @@ from coe.sim.workload import synthetic
 from coe.store.kinds import FileKind
 
 MOST_ON_GPU = 4
-"""So many executors of a GPU are tried at most: each has weights that run, and graphs, of its own."""
+"""The most executors of a GPU that are tried: each takes memory for its active weights and its graphs."""
 SAMPLE_REQUESTS = 600
 """How many images a simulated sample run has."""
 _CONFIRM_S = 2.0
-"""So many seconds of images are confirmed with: on a fast board more of them, as short runs tell nothing."""
+"""A run that confirms takes at least about this long: a fast board needs more images, as a short run tells nothing."""
 _AROUND_S = 4.0
-"""What a kind takes about beside its batches: weights, loads, memory."""
+"""About how long a kind takes in addition to its batches: weights, loads, memory."""
 _CROWDED = 0.5
-"""A GPU of whose memory less is free than this share is not at its best."""
+"""A GPU with a smaller share of its memory free gets a warning."""
 _CHOOSING, _CONFIRMING = "choosing executors and memory", "confirming the choice on the machine"
 _CHOOSING_S = 5.0
 _CONFIRMING_S = 30.0
@@ -43,7 +43,7 @@ _CONFIRMING_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long things may take: a kind in one way, whether other ways are measured, and images to confirm with."""
+    """Seconds for a kind in one way, whether other ways are measured, and the number of images to confirm with."""
 
     kind_s: float
     other_ways: bool
@@ -55,19 +55,20 @@ QUICK = Effort(kind_s=6.0, other_ways=False, confirm_images=120)
 
 
 def calibrate(
-    site: Site,
+    site: CalibrationSite,
     *,
     place: Path,
     effort: Effort,
-    steps: Steps,
+    steps: ProgressSteps,
     faithful: int | None = None,
     on_machine: bool = False,
 ) -> Profile:
-    """Return the profile at `place` with the board of a site calibrated; it is written there, whole, at the end.
+    """Calibrate the board of a site; return the profile, which is written to `place` at the end, whole or not at all.
 
-    `faithful` is the seed of the paper's random choice. Sample runs are simulated, or take place `on_machine`, each
-    with `effort.confirm_images` images. A board whose weights are not in the store is measured with random ones, and
-    its choice is not confirmed. Raises ConfigError, naming the least memory, if one expert with one image does not fit.
+    `faithful` is the seed of the paper's random choice. Sample runs are simulated, or run `on_machine` with
+    `effort.confirm_images` images each. A board whose weights are not in the store is measured with random weights,
+    and its configuration is not confirmed. Raises ConfigError, naming the least memory, if one expert with one image
+    does not fit.
     """
     draft, cores = Draft(place, steps.say), os.cpu_count() or 1
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
@@ -76,11 +77,11 @@ def calibrate(
     steps.begin(_CHOOSING)
     search = Search(
         site,
-        draft.known,
+        draft.profile,
         cores,
         threads,
         synthetic(site.board, task="sample", requests=SAMPLE_REQUESTS, every_s=0.0),
-        _on_machine(site, draft.known, effort.confirm_images) if on_machine else None,
+        _on_machine(site, draft.profile, effort.confirm_images) if on_machine else None,
         None if faithful is None else Random(faithful),
     )
     most = {**({"cuda": len(draft.scaling("cuda", 1))} if site.gpu else {}), "cpu": cores}
@@ -89,13 +90,15 @@ def calibrate(
         site = site.without_gpu()
     steps.begin(_CONFIRMING)
     images = min(2000, max(effort.confirm_images, int(_CONFIRM_S * choices[0].chosen.images_per_s)))
-    return draft.finish(confirm(site, draft.known, choices, images=images, say=steps.say, tick=steps.part))
+    return draft.finish(confirm(site, draft.profile, choices, images=images, say=steps.say, tick=steps.part))
 
 
-def _measured(site: Site, draft: Draft, steps: Steps, effort: Effort, threads: Sequence[int]) -> Site:
-    """Measure the kinds of a site on all that they can run on; return the site with its GPU, if that is of use.
+def _measured(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, effort: Effort, threads: Sequence[int]
+) -> CalibrationSite:
+    """Measure the kinds of a site on the CPU and the GPU; return the site, with its GPU if the GPU is of use.
 
-    `threads` falls from all cores, for a single executor, to one each.
+    `threads` falls from all cores, for a single executor, to one thread for each of many executors.
     """
     cores = threads[0]
     targets = [Target("cpu", number) for number in threads]
@@ -127,8 +130,10 @@ def _measured(site: Site, draft: Draft, steps: Steps, effort: Effort, threads: S
     return site
 
 
-def _with_gpu(site: Site, draft: Draft, steps: Steps, likeliest: str, target: Target, limit_s: float) -> Site:
-    """Measure the kinds on a GPU and return the site with it, or without it where the board does not fit."""
+def _with_gpu(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, likeliest: str, target: Target, limit_s: float
+) -> CalibrationSite:
+    """Measure the kinds on a GPU; return the site with the GPU, or without it where the board does not fit."""
     try:
         for kind in site.samples:
             measure_kind(site, draft, steps, kind, target, limit_s)
@@ -140,13 +145,12 @@ def _with_gpu(site: Site, draft: Draft, steps: Steps, likeliest: str, target: Ta
     return replace(site, gpu=gpu)
 
 
-def _has_gpu(site: Site, say: Callable[[str], None]) -> bool:
-    """Tell whether there is a GPU to calibrate; raises ConfigError if memory of one was given and there is none."""
+def _has_gpu(site: CalibrationSite, say: Callable[[str], None]) -> bool:
+    """Tell whether there is a GPU to calibrate; raises ConfigError if its memory was given and there is no GPU."""
     if not torch_driver.is_there():
         if (site.device_bytes, site.host_bytes) != (None, None):
             raise ConfigError(
-                "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing; "
-                "leave them out"
+                "torch finds no GPU to use, so --device-memory and --host-memory have no effect; leave them out"
             )
         return False
     files = sorted(name for name, kind in site.kinds.items() if isinstance(kind, FileKind))
@@ -154,22 +158,22 @@ def _has_gpu(site: Site, say: Callable[[str], None]) -> bool:
         say(f"experts of kind '{files[0]}' run on the CPU alone; the GPU is left out")
         return False
     if missing := site.without_weights:
-        say(f"{len(missing)} experts have no weights, so nobody knows what the GPU would hold; it is left out")
+        say(f"{len(missing)} experts have no weights, so their memory on the GPU is not known; the GPU is left out")
         return False
     usage = torch_driver.driver().usage()
     if usage.free < _CROWDED * usage.total:
         say(
-            f"warning: only {format_bytes(usage.free)} of the GPU's {format_bytes(usage.total)} are free; it is "
-            "calibrated with these, so end what holds the rest and run coe-profile again if it is not there to stay"
+            f"warning: only {format_bytes(usage.free)} of the GPU's {format_bytes(usage.total)} are free, and "
+            "the calibration uses only these; if a program holds the rest for now, end it and run coe-profile again"
         )
     return True
 
 
-def _on_machine(site: Site, known: Profile, images: int) -> Callable[[Chosen], float]:
-    """Return what runs a sample with a configuration and returns images a second."""
+def _on_machine(site: CalibrationSite, profile: Profile, images: int) -> Callable[[Chosen], float]:
+    """Return a function that runs sample images with a configuration and returns images a second."""
     if missing := site.without_weights:
         raise ConfigError(
             f"nothing can run on the machine: {len(missing)} of {len(site.board.experts)} experts have no weights; "
             "train or import them, or leave --on-machine out"
         )
-    return lambda chosen: site.run(known, chosen, images).row.images_per_s
+    return lambda chosen: site.run(profile, chosen, images).row.images_per_s

@@ -1,4 +1,4 @@
-"""A profile under way: what was measured is kept as soon as it is known, so an interrupted calibration goes on."""
+"""A profile under way: each figure is saved as soon as it is measured, so an interrupted calibration can go on."""
 
 from __future__ import annotations
 
@@ -13,65 +13,67 @@ from coe.profiler.target import Target
 
 
 class Draft:
-    """What is known of this very machine: from an interrupted calibration, an earlier profile, or nothing yet.
+    """The profile of this machine so far: from an interrupted calibration, from an earlier profile, or empty.
 
-    The place of the profile itself is written at the end only.
+    The profile's own file is written only at the end; until then a partial file lies in the same folder.
     """
 
     def __init__(self, place: Path, say: Callable[[str], None]) -> None:
         self._place = place
         self._partial = place.with_name(f".{place.stem}.partial.json")
-        self.known = self._found(say)
+        self.profile = self._start(say)
 
     def __repr__(self) -> str:
-        return f"<Draft of {self._place}, {len(self.known.kinds)} kinds>"
+        return f"<Draft of {self._place}, {len(self.profile.kinds)} kinds>"
 
     def knows(self, kind: str, target: Target) -> bool:
         """Tell whether a kind was measured on a target."""
-        return any((found.kind, Target.of(found)) == (kind, target) for found in self.known.kinds)
+        return any((entry.kind, Target.of(entry)) == (kind, target) for entry in self.profile.kinds)
 
-    def add_kind(self, found: KindProfile) -> None:
-        """Add a kind, in the place of what was known of it on the same target."""
-        measured = (found.kind, Target.of(found))
-        others = tuple(kind for kind in self.known.kinds if (kind.kind, Target.of(kind)) != measured)
-        self._keep(self.known.model_copy(update={"kinds": (*others, found)}))
+    def add_kind(self, measured: KindProfile) -> None:
+        """Add a measured kind; it replaces an earlier measurement on the same target."""
+        key = (measured.kind, Target.of(measured))
+        others = tuple(kind for kind in self.profile.kinds if (kind.kind, Target.of(kind)) != key)
+        self._keep(self.profile.model_copy(update={"kinds": (*others, measured)}))
 
     def scaling(self, device: str, threads: int) -> tuple[float, ...]:
-        """Return how fast 1, 2, ... executors are together; empty if that was not measured."""
-        return self.known.scaling.get(device, {}).get(threads, ())
+        """Return the joint speed of 1, 2, ... executors, in units of one executor; empty if it was not measured."""
+        return self.profile.scaling.get(device, {}).get(threads, ())
 
     def add_scaling(self, device: str, threads: int, speeds: tuple[float, ...]) -> None:
-        """Add how fast 1, 2, ... executors of so many threads are together."""
-        measured = {**self.known.scaling.get(device, {}), threads: speeds}
-        self._keep(self.known.model_copy(update={"scaling": {**self.known.scaling, device: measured}}))
+        """Add the joint speed of 1, 2, ... executors of `threads` threads, in units of one executor."""
+        measured = {**self.profile.scaling.get(device, {}), threads: speeds}
+        self._keep(self.profile.model_copy(update={"scaling": {**self.profile.scaling, device: measured}}))
 
     def finish(self, board: BoardProfile) -> Profile:
-        """Add what was found out for a board, and put all into its place, whole; raises NotWritten."""
-        done = self.known.model_copy(update={"made": _now(), "boards": {**self.known.boards, board.board: board}})
+        """Add a board's part and write the profile, whole or not at all; raises NotWritten."""
+        done = self.profile.model_copy(update={"made": _now(), "boards": {**self.profile.boards, board.board: board}})
         profile.save(done, self._place)
         self._partial.unlink(missing_ok=True)
         return done
 
-    def _keep(self, known: Profile) -> None:
-        self.known = known
-        profile.save(known, self._partial)
+    def _keep(self, changed: Profile) -> None:
+        self.profile = changed
+        profile.save(changed, self._partial)
 
-    def _found(self, say: Callable[[str], None]) -> Profile:
+    def _start(self, say: Callable[[str], None]) -> Profile:
         now = fingerprint.here()
         for path in (self._partial, self._place):
             if not path.exists():
                 continue
             try:
-                found = profile.load(path)
+                stored = profile.load(path)
             except ConfigError as error:
-                say(f"{error}; it is replaced")
+                say(f"{error}; a new profile will replace it")
                 continue
-            if changed := fingerprint.differences(found.machine, now):
-                say(f"the profile at {path} is of another machine ({'; '.join(changed)}); it is replaced")
+            if changed := fingerprint.differences(stored.machine, now):
+                say(
+                    f"the profile at {path} is of another machine ({'; '.join(changed)}); a new profile will replace it"
+                )
                 continue
             if path == self._partial:
                 say("going on with a calibration that was interrupted")
-            return found
+            return stored
         return Profile(made=_now(), machine=now)
 
 

@@ -1,6 +1,6 @@
-"""A profile as one picture: what kinds cost, and for a board why so many experts and executors were chosen.
+"""Draws a profile: the costs of kinds, and for a board the reasons for its numbers of experts and executors.
 
-Each panel shows what the profile holds; where it holds nothing, the panel says so.
+Where the profile has no figures for a panel, the panel says so.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _BLUE = LINES[0]
 def draw(profile: Profile, board: str, path: Path) -> Path:
     """Draw the curves of the kinds and of a board as PNG; raises ConfigError for a board that has no profile."""
     if board not in profile.boards:
-        raise ConfigError(f"the profile has nothing on board '{board}'{did_you_mean(board, profile.boards)}")
-    found = profile.boards[board]
+        raise ConfigError(f"the profile does not know board '{board}'{did_you_mean(board, profile.boards)}")
+    part = profile.boards[board]
     figure = sheet((12.5, 10.2), None)
     head(figure, f"Profile of {profile.machine.cpu}, board {board}", handles(profile.kinds))
     grid = figure.subplots(3, 2, squeeze=False)
     latency(grid[0][0], profile.kinds)
     memory(grid[0][1], profile.kinds)
-    _usage(grid[1][0], found)
-    _loaded(grid[1][1], found)
-    _executors(grid[2][0], found)
-    _words(grid[2][1], profile, found)
+    _usage(grid[1][0], part)
+    _loaded(grid[1][1], part)
+    _executors(grid[2][0], part)
+    _choice(grid[2][1], profile, part)
     return save(figure, path)
 
 
@@ -65,9 +65,9 @@ def _usage(axes: Axes, board: BoardProfile) -> None:
         return
     shares = cdf(board.usage)
     _steps(axes, shares, INK, "by the rules")
-    if _seen(board.usage):
+    if _has_images(board.usage):
         _steps(axes, cdf(board.usage, by_images=True), _BLUE, "by the images", style="--")
-    axes.plot([0, len(shares)], [0, 1], color=FAINT, linewidth=1.2, zorder=1, label="if all were alike")
+    axes.plot([0, len(shares)], [0, 1], color=FAINT, linewidth=1.2, zorder=1, label="if all were used equally")
     slid, final = _slid(board), _final(board)
     # Each window is a line at its own height, as in the paper's figure.
     for index, window in enumerate(slid):
@@ -77,9 +77,9 @@ def _usage(axes: Axes, board: BoardProfile) -> None:
             linewidth=2 if window is final else 1.4, linestyle="--", marker="|", markersize=7,
             label="window chosen from" if window is final else None,
         )  # fmt: skip
-        # Where windows are narrow, only the one that matters has room for its numbers.
+        # Where windows are narrow, only the final window has room for its numbers.
         if window is final or (len(slid) < 9 and window.upper - window.lower > 0.07 * len(shares)):
-            _say(axes, (window.lower + window.upper) / 2, height, f"{window.lower} to {window.upper}")
+            _write_above(axes, (window.lower + window.upper) / 2, height, f"{window.lower} to {window.upper}")
     chosen = loaded(board)
     if chosen is not None:
         axes.axvline(chosen, color=CHOSEN, linewidth=1.4, zorder=2)
@@ -140,7 +140,7 @@ def _loaded(axes: Axes, board: BoardProfile) -> None:
 def _executors(axes: Axes, board: BoardProfile) -> None:
     tidy(axes, title="Throughput by number of executors", x="executors, threads of each", y=THROUGHPUT)
     if not board.executors:
-        nothing(axes, "one number of executors only, so none was tried")
+        nothing(axes, "only one number of executors is possible, so nothing was tried")
         return
     names = [_counts(point.executors, point.threads) for point in board.executors]
     ys = [point.images_per_s for point in board.executors]
@@ -159,21 +159,21 @@ def _executors(axes: Axes, board: BoardProfile) -> None:
     note(axes, ["ring: chosen; filled: measured, hollow: simulated"])
 
 
-def _words(axes: Axes, profile: Profile, board: BoardProfile) -> None:
-    """Say what was chosen and why."""
+def _choice(axes: Axes, profile: Profile, board: BoardProfile) -> None:
+    """Write the chosen configuration and its reasons."""
     axes.set_axis_off()
     axes.set_title("Chosen", loc="left", fontsize=NORMAL, fontweight="bold", color=INK)
     chosen = board.chosen
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     gain = f" ({chosen.images_per_s / chosen.casual_images_per_s - 1:+.0%})" if chosen.casual_images_per_s else ""
-    said = [
+    sentences = [
         f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {board.strategy}",
-        f"memory: {format_bytes(board.memory_bytes)}, of it for the batches of a pool: {spaces or 'nothing'}",
+        f"memory: {format_bytes(board.memory_bytes)}, for the batches of a pool: {spaces or 'nothing'}",
         *_gpu(board),
         f"{chosen.images_per_s:.3g} images/s; casual split: {chosen.casual_images_per_s:.3g}{gain}",
         *chosen.reasons,
     ]
-    lines = [line for one in said for line in wrap(one, 92, initial_indent="• ", subsequent_indent="   ")]
+    lines = [line for text in sentences for line in wrap(text, 92, initial_indent="• ", subsequent_indent="   ")]
     if len(lines) > 17:
         lines = [*lines[:16], "…"]
     lines.append(f"made {profile.made} on {profile.machine.cores} core(s), {profile.machine.gpu or 'no GPU'}")
@@ -187,17 +187,17 @@ def _gpu(board: BoardProfile) -> list[str]:
     if board.device_bytes is None:
         return []
     return [
-        f"GPU: {format_bytes(board.device_bytes)}, and {format_bytes(board.host_bytes or 0)} of the host's for copies"
+        f"GPU: {format_bytes(board.device_bytes)}, and {format_bytes(board.host_bytes or 0)} of host memory for copies"
     ]
 
 
 def loaded(board: BoardProfile) -> int | None:
-    """Return the number of loaded experts that was chosen, None if nothing was searched."""
+    """Return the chosen number of loaded experts; None if no search took place."""
     return board.chosen.loaded_experts if board.windows else None
 
 
 def _slid(board: BoardProfile) -> list[WindowPoint]:
-    """Return the samples at the bounds of windows, in order; the others have no width."""
+    """Return the samples at the bounds of windows, in order; samples inside a window have no width."""
     return sorted((point for point in board.windows if point.lower < point.upper), key=lambda point: point.upper)
 
 
@@ -207,20 +207,20 @@ def _final(board: BoardProfile) -> WindowPoint | None:
     return next((window for window in _slid(board) if window.lower < chosen <= window.upper), None)
 
 
-def _seen(rows: Sequence[UsageRow]) -> bool:
+def _has_images(rows: Sequence[UsageRow]) -> bool:
     return any(row.by_images for row in rows)
 
 
 def _counts(executors: dict[str, int], threads: dict[str, int]) -> str:
-    """Say executors and their threads: "1 cuda + 2 cpu×4"."""
+    """Write executors and their threads: "1 cuda + 2 cpu×4"."""
     return " + ".join(
         f"{number} {device}" + (f"×{threads[device]}" if device in threads else "")
         for device, number in executors.items()
     )
 
 
-def _say(axes: Axes, x: float, y: float, text: str) -> None:
-    """Write above a point."""
+def _write_above(axes: Axes, x: float, y: float, text: str) -> None:
+    """Write a text above a point."""
     axes.annotate(
         text, (x, y), (0, 3), textcoords="offset points", ha="center", fontsize=SMALL, color=INK, path_effects=HALO,
         zorder=5,
@@ -228,7 +228,7 @@ def _say(axes: Axes, x: float, y: float, text: str) -> None:
 
 
 def _aside(axes: Axes, x: float, height: float, text: str, most: float) -> None:
-    """Write beside a number of the x axis, on the side where there is more room; `height` is a share of the panel."""
+    """Write a text next to a number of the x axis, on its roomier side; `height` is a share of the panel."""
     left = x > most * 0.6
     axes.annotate(
         text, (x, height), (-7 if left else 7, 0), xycoords=axes.get_xaxis_transform(), textcoords="offset points",

@@ -1,4 +1,4 @@
-"""What experts of a kind cost, as panels: a colour and a mark for each kind, the same in both."""
+"""Draws the costs of an expert by kind, in two panels; a kind has the same colour and mark in both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MIB = 1 << 20
 
 
 def labels(kinds: Sequence[KindProfile]) -> list[str]:
-    """Return a name for each kind that tells it from the others: its kind, and what is not the same of all."""
+    """Return a name for each kind: its name, and those properties in which the kinds differ."""
     parts = [
         (
             kind.device,
@@ -48,12 +48,12 @@ def _look(index: int) -> _Look:
 
 
 def handles(kinds: Sequence[KindProfile]) -> list[Line2D]:
-    """Return for a legend what each kind looks like."""
-    found = []
+    """Return the entries of a legend, one for each kind."""
+    entries = []
     for index, label in enumerate(labels(kinds)):
         look = _look(index)
-        found.append(Line2D([], [], color=look.colour, marker=look.mark, markersize=5, linewidth=1.5, label=label))
-    return found
+        entries.append(Line2D([], [], color=look.colour, marker=look.mark, markersize=5, linewidth=1.5, label=label))
+    return entries
 
 
 def latency(axes: Axes, kinds: Sequence[KindProfile]) -> None:
@@ -99,12 +99,12 @@ def memory(axes: Axes, kinds: Sequence[KindProfile]) -> None:
         fixed = kind.weights_bytes + kind.workspace_bytes
         axes.plot(ends, [(fixed + kind.activation_bytes * x) / _MIB for x in ends], color=look.colour, linewidth=1.2)
         axes.plot(ends, [kind.weights_bytes / _MIB] * 2, color=look.colour, linewidth=1, linestyle=":")
-    note(axes, ["points: measured; lines: what is reckoned with, workspace and activations; dotted: weights alone"])
+    note(axes, ["points: measured; lines: as planned, with workspace and activations; dotted: weights alone"])
     axes.set_ylim(bottom=0)
 
 
 def _sized(axes: Axes, kinds: Sequence[KindProfile]) -> bool:
-    """Set a panel up for batch sizes; False, and the panel says so, if none was measured."""
+    """Set up a panel for batch sizes; if none was measured, write so in the panel and return False."""
     sizes = [time.images for kind in kinds for time in kind.batches]
     if not sizes or not all(kind.batches for kind in kinds):
         nothing(axes, "no batches were measured")

@@ -1,4 +1,4 @@
-"""What experts of a kind cost on a device, measured on one of them, which stands for its kind (paper section 4.5)."""
+"""Measures the costs of a kind on a device, by one expert that stands for its kind (paper section 4.5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coe.prepare.agreement import compare, findings
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.batches import Pace, climb, rounds
-from coe.profiler.samples import Samples, samples
+from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
 from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
@@ -38,9 +38,9 @@ _LOADS = 3
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """An expert with its weights, and where and how it is run; a GPU is used within `device_bytes`.
+    """An expert with its weights, and where and how it runs.
 
-    None for a part of what is free.
+    A GPU is used within `device_bytes`; None means a part of the memory that is free.
     """
 
     expert: Expert
@@ -62,12 +62,12 @@ def measure(
     """Measure an expert on a target for about `limit_s` seconds once it is ready to run.
 
     Nothing else may run in the process. An expert without weights in the store is measured with random ones, which
-    never get there. `sizes` are climbed until the average latency has plateaued or the time is up; `images` are sample
-    images, else some are generated. `say` is told what a reader of the figures must know, `tick` the part that is done
-    (0 to 1); both are called on another thread.
+    are never stored. `sizes` are run until the average latency has plateaued or the time is up; `images` are sample
+    images; without any, some are generated. `say` gets facts that a reader of the figures must know, `tick` the part
+    that is done (0 to 1); both are called on another thread.
 
-    Raises CannotMeasure for a target that is not to be had, StoreError for weights that are damaged, ConfigError for a
-    device that there is not. An interrupt, also one that `tick` raises, passes through between two batches.
+    Raises CannotMeasure for a target that this machine does not allow, StoreError for damaged weights, ConfigError for
+    an unknown device. An interrupt, also an exception from `tick`, passes through between two batches.
     """
     pace = Pace(limit_s, tick)
 
@@ -80,7 +80,7 @@ def measure(
             trial = stack.enter_context(_trial(ready, folder))
             return _measured(ready, trial, sizes, images, pace, say)
 
-    # A thread of its own, as in coe.runtime.aside: what OpenMP set up to measure must not slow the engine down later.
+    # On a new thread, as in coe.runtime.aside: the OpenMP team of the measurement must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
         future = worker.submit(work)
         try:
@@ -105,7 +105,7 @@ def _measured(
     times = {n: typical(each) for n, each in repeats.items()}
     bound = batch_memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
-    ready = samples(kind, subject.expert, images, say)
+    ready = timed_samples(kind, subject.expert, images, say)
     agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
     pace.tick(1.0)
     return KindProfile(
@@ -133,36 +133,38 @@ def _measured(
 
 
 def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> tuple[float, bool]:
-    """Return the seconds of a load, and whether that is from the disk itself."""
+    """Return the seconds of a load, and whether it was read from the disk itself."""
     warm = [trial.load_s() or 0.0 for _ in range(_LOADS)]
-    cold = [found for _ in range(_LOADS) if (found := trial.load_s(cold=True)) is not None]
+    cold = [load_s for _ in range(_LOADS) if (load_s := trial.load_s(cold=True)) is not None]
     if cold:
         say(f"{kind.name}: a load takes {typical(cold):.3g} s from disk, {typical(warm):.3g} s from the system's cache")
         return typical(cold), True
     say(
-        f"{kind.name}: a load takes {typical(warm):.3g} s, timed with the file in memory because the system keeps it "
-        "there; from disk it may take longer"
+        f"{kind.name}: a load takes {typical(warm):.3g} s, timed with the file in the system's cache, because the "
+        "system does not drop it; from disk a load may take longer"
     )
     return typical(warm), False
 
 
 def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Callable[[str], None]) -> Store:
-    """Return a store that has the expert's weights: the one given, else one in `folder` with random weights."""
+    """Return a store that has the expert's weights: the given store, or a new store in `folder` with random weights."""
     if regular.may_exist(store.folder(expert.weights) / MANIFEST):
         store.check(expert.weights)
         return store
     if not isinstance(kind, ModuleKind):
-        raise CannotMeasure(f"expert '{expert.id}' has no weights, and for kind '{kind.name}' none can be made up")
+        raise CannotMeasure(
+            f"expert '{expert.id}' has no weights, and random weights cannot be made for kind '{kind.name}'"
+        )
     say(f"'{expert.weights}' is not in the store; {kind.name} is measured with random weights")
     state = random_weights(kind, expert, 0)
-    made = Store(folder / "store")
-    made.put(expert.weights, kind=kind.name, labels=expert.labels, input_size=expert.input_size, state=state)
-    return made
+    random_store = Store(folder / "store")
+    random_store.put(expert.weights, kind=kind.name, labels=expert.labels, input_size=expert.input_size, state=state)
+    return random_store
 
 
 @contextmanager
 def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
-    """Give a trial of an expert, as the engine runs it or in another way; `folder` is for what must be written."""
+    """Give a trial of an expert, as the engine runs it or in another way; an export goes into `folder`."""
     expert, kind, target = subject.expert, subject.kind, subject.target
     device = assembly.devices(
         {target.device: 1},
@@ -185,16 +187,16 @@ def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
         yield backends.bf16(kind, expert, file)
 
 
-def _agreement(subject: Subject, trial: Trial, ready: Samples) -> Agreement:
+def _agreement(subject: Subject, trial: Trial, ready: TimedSamples) -> Agreement:
     """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
     kind, expert = subject.kind, subject.expert
     assert isinstance(kind, ModuleKind), "other kinds run in one way"
     blob = weights(subject.store, expert).read(Buffers())
     slot = Slot(kind, expert, blob.structure)
     expected = findings(kind, expert, ready.prepared, lambda pixels: slot.run(blob, torch.from_numpy(pixels)))
-    found = findings(kind, expert, ready.prepared, trial.answer)
+    actual = findings(kind, expert, ready.prepared, trial.answer)
     slot.unbind()
-    return compare(expected, found, generated=ready.generated)
+    return compare(expected, actual, generated=ready.generated)
 
 
 def _tidy() -> None:

@@ -1,4 +1,4 @@
-"""Sample images to measure with: those that were given, else two that are made up, of 640 x 480 pixels."""
+"""Sample images to measure with: the user's, or two generated images of 640 x 480 pixels."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class TimedSamples:
     """Images ready for an expert, and how long an image took to decode and to preprocess on one thread, in seconds.
 
-    `generated` says that they are made up.
+    `generated` is true if they are not the user's images.
     """
 
     prepared: tuple[Prepared, ...]
@@ -33,16 +33,16 @@ class Samples:
     generated: bool = False
 
 
-def samples(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> Samples:
-    """Prepare images, `MOST` at most, spread over all that were given; those that cannot be decoded are left out."""
+def timed_samples(kind: Kind, expert: Expert, images: Sequence[Path], say: Callable[[str], None]) -> TimedSamples:
+    """Prepare at most `MOST` images, spread over the given ones; an image that cannot be decoded is left out."""
     chosen = spread(images, MOST)
-    found = _prepared(kind, expert, chosen)
-    if chosen and not found.prepared:
+    ready = _prepared(kind, expert, chosen)
+    if chosen and not ready.prepared:
         say("none of the sample images can be decoded; generated ones are used")
-    return found if found.prepared else replace(_prepared(kind, expert, generated()), generated=True)
+    return ready if ready.prepared else replace(_prepared(kind, expert, generated()), generated=True)
 
 
-def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> Samples:
+def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> TimedSamples:
     prepared, decode_s, preprocess_s = [], [], []
     for image in images:
         decodings, preprocessings = [], []
@@ -60,5 +60,5 @@ def _prepared(kind: Kind, expert: Expert, images: Sequence[Path | bytes]) -> Sam
         decode_s.append(typical(decodings))
         preprocess_s.append(typical(preprocessings))
     if not prepared:
-        return Samples((), 0.0, 0.0)
-    return Samples(tuple(prepared), float(np.mean(decode_s)), float(np.mean(preprocess_s)))
+        return TimedSamples((), 0.0, 0.0)
+    return TimedSamples(tuple(prepared), float(np.mean(decode_s)), float(np.mean(preprocess_s)))

@@ -1,7 +1,7 @@
-"""How many experts to keep loaded, and how many executors to run: searches that never try a number twice.
+"""Searches the number of experts to keep loaded, and the number of executors; no search tries a number twice.
 
-Throughputs come from a function, so they may be measured or simulated; it answers None for what does not fit. What is
-random is drawn from a generator that the caller gives.
+The caller gives a function for the throughput, measured or simulated; it returns None for a number that does not fit.
+The caller gives the random generator, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from coe.inspector.profile import ExecutorsPoint, WindowPoint
 WINDOW = 15
 """The paper's initial window of the search for memory, in experts (section 5.3)."""
 MARGIN = 0.05
-"""The paper's error margin: what a throughput may fall short of the line by (section 5.3)."""
+"""The paper's error margin: a throughput may be below the line by this share (section 5.3)."""
 FIRST = 2
-"""How many throughputs the line goes through. The paper says N; its search for task A stops at the third (28 to 39)."""
+"""The line goes through so many throughputs. The paper says N; its search for task A stops at the third (28 to 39)."""
 GAIN = 0.01
 """A gain below this share is not worth another sample, or another executor."""
 
@@ -29,9 +29,9 @@ Throughput = Callable[[int], float | None]
 
 @dataclass(frozen=True, slots=True)
 class MemorySearch:
-    """What was sampled, in this order, and the number of experts that was chosen.
+    """The samples in their order, and the chosen number of experts.
 
-    The upper bound of a window is a point with its window; a number tried inside one has `lower` equal to `upper`.
+    A sample at the upper bound of a window names the window; a sample inside a window has `lower` equal to `upper`.
     """
 
     points: tuple[WindowPoint, ...]
@@ -41,9 +41,9 @@ class MemorySearch:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSearch:
-    """What was sampled, in this order, and the executors of each device that were chosen.
+    """The samples in their order, and the chosen number of executors by device.
 
-    The search knows nothing of threads: `threads` of the points is empty, for the caller to fill in.
+    The search does not know threads: `threads` of the points is empty, and the caller fills it in.
     """
 
     points: tuple[ExecutorsPoint, ...]
@@ -71,36 +71,36 @@ def search_memory(
     margin: float = MARGIN,
     faithful: Random | None = None,
 ) -> MemorySearch:
-    """Find how many experts to keep loaded, of `most` at the most (paper section 4.4).
+    """Find how many experts to keep loaded, at most `most` (paper section 4.4).
 
-    Throughput is sampled at the upper bounds of the decaying windows until one falls short of the line through the
+    Throughput is sampled at the upper bounds of the decaying windows until a throughput is below the line through the
     `first` throughputs by more than `margin` (equation 3), or the memory is full. The line is over the number of
-    experts: over that of the windows, as equation 2 may also be read, their decay alone would look like a fall.
+    experts. Equation 2 may also mean the number of windows; their decay alone would then look like a fall.
 
-    With `faithful` the number is drawn from that last window, as in the paper. Else we depart from it, because its
-    random number may be a poor one and a throughput may fall short of a line while it still rises:
+    With `faithful` the number is drawn from that last window, as in the paper. Without, we depart from the paper,
+    because its random number may be a bad one, and a throughput may be below the line while it still rises:
 
-    - windows go on while the last one is the best so far;
+    - windows go on while the last sample is the best so far;
     - the paper's windows end at 100 experts whatever their size, since 1 + f + f^2 + ... = 100 / initial; where
       throughput has not dropped by then, all experts that the board has are tried next;
-    - then the middle of the wider gap beside the best number is tried, until not even a curve that bends no more
-      than its neighbours allow could gain 1 %, or no number is left between. On a curve with one peak and no bend
-      upwards the chosen number is within 1 % of the best; on any with one peak it is as near as the gaps got.
+    - then the gaps to the left and right of the best number are halved, the more promising gap first, until no curve
+      that nowhere bends upwards could gain 1 % in them, or no number is left. If throughput has one peak and no bend
+      upwards, the chosen number is within 1 % of the best; with a bend, it is as near the peak as the gaps are narrow.
 
-    In both, a line that falls from the start is no upward trend; what is expected is then the best so far. Raises
+    Both ways: a line that falls from the start is no upward trend, so the best so far is expected instead. Raises
     ConfigError if no number of experts fits, ValueError for arguments out of range.
     """
     if most < 1 or first < 2 or not 1 <= initial <= 99 or not 0 < margin < 1:
         raise ValueError(f"cannot search with most={most}, first={first}, initial={initial}, margin={margin}")
-    search = _Memory(throughput, most)
+    search = _SampledMemory(throughput, most)
     stopped = search.slide(initial, first, margin, onward=faithful is None)
     if faithful is not None:
         return search.draw(faithful, stopped)
     return search.refine(stopped)
 
 
-class _Memory:
-    """The samples of one search. `limit` is the largest number that is not known not to fit."""
+class _SampledMemory:
+    """The samples of one search. `limit` is the largest number that may still fit."""
 
     def __init__(self, throughput: Throughput, most: int) -> None:
         self._throughput, self._most = throughput, most
@@ -118,7 +118,7 @@ class _Memory:
             speed = self._throughput(experts)
             if speed is None:
                 self.failed.add(experts)
-                # Where fewer failed than once fitted, memory is not what went wrong.
+                # If a larger number fitted before, memory is not the reason.
                 if experts > max(self.speeds, default=0):
                     self.limit = experts - 1
                 return None
@@ -136,7 +136,7 @@ class _Memory:
         """Slide the window until throughput drops; return why it stopped."""
         line: LinearRegression | None = None
         fallen, lower = "", 0
-        # Beyond the last window everything is tried, but not by those who want the paper's search alone.
+        # All experts are tried beyond the last window, except in the paper's own search.
         for bound in [*windows(initial), *([self._most] if onward else [])]:
             upper = min(bound, self._most)
             if upper <= lower:
@@ -154,8 +154,8 @@ class _Memory:
                 return fallen or f"{upper} experts leave no memory for a batch"
             if speed < expected * (1 - margin) and not fallen:
                 fallen = (
-                    f"throughput with {upper} experts, {speed:.3g} images/s, falls short of the "
-                    f"{expected:.3g} expected by {1 - speed / expected:.1%} (margin {margin:.0%})"
+                    f"throughput with {upper} experts, {speed:.3g} images/s, is below the "
+                    f"expected {expected:.3g} by {1 - speed / expected:.1%} (margin {margin:.0%})"
                 )
             if fallen and not (onward and self.best == upper):
                 return fallen
@@ -165,7 +165,7 @@ class _Memory:
         return "all experts fit" if lower == self._most else "the windows ended before throughput dropped"
 
     def draw(self, faithful: Random, stopped: str) -> MemorySearch:
-        """Choose as the paper does: any number of the last window; one that does not fit is drawn again."""
+        """Choose any number of the last window, as the paper does; draw again if the number does not fit."""
         while self.limit >= 1:
             lower, upper = self.window
             low, high = min(max(1, lower), self.limit), min(upper, self.limit)
@@ -177,7 +177,7 @@ class _Memory:
         raise ConfigError(_NOTHING_FITS)
 
     def refine(self, stopped: str) -> MemorySearch:
-        """Choose the best number, after trying the middles of the gaps beside it while they promise a gain."""
+        """Halve the gaps next to the best number while they promise a gain, then choose the best number."""
         while (number := self._promising()) is not None:
             self.sample(number)
         if not self.speeds:
@@ -185,57 +185,59 @@ class _Memory:
         best = self.best
         highest = self.speeds[best]
         if self._most in self.speeds and self.speeds[self._most] >= highest * (1 - GAIN):
-            return MemorySearch(tuple(self.points), self._most, f"all {self._most} experts fit, and are as fast as any")
-        said = f"{best} experts gave the highest throughput of {len(self.speeds)} numbers tried, {highest:.3g} images/s"
-        return MemorySearch(tuple(self.points), best, f"{stopped}; {said}")
+            return MemorySearch(
+                tuple(self.points), self._most, f"all {self._most} experts fit, and no smaller number is faster"
+            )
+        gain = f"{best} experts gave the highest throughput of {len(self.speeds)} numbers tried, {highest:.3g} images/s"
+        return MemorySearch(tuple(self.points), best, f"{stopped}; {gain}")
 
     def _promising(self) -> int | None:
-        """Return the middle of the gap beside the best number that may hold the most, None if none is worth it."""
+        """Return the middle of the more promising gap next to the best number; None if neither promises a gain."""
         # With no expert loaded nothing runs.
         failed = {experts: 0.0 for experts in self.failed if experts <= self.limit}
-        known = sorted({0: 0.0, **failed, **self.speeds}.items())
-        # What lies beyond the largest sample may still fit.
-        ends = [*(x for x, _ in known), self.limit + 1]
+        samples = sorted({0: 0.0, **failed, **self.speeds}.items())
+        # Numbers beyond the largest sample may still fit.
+        ends = [*(x for x, _ in samples), self.limit + 1]
         at = ends.index(self.best) if self.speeds else 0
-        found: list[tuple[float, int]] = []
+        gaps: list[tuple[float, int]] = []
         for index in {max(0, at - 1), at}:
             left, right = ends[index], ends[index + 1]
             if right - left > 1:
-                found.append((_ceiling(known, index, right), (left + right) // 2))
+                gaps.append((_ceiling(samples, index, right), (left + right) // 2))
         highest = max(self.speeds.values(), default=0.0)
-        ceiling, number = max(found, default=(0.0, 0))
+        ceiling, number = max(gaps, default=(0.0, 0))
         return number if ceiling > highest * (1 + GAIN) else None
 
 
 _NOTHING_FITS = (
-    "not even one expert fits beside the activations of one image; give a larger memory budget, or fewer executors"
+    "not even one expert fits with the activations of one image; give a larger memory budget, or fewer executors"
 )
 
 
 def _foretold(line: LinearRegression, experts: int) -> float:
-    """Return the images a second that the line through the first throughputs foretells (equation 2)."""
+    """Return the images a second that the line through the first throughputs predicts (equation 2)."""
     return line.slope * experts + line.intercept
 
 
-def _ceiling(known: Sequence[tuple[int, float]], index: int, right: int) -> float:
-    """Return how high a curve that nowhere bends upwards can be between a sample and the next, or `right` if none.
+def _ceiling(samples: Sequence[tuple[int, float]], index: int, right: int) -> float:
+    """Return the highest value of a curve that nowhere bends upwards, between a sample and the next one or `right`.
 
-    Such a curve lies under the lines through the two samples on either side of the gap.
+    The curve lies under the line through the two samples left of the gap, and under the line through the two right.
     """
-    x, y = known[index]
-    rise = (y - known[index - 1][1]) / (x - known[index - 1][0]) if index else math.inf
-    if index + 1 == len(known):
+    x, y = samples[index]
+    rise = (y - samples[index - 1][1]) / (x - samples[index - 1][0]) if index else math.inf
+    if index + 1 == len(samples):
         return max(y, y + rise * (right - 1 - x)) if index else math.inf
-    next_x, next_y = known[index + 1]
+    next_x, next_y = samples[index + 1]
     fall = math.inf
-    if index + 2 < len(known):
-        fall = (next_y - known[index + 2][1]) / (known[index + 2][0] - next_x)
+    if index + 2 < len(samples):
+        fall = (next_y - samples[index + 2][1]) / (samples[index + 2][0] - next_x)
     width = next_x - x
     from_left = y + max(0.0, rise) * width
     from_right = next_y + max(0.0, fall) * width
     if math.isinf(from_left) or math.isinf(from_right) or rise <= 0 or fall <= 0:
         return max(y, next_y, min(from_left, from_right))
-    # Where the rising line from the left meets the falling one from the right.
+    # Where the rising line from the left meets the falling line from the right.
     meet = min(max((next_y - y + fall * width) / (rise + fall), 0.0), float(width))
     return max(y, next_y, min(y + rise * meet, next_y + fall * (width - meet)))
 
@@ -245,8 +247,8 @@ def search_executors(
 ) -> ExecutorSearch:
     """Add executors of the first device while throughput rises by more than 1 %, then those of the next (figure 17).
 
-    The number of a device is kept while the next one's is sought; a device of no use gets none, and is not in
-    `chosen`. The paper tries a few more than it needs; we stop at the first that does not help, for each is a run.
+    The number of a device is kept while executors of the next device are added; a device that does not help is not in
+    `chosen`. The paper tries a few more than it needs; we stop at the first that does not help: each costs a run.
     Raises ConfigError if no executor fits at all.
     """
     points: list[ExecutorsPoint] = []

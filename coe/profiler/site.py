@@ -1,4 +1,4 @@
-"""A board on this machine: what is calibrated. What its devices hold is looked at once, and lines run on it."""
+"""A board on this machine, to be calibrated: looks at the memory of devices once, and runs lines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from coe import config, regular
-from coe.bench.configurations import casual, entry, pinned
-from coe.bench.engine import Measured, measured_run
+from coe.bench.configurations import board_profile, casual, pinned
+from coe.bench.engine import MeasuredRun, measured_run
 from coe.bench.rows import Heading
 from coe.bench.synthetic import synthetic_pictures
 from coe.board.rules import Rules
@@ -25,24 +25,24 @@ from coe.store.store import MANIFEST, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A device as it was found with its executors; see `coe.inspector.memory.Memory`."""
+class KnownMemory:
+    """The memory of a device with its executors, looked at once; a `coe.inspector.memory.Memory`."""
 
     memory_bytes: int | None
     host_bytes: int
     held_bytes: int
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
-        """Return what was found; it was for these experts and executors."""
+        """Return the bytes found; they were looked at with these experts and executors."""
         return self.held_bytes
 
 
 @dataclass(frozen=True)
-class Site:
-    """A board, its experts and sample images (else some are generated), and what of the memory a line may take.
+class CalibrationSite:
+    """A board, its experts, sample images (some are generated if there are none), and the memory that a line may take.
 
-    A GPU has `device_bytes` and `host_bytes`, a part of what is free if None; `gpu` is what was found of it, None as
-    long as it takes no part. `allow_kinds` as for `Inspector`.
+    `device_bytes` and `host_bytes` are for a GPU; None means a part of the free memory. `gpu` is the GPU's memory as
+    it was found; None as long as the GPU takes no part. `allow_kinds` as for `Inspector`.
     """
 
     board: Rules
@@ -52,9 +52,9 @@ class Site:
     device_bytes: int | None = None
     host_bytes: int | None = None
     allow_kinds: tuple[str, ...] = ()
-    gpu: Seen | None = None
-    seen: dict[tuple[str, int], Seen] = field(default_factory=dict, repr=False)
-    """By device and executors; shared by all that is made of this site."""
+    gpu: KnownMemory | None = None
+    looked_at: dict[tuple[str, int], KnownMemory] = field(default_factory=dict, repr=False)
+    """By device and number of executors; shared by all copies of this site."""
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -63,36 +63,36 @@ class Site:
 
     @cached_property
     def samples(self) -> dict[str, Expert]:
-        """One expert of each kind, that with the largest input."""
-        found: dict[str, Expert] = {}
+        """For each kind its expert with the largest input."""
+        samples: dict[str, Expert] = {}
         for expert in sorted(self.board.experts.values(), key=lambda expert: -expert.input_size):
-            found.setdefault(expert.kind, expert)
-        return found
+            samples.setdefault(expert.kind, expert)
+        return samples
 
     @property
     def without_weights(self) -> list[str]:
         """The experts of the board that are not in the store."""
         experts = self.board.experts.values()
-        return [one.id for one in experts if not regular.may_exist(self.store.folder(one.weights) / MANIFEST)]
+        return [e.id for e in experts if not regular.may_exist(self.store.folder(e.weights) / MANIFEST)]
 
-    def file_bytes(self, known: Profile) -> dict[str, int]:
-        """Return the bytes of each expert's weights; of one that is not in the store those of its kind."""
-        found = {}
+    def file_bytes(self, profile: Profile) -> dict[str, int]:
+        """Return the bytes of each expert's weights; for an expert that is not in the store, those of its kind."""
+        sizes = {}
         for expert in self.board.experts.values():
             try:
-                found[expert.id] = self.store.manifest(expert.weights).bytes
+                sizes[expert.id] = self.store.manifest(expert.weights).bytes
             except CoeError:
-                found[expert.id] = next(kind.weights_bytes for kind in known.kinds if kind.kind == expert.kind)
-        return found
+                sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
+        return sizes
 
-    def memories(self, executors: Mapping[str, int]) -> dict[str, Seen]:
-        """Return devices with so many executors; raises ConfigError where these do not fit."""
+    def memories(self, executors: Mapping[str, int]) -> dict[str, KnownMemory]:
+        """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""
         return {device: self.look(device, number) for device, number in executors.items()}
 
-    def look(self, device: str, executors: int) -> Seen:
-        """Look at a device as a line would make it. Nothing else may use a GPU meanwhile."""
-        if (device, executors) not in self.seen:
-            made = assembly.devices(
+    def look(self, device: str, executors: int) -> KnownMemory:
+        """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile."""
+        if (device, executors) not in self.looked_at:
+            line_device = assembly.devices(
                 {device: executors},
                 self.store,
                 self.kinds,
@@ -100,34 +100,36 @@ class Site:
                 device_bytes=self.device_bytes,
                 host_bytes=self.host_bytes,
             )[device]
-            held_bytes = made.fixed_bytes(self.board.experts.values(), executors)
-            self.seen[device, executors] = Seen(made.memory_bytes, made.host_bytes, held_bytes)
-            # What it looked at a GPU with must be gone before the next one looks.
-            del made
+            held_bytes = line_device.fixed_bytes(self.board.experts.values(), executors)
+            self.looked_at[device, executors] = KnownMemory(
+                line_device.memory_bytes, line_device.host_bytes, held_bytes
+            )
+            # This device must have given its GPU memory back before the next device looks.
+            del line_device
             gc.collect()
-        return self.seen[device, executors]
+        return self.looked_at[device, executors]
 
-    def without_gpu(self) -> Site:
-        """Return the same without a GPU, where none of it is of use."""
+    def without_gpu(self) -> CalibrationSite:
+        """Return the same site without its GPU."""
         return replace(self, gpu=None)
 
-    def entry(self, chosen: Chosen) -> BoardProfile:
-        """Return a configuration as the part of a profile that a line here would run by."""
-        own = (self.gpu.memory_bytes, self.gpu.host_bytes) if self.gpu else (None, None)
-        return entry(self.board, chosen, self.memory_bytes, *own)
+    def board_profile(self, chosen: Chosen) -> BoardProfile:
+        """Return a configuration as the board's part of a profile, as a line reads it."""
+        gpu_memory = (self.gpu.memory_bytes, self.gpu.host_bytes) if self.gpu else (None, None)
+        return board_profile(self.board, chosen, self.memory_bytes, *gpu_memory)
 
     def casual(self) -> Chosen:
-        """Return the casual configuration: on the GPU, where there is one."""
+        """Return the casual configuration, on the GPU if the site has one."""
         return casual(self.board, self.store, self.memory_bytes, on_gpu=self.gpu is not None)
 
-    def run(self, known: Profile, chosen: Chosen, images: int) -> Measured:
-        """Run so many images, always the same, through a new line of a configuration."""
-        given = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
+    def run(self, profile: Profile, chosen: Chosen, images: int) -> MeasuredRun:
+        """Run `images` images, the same in every run, through a new line of a configuration."""
+        samples = list(self.pictures) or synthetic_pictures(self.board.path, images, seed=0)
         line_config = LineConfig(
             board=self.board.path,
             store=self.store,
-            asked=AskedSettings(memory_bytes=self.memory_bytes, profile=pinned(known, self.entry(chosen))),
+            asked=AskedSettings(memory_bytes=self.memory_bytes, profile=pinned(profile, self.board_profile(chosen))),
             allowed_kinds=self.allow_kinds,
         )
-        pictures = [given[index % len(given)] for index in range(images)]
+        pictures = [samples[index % len(samples)] for index in range(images)]
         return measured_run(line_config, pictures, heading=Heading(self.board.board, "sample", config.STRATEGY))

@@ -1,4 +1,4 @@
-"""Measures what a draft does not know yet of the kinds of a site, each by one expert that stands for it."""
+"""Measures the kinds of a site that a draft does not know yet; one expert stands for its kind."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from tempfile import TemporaryDirectory
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler.draft import Draft
 from coe.profiler.measure import Subject, measure, with_weights
-from coe.profiler.site import Site
-from coe.profiler.steps import Steps
+from coe.profiler.site import CalibrationSite
+from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
 from coe.profiler.together import together
 from coe.runtime.aside import aside
 
 
-def measure_kind(site: Site, draft: Draft, steps: Steps, kind: str, target: Target, limit_s: float) -> None:
+def measure_kind(
+    site: CalibrationSite, draft: Draft, steps: ProgressSteps, kind: str, target: Target, limit_s: float
+) -> None:
     """Take the next step: measure a kind; raises CannotMeasure, ConfigError."""
     steps.begin(target.step(kind))
     if draft.knows(kind, target):
         return
-    found = measure(
+    measured = measure(
         Subject(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
         images=[Path(picture.image) for picture in site.pictures if isinstance(picture.image, str | Path)],
         limit_s=limit_s,
         say=steps.say,
         tick=steps.part,
     )
-    draft.add_kind(found)
+    draft.add_kind(measured)
 
 
-def measure_together(site: Site, draft: Draft, kind: str, target: Target, most: int) -> None:
-    """Find out how fast 1, 2, ... executors are together, by a kind that was measured.
+def measure_together(site: CalibrationSite, draft: Draft, kind: str, target: Target, most: int) -> None:
+    """Measure the joint speed of 1, 2, ... executors, up to `most`, with a kind that was measured.
 
-    What is known is not measured again; more executors than once fitted are tried, since memory may be another now.
+    Known speeds are not measured again. More executors than fitted before are tried: there may be more memory now.
     """
     speeds = list(draft.scaling(target.device, target.threads)) or [1.0]
     if len(speeds) < most:
@@ -42,15 +44,15 @@ def measure_together(site: Site, draft: Draft, kind: str, target: Target, most: 
     draft.add_scaling(target.device, target.threads, tuple(speeds))
 
 
-def _faster(site: Site, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
-    """Give the speeds of so many executors together, until they do not fit."""
-    known = draft.known.kind(kind, target.device, target.threads)
-    images = {} if target.device == "cpu" or known is None else {"images": known.max_batch}
-    sample, own = site.samples[kind], site.kinds[kind]
+def _faster(site: CalibrationSite, draft: Draft, kind: str, target: Target, numbers: Iterable[int]) -> Iterator[float]:
+    """Yield the joint speed for each number of executors, until a number does not fit."""
+    measured = draft.profile.kind(kind, target.device, target.threads)
+    images = {} if target.device == "cpu" or measured is None else {"images": measured.max_batch}
+    expert, resolved = site.samples[kind], site.kinds[kind]
     with TemporaryDirectory(prefix="coe-profile-") as folder:
-        whole = aside(lambda: with_weights(sample, own, site.store, Path(folder), lambda sentence: None))
+        store = aside(lambda: with_weights(expert, resolved, site.store, Path(folder), lambda sentence: None))
         for number in numbers:
             try:
-                yield together(sample, own, whole, number, target, device_bytes=site.device_bytes, **images)
+                yield together(expert, resolved, store, number, target, device_bytes=site.device_bytes, **images)
             except (ConfigError, DeviceFull):
                 return

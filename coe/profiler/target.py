@@ -1,4 +1,4 @@
-"""Where and how experts of a kind are run to be measured."""
+"""Where and how an expert runs to be measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Precision = Literal["fp32", "bf16"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A device with executors of so many threads, and a way to run experts there: the engine's, unless it is named."""
+    """A device, the threads of an executor, and a way to run experts; the default way is the engine's."""
 
     device: str
     threads: int
@@ -21,17 +21,17 @@ class Target:
     precision: Precision = "fp32"
 
     @staticmethod
-    def of(found: KindProfile) -> Target:
+    def of(measured: KindProfile) -> Target:
         """Return where and how a kind was measured."""
-        return Target(found.device, found.threads, found.backend, found.precision)
+        return Target(measured.device, measured.threads, measured.backend, measured.precision)
 
     @property
     def is_the_engines(self) -> bool:
-        """Tell whether the engine itself runs experts so."""
+        """Tell whether the engine runs experts in this way."""
         return (self.backend, self.precision) == ("torch", "fp32")
 
     def step(self, kind: str) -> str:
-        """Say what is measured, in the words of the progress bar."""
+        """Return the name of the step for the progress bar."""
         if self.device == "cuda":
             return f"{kind} on the GPU"
         way = "" if self.is_the_engines else f", {self.backend} {self.precision}"

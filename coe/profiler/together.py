@@ -1,4 +1,4 @@
-"""How much faster several executors are than one: they share caches, memory and, for all we know, cores."""
+"""Measures how much faster several executors are than one: they share caches, memory, and perhaps cores."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def together(
     images: int = 2,
     device_bytes: int | None = None,
 ) -> float:
-    """Return the speed of `executors` executors of a target, in units of one of them alone.
+    """Return the joint speed of `executors` executors of a target; a single executor has speed 1.
 
-    Each runs batches of `images` images on a copy of one expert of its own, all at once, on threads that end. Raises
+    All run at once, on threads that end; each runs batches of `images` images on its own copy of the expert. Raises
     StoreError, ConfigError if they do not fit into `device_bytes` of a GPU.
     """
     if executors == 1:
@@ -41,15 +41,15 @@ def together(
     batch = [Prepared(np.zeros((3, expert.input_size, expert.input_size), np.uint8), *[expert.input_size] * 2)] * images
 
     def batch_s(number: int) -> float:
-        own = {device: number}, store, {kind.name: kind}, {device: target.threads}
-        made = assembly.devices(*own, device_bytes=device_bytes, host_bytes=0)[device]
-        return _batch_s(made, expert, batch, number)
+        parts = {device: number}, store, {kind.name: kind}, {device: target.threads}
+        line_device = assembly.devices(*parts, device_bytes=device_bytes, host_bytes=0)[device]
+        return _batch_s(line_device, expert, batch, number)
 
     return min(float(executors), executors * batch_s(1) / batch_s(executors))
 
 
 def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executors: int) -> float:
-    """Return the seconds of a batch while so many run."""
+    """Return the seconds of a batch while `executors` executors run."""
     device.prepare([expert], executors)
     names = [f"executor {number}" for number in range(executors)]
     ready = threading.Barrier(executors)
@@ -61,7 +61,7 @@ def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executor
             ready.wait()
             return statistics.median(_run_s(device, name, expert, batch) for _ in range(_ROUNDS))
         except BaseException:
-            # The others would wait for this one for ever.
+            # The other executors would wait at the barrier for ever.
             ready.abort()
             raise
 
@@ -71,7 +71,7 @@ def _batch_s(device: Device, expert: Expert, batch: Sequence[Prepared], executor
         with ThreadPoolExecutor(executors, thread_name_prefix="coe-together") as pool:
             futures = [pool.submit(work, name) for name in names]
         for error in filter(None, (future.exception() for future in futures)):
-            # Of the others it is only told that they waited in vain.
+            # A broken barrier only tells that another executor failed.
             if not isinstance(error, threading.BrokenBarrierError):
                 raise error
         return statistics.mean(future.result() for future in futures)

@@ -1,4 +1,4 @@
-"""Chooses executors and the split of memory for a board (paper sections 4.4, 4.5); what is chosen is then confirmed."""
+"""Chooses executors and the split of memory for a board (paper sections 4.4, 4.5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 from coe import config
 from coe.bench.configurations import CASUAL
-from coe.bench.simulated import ENTRIES, PlannedBox, run_plan
+from coe.bench.simulated import CONTENDERS, PlannedBox, run_plan
 from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.inspector.measuring import profiled_cost
@@ -17,29 +17,29 @@ from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
 from coe.profiler.search import search_executors, search_memory
-from coe.profiler.site import Site
+from coe.profiler.site import CalibrationSite
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
 from coe.sim.workload import Workload
 
 Numbers = Mapping[str, int]
-"""Something by device: executors, threads of each, or bytes of a pool for batches."""
+"""A number by device: executors, threads of each, or bytes of a pool for batches."""
 
 SMALL = 0.25
-"""A largest useful batch that takes no more than this share of a pool is set aside, and nothing is searched."""
+"""If the largest useful batch takes no more than this share of a pool, it is set aside, and no search is needed."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """A search for the best configuration of a site, of which `known` is known.
+    """A search for the best configuration of a site, by the costs in `profile`.
 
-    It has `cores`, and its CPU was measured with each of `threads`. `sample` is what is simulated, all at once, unless
-    `on_machine` runs a configuration on the machine and returns images a second. `faithful` draws the number of experts
-    in the last window, as the paper.
+    The machine has `cores`; its CPU was measured with each of `threads`. Runs of `sample`, all images at once, are
+    simulated, unless `on_machine` is given: it runs a configuration on the machine and returns images a second.
+    `faithful` draws the number of experts from the last window, as the paper does.
     """
 
-    site: Site
-    known: Profile
+    site: CalibrationSite
+    profile: Profile
     cores: int
     threads: Sequence[int]
     sample: Workload
@@ -49,41 +49,41 @@ class Search:
     @cached_property
     def file_bytes(self) -> dict[str, int]:
         """The bytes of each expert's weights."""
-        return self.site.file_bytes(self.known)
+        return self.site.file_bytes(self.profile)
 
     def choose(self, most: Numbers) -> list[BoardProfile]:
-        """Try at most so many executors of each device, in this order, each number with its best split of memory.
+        """Try up to `most` executors of each device, in the order of `most`, each number with its best split of memory.
 
-        Return the best configuration, then the best of each other number of executors that was tried, with the samples
-        by which they were found. Raises ConfigError if not even one executor fits.
+        Return the best configuration first, then the best for each other number of executors; each has the samples of
+        the search. Raises ConfigError if not even one executor fits.
         """
         best: dict[tuple[tuple[str, int], ...], BoardProfile] = {}
 
         def speed_of(executors: dict[str, int]) -> float | None:
-            """Return the throughput of so many executors; None if an expert does not fit."""
+            """Return the throughput of `executors`; None if an expert does not fit."""
             setup = Setup(self, executors)
             try:
-                found = self._split(setup) if setup.fits else None
+                choice = self._split(setup) if setup.fits else None
             except ConfigError:
                 if executors == {"cpu": 1}:
                     raise
                 return None
-            if found is None:
+            if choice is None:
                 return None
-            best[tuple(executors.items())] = found
-            return found.chosen.images_per_s
+            best[tuple(executors.items())] = choice
+            return choice.chosen.images_per_s
 
-        found = search_executors(speed_of, list(most), most)
+        search = search_executors(speed_of, list(most), most)
         measured = self.on_machine is not None
-        points = tuple(self._shown(point, measured) for point in found.points)
+        points = tuple(self._shown(point, measured) for point in search.points)
         return [
             choice.model_copy(
                 update={
                     "executors": points,
-                    "chosen": choice.chosen.model_copy(update={"reasons": (found.reason, *choice.chosen.reasons)}),
+                    "chosen": choice.chosen.model_copy(update={"reasons": (search.reason, *choice.chosen.reasons)}),
                 }
             )
-            for choice in sorted(best.values(), key=lambda choice: choice.chosen.executors != found.chosen)
+            for choice in sorted(best.values(), key=lambda choice: choice.chosen.executors != search.chosen)
         ]
 
     def _shown(self, point: ExecutorsPoint, measured: bool) -> ExecutorsPoint:
@@ -93,8 +93,8 @@ class Search:
         """Return the best split of memory for so many executors."""
         if "cpu" not in setup.executors:
             speed = setup.run({})
-            reason = "a GPU sets aside what batches take; experts have the rest"
-            return self.site.entry(setup.chosen({}, speed, speed, reason))
+            reason = "a GPU sets the memory for batches aside; experts have the rest"
+            return self.site.board_profile(setup.chosen({}, speed, speed, reason))
         pool_bytes, experts = setup.pool_bytes, list(self.site.board.experts)
         useful = workspace_bytes("cpu", pool_bytes, experts, setup.costs, max(setup.useful_bytes, 1))
         casual = setup.run({"cpu": int(pool_bytes * CASUAL)})
@@ -103,30 +103,30 @@ class Search:
                 f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
                 "set aside, and experts have the rest (paper section 4.4, limited computing power)"
             )
-            return self.site.entry(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
+            return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
         number = setup.executors["cpu"]
         mean_bytes = sum(setup.costs("cpu", expert).weights_bytes for expert in experts) / len(experts)
-        found = search_memory(
+        search = search_memory(
             lambda loaded: setup.loaded(loaded * mean_bytes),
             max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),
             faithful=self.faithful,
         )
-        workspace = pool_bytes - int(found.chosen * mean_bytes / number)
-        speed = max(point.images_per_s for point in found.points if found.chosen == point.upper)
+        workspace = pool_bytes - int(search.chosen * mean_bytes / number)
+        speed = max(point.images_per_s for point in search.points if search.chosen == point.upper)
         measured = self.on_machine is not None
-        windows = tuple(point.model_copy(update={"measured": measured}) for point in found.points)
-        chosen = setup.chosen({"cpu": workspace}, speed, casual, found.reason)
-        return self.site.entry(chosen).model_copy(update={"windows": windows})
+        windows = tuple(point.model_copy(update={"measured": measured}) for point in search.points)
+        chosen = setup.chosen({"cpu": workspace}, speed, casual, search.reason)
+        return self.site.board_profile(chosen).model_copy(update={"windows": windows})
 
 
 @dataclass(frozen=True)
 class Setup:
-    """So many executors of each device, and what can be found out about them.
+    """A number of executors for each device, with its costs, memory and throughputs.
 
-    Throughputs come from runs in virtual time with the costs that were measured, or from runs on the machine.
+    Throughputs come from runs in virtual time with the measured costs, or from runs on the machine.
 
-    A GPU's executors keep a core busy each; those of the CPU share the others. A GPU sets aside what batches take
-    before its pools are filled, so that only the memory of the CPU's is split.
+    Each executor of a GPU keeps a core busy; the executors of the CPU share the other cores. A GPU sets the memory for
+    batches aside before its pools are filled, so only the memory of the CPU's pools is split.
     """
 
     search: Search
@@ -139,7 +139,7 @@ class Setup:
 
     @cached_property
     def threads(self) -> dict[str, int]:
-        """Threads of each executor of the CPU: as many as the cores allow, of those that were measured."""
+        """Threads of each executor of the CPU: the largest measured number that the cores allow."""
         if "cpu" not in self.executors:
             return {}
         cores = self.search.cores - self.executors.get("cuda", 0)
@@ -148,18 +148,18 @@ class Setup:
 
     @cached_property
     def costs(self) -> CostTable:
-        """What the board's experts cost.
+        """The costs of the board's experts.
 
-        Images are decoded and prepared on the cores. An executor of the CPU has them from its own, so that an image
-        takes so much longer; a GPU waits for images only if they come slower than it runs them.
+        Images are decoded and preprocessed on the cores. On the CPU this takes time from the executors, so it is added
+        to the time of an image; a GPU waits for images only if they come more slowly than it runs them.
         """
-        found = {}
+        costs = {}
         for device, number in self.executors.items():
             threads = self.threads.get(device, 1)
             scaling = self._scaling(device)
             together = scaling[min(number, len(scaling)) - 1] if scaling else number
             for expert in self.search.site.board.experts.values():
-                kind = self.search.known.kind(expert.kind, device, threads)
+                kind = self.search.profile.kind(expert.kind, device, threads)
                 assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
                 cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
                 before_s = kind.decode_s + kind.preprocess_s
@@ -167,8 +167,8 @@ class Setup:
                     per_image_s = cost.per_image_s + before_s / threads
                 else:
                     per_image_s = max(cost.per_image_s, together * before_s / self.search.cores)
-                found[device, expert.id] = replace(cost, per_image_s=per_image_s)
-        return CostTable(found)
+                costs[device, expert.id] = replace(cost, per_image_s=per_image_s)
+        return CostTable(costs)
 
     @property
     def pool_bytes(self) -> int:
@@ -177,9 +177,9 @@ class Setup:
 
     @property
     def useful_bytes(self) -> int:
-        """What the largest useful batch takes on the CPU."""
-        own = [self.costs("cpu", expert) for expert in self.search.site.board.experts]
-        return max(cost.batch_bytes(cost.max_batch) for cost in own)
+        """Bytes of the largest useful batch on the CPU."""
+        costs = [self.costs("cpu", expert) for expert in self.search.site.board.experts]
+        return max(cost.batch_bytes(cost.max_batch) for cost in costs)
 
     def plan(self, workspaces: Numbers) -> Plan:
         """Divide memory as a line would; raises ConfigError, naming the least budget, if an expert does not fit."""
@@ -189,20 +189,20 @@ class Setup:
             self.search.site.board.experts,
             self.costs,
             with_images=True,
-            demotes=not ENTRIES[config.STRATEGY].strategy.cached,
+            demotes=not CONTENDERS[config.STRATEGY].strategy.cached,
         )
 
     def run(self, workspaces: dict[str, int]) -> float:
-        """Run the sample with so many bytes of each pool for batches; return images a second."""
+        """Run the sample with `workspaces` bytes of each pool for batches; return images a second."""
         if self.search.on_machine is not None:
             return self.search.on_machine(self.chosen(workspaces))
-        entry, made = ENTRIES[config.STRATEGY], self.plan(workspaces)
+        contender, plan = CONTENDERS[config.STRATEGY], self.plan(workspaces)
         scaling = {device: self._scaling(device) for device in self.executors}
-        box = PlannedBox("this machine", self.costs, made, scaling)
-        return run_plan(self.search.sample, entry, box, bounded=False).images_per_s
+        box = PlannedBox("this machine", self.costs, plan, scaling)
+        return run_plan(self.search.sample, contender, box, bounded=False).images_per_s
 
     def loaded(self, weights_bytes: float) -> float | None:
-        """Run it with so many bytes of the CPU's pools for experts; None if that leaves too little for one image."""
+        """Run the sample with `weights_bytes` of the CPU's pools for experts; None if then not one image fits."""
         pool_bytes, number = self.pool_bytes, self.executors["cpu"]
         wanted, experts = pool_bytes - int(weights_bytes / number), list(self.search.site.board.experts)
         if wanted < 1 or workspace_bytes("cpu", pool_bytes, experts, self.costs, wanted) != wanted:
@@ -210,7 +210,7 @@ class Setup:
         return self.run({"cpu": wanted})
 
     def chosen(self, workspaces: dict[str, int], speed: float = 0.0, casual: float = 0.0, *reasons: str) -> Chosen:
-        """Return this as a configuration, with what was found out about it."""
+        """Return this setup as a configuration, with its throughputs and the reasons for it."""
         sizes = list(self.search.file_bytes.values())
         room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in self.plan(workspaces).pools)
         return Chosen(
@@ -224,4 +224,4 @@ class Setup:
         )
 
     def _scaling(self, device: str) -> tuple[float, ...]:
-        return self.search.known.scaling.get(device, {}).get(self.threads.get(device, 1), ())
+        return self.search.profile.scaling.get(device, {}).get(self.threads.get(device, 1), ())

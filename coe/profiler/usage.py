@@ -1,4 +1,4 @@
-"""How likely an image needs each expert: what the rules say beside what running the routing on images showed."""
+"""How likely an image needs each expert: by the rules, and by the routing of sample images."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from coe.errors import RulesError
 from coe.inspector.profile import UsageRow
 from coe.scheduler.cases import Cases
 
-_SILENT = Failure(FailureKind.RUN, "it said nothing")
+_NO_FINDING = Failure(FailureKind.RUN, "no finding")
 LEVEL = 0.05
-"""How likely it may be that, by chance alone, any expert at all is named by `differences`."""
+"""The accepted probability that `differences` names any expert by chance alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +30,19 @@ class Difference:
 
 
 def usage(
-    board: Rules, seen: Iterable[tuple[str, Mapping[str, Finding]]] | None, scores: Mapping[str, float] | None = None
+    board: Rules,
+    findings_by_image: Iterable[tuple[str, Mapping[str, Finding]]] | None,
+    scores: Mapping[str, float] | None = None,
 ) -> tuple[UsageRow, ...]:
-    """Return the usage of a board's experts by falling probability by the rules; ties by name.
+    """Return the usage of a board's experts, the most probable by the rules first; ties by name.
 
-    `seen` holds for each inspected sample image its component and what each expert that ran said. An image needs the
-    experts that the routing asks for, whether they could answer or not; findings that it never asks for count
-    nothing. Without images, or None, `by_images` is None. `scores` are memory scores by expert. Raises RulesError for a
-    component that the board has not.
+    `findings_by_image` holds for each inspected sample image its component, and its findings by expert. An image needs
+    the experts that the routing asks for, whether they could answer or not; other findings do not count. Without images
+    `by_images` is None. `scores` are memory scores by expert. Raises RulesError for a component that the board does not
+    have.
     """
     needed, images = Counter[str](), 0
-    for component, findings in seen or ():
+    for component, findings in findings_by_image or ():
         images += 1
         needed.update(_needed(board, component, findings))
     probability = board.graph.probability
@@ -57,7 +59,7 @@ def usage(
 
 
 def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> set[str]:
-    """Walk the routing of one image as a run does."""
+    """Return the experts that the routing of an image asks for, as in a run."""
     board.router.first(component)
     cases = Cases(board.router)
     advance = cases.open(Request(0, component), 0.0)
@@ -66,33 +68,33 @@ def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> se
         stage = coming.pop()
         needed.add(stage.expert)
         finding = findings.get(stage.expert)
-        advance = cases.found(stage, finding, 0.0) if finding else cases.failed(stage, _SILENT, 0.0)
+        advance = cases.found(stage, finding, 0.0) if finding else cases.failed(stage, _NO_FINDING, 0.0)
         coming += advance.stages
     return needed
 
 
 def differences(rows: Sequence[UsageRow], images: int, level: float = LEVEL) -> tuple[Difference, ...]:
-    """Return the experts whose two usages differ by more than chance explains, the surest first.
+    """Return the experts whose two usages differ by more than chance explains, the most certain first.
 
-    Each is tested by the exact two-sided binomial test: were the rules right, the number of `images` that need it
-    would be binomial, and p is twice the smaller tail. By Holm's method the chance to name any expert wrongly is at
-    most `level`, however many there are. Images of one panel resemble each other, so a small sample from few panels
-    differs sooner than this says.
+    The test is the exact two-sided binomial test: if the rules are right, the number of `images` that need an expert is
+    binomial, and p is twice the smaller tail. By Holm's method the probability to name any expert wrongly is at most
+    `level`, however many experts there are. Images of one panel resemble each other, so a small sample from few panels
+    differs by chance more often than this test assumes.
     """
     tested = []
     for row in rows:
         if row.by_images is not None and images > 0:
             p_value = binomial_p(round(row.by_images * images), images, row.by_rules)
             tested.append(Difference(row.expert, row.by_rules, row.by_images, p_value))
-    tested.sort(key=lambda one: (one.p_value, one.expert))
-    for rank, one in enumerate(tested):
-        if one.p_value > level / (len(tested) - rank):
+    tested.sort(key=lambda difference: (difference.p_value, difference.expert))
+    for rank, difference in enumerate(tested):
+        if difference.p_value > level / (len(tested) - rank):
             return tuple(tested[:rank])
     return tuple(tested)
 
 
 def binomial_p(successes: int, trials: int, probability: float) -> float:
-    """Return how likely as many or as few successes, or fewer still or more, are: twice the smaller tail, at most 1."""
+    """Return the p-value of a number of successes: twice the smaller tail of the binomial distribution, at most 1."""
     if probability <= 0 or probability >= 1:
         return 1.0 if successes == trials * (probability >= 1) else 0.0
 
@@ -106,7 +108,7 @@ def binomial_p(successes: int, trials: int, probability: float) -> float:
 
 
 def cdf(rows: Sequence[UsageRow], *, by_images: bool = False) -> list[float]:
-    """Return the share of all usage that the most used expert has, the two most used, ..., up to 1 (figure 11).
+    """Return the shares of all usage of the most used expert, of the two most used, ..., up to 1 (figure 11).
 
     Raises RulesError where no expert is used at all.
     """
@@ -114,4 +116,4 @@ def cdf(rows: Sequence[UsageRow], *, by_images: bool = False) -> list[float]:
     total = math.fsum(shares)
     if not total:
         raise RulesError("no expert of the board is ever used; look at the counts of its components")
-    return [min(1.0, one / total) for one in accumulate(shares)]
+    return [min(1.0, part / total) for part in accumulate(shares)]

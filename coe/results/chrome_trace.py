@@ -1,7 +1,7 @@
 """A watcher that keeps a timetable of a run, for chrome://tracing and Perfetto (Trace Event Format, JSON object).
 
-One process is the line (replies, what waits, the disk), and each device is one more: a thread per executor, per copy
-lane and per pool, and counters per pool. Viewers drop what overlaps on one thread, so nothing here ever does.
+One process of the trace is the line (replies, waiting requests, the disk), and each device is another: a thread for
+each executor, copy lane and pool, and counters for each pool. Slices of a thread never overlap: viewers drop those.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def _us(seconds: float) -> int:
 
 
 @dataclass(slots=True)
-class _Mark:
-    """One event of the trace; `fields` is what only its phase has."""
+class _TraceEvent:
+    """An event of the trace; `fields` are the fields that only its phase has."""
 
     phase: str
     name: str
@@ -59,31 +59,33 @@ class _Mark:
 
 @dataclass(slots=True)
 class _Track:
-    """A thread of the trace, and where its last slice ends."""
+    """A thread of the trace, and the end of its last slice."""
 
     pid: int
     tid: int
     name: str
     end_us: int = 0
 
-    def slice(self, category: str, name: str, begin_us: int, end_us: int, args: dict[str, Any]) -> _Mark:
-        """Make a slice that begins no sooner than the last one ends."""
+    def slice(self, category: str, name: str, begin_us: int, end_us: int, args: dict[str, Any]) -> _TraceEvent:
+        """Make a slice that begins no sooner than the last slice ends."""
         begin_us = max(begin_us, self.end_us)
         self.end_us = max(begin_us, end_us)
-        return _Mark("X", name, self.pid, self.tid, begin_us, args, {"cat": category, "dur": self.end_us - begin_us})
+        return _TraceEvent(
+            "X", name, self.pid, self.tid, begin_us, args, {"cat": category, "dur": self.end_us - begin_us}
+        )
 
-    def instant(self, category: str, name: str, at_us: int, args: dict[str, Any]) -> _Mark:
-        return _Mark("i", name, self.pid, self.tid, at_us, args, {"cat": category, "s": "t"})
+    def instant(self, category: str, name: str, at_us: int, args: dict[str, Any]) -> _TraceEvent:
+        return _TraceEvent("i", name, self.pid, self.tid, at_us, args, {"cat": category, "s": "t"})
 
 
 class ChromeTrace:
-    """Keeps what it sees until `write`; memory grows with the run.
+    """Keeps all events in memory until `write`; memory grows with the run.
 
-    A batch stands on its executor from `Run` for as long as it took, a load on its pool from `Load` to `Loaded`, or,
-    since the loads of a pool come one after another, from where the one before it ends; `waited_ms` is the time before
-    that. What moves on disk and lanes is told by `span`; a driver that does not call it gets lanes from the times that
-    `Loaded` tells. The counter "waiting" holds the requests that have arrived and have no reply yet. Of what changes
-    several times within a microsecond, counters show the last.
+    A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load` to
+    `Loaded`; the loads of a pool come one after another, so it begins no sooner than the load before it ends, and
+    `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver that does not call it,
+    lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that have arrived and have no
+    reply yet. Of several changes within a microsecond, counters show the last.
     """
 
     def __init__(self, executors: Mapping[str, Executor], pools: Mapping[str, ModelPool]) -> None:
@@ -94,16 +96,16 @@ class ChromeTrace:
         self._tracks: dict[tuple[int, str], _Track] = {}
         self._executors = {id: self._track(e.device, f"executor {id}") for id, e in executors.items()}
         self._loads = {id: self._track(pool.device, f"pool {id}") for id, pool in pools.items()}
-        self._marks: list[_Mark] = []
-        self._lane_marks: list[_Mark] = []
+        self._events: list[_TraceEvent] = []
+        self._lane_events: list[_TraceEvent] = []
         self._has_spans = False
         self._running: dict[str, tuple[int, Run]] = {}
         self._loading: dict[tuple[str, str], tuple[int, Load]] = {}
-        self._counters: dict[tuple[int, str], _Mark] = {}
+        self._counters: dict[tuple[int, str], _TraceEvent] = {}
         self._waiting = self._replies = 0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Take in one step of the run; to be called before anything else changes the pools."""
+        """Take in one step of the run; call this before anything else changes the pools."""
         at = _us(now)
         match event:
             case Arrived() | Rejected():
@@ -117,7 +119,7 @@ class ChromeTrace:
                 if event.took_s > 0:
                     lane = self._track(self._pools[event.pool].device, "load lane")
                     began_us = at - _us(event.took_s)
-                    self._lane_marks.append(lane.slice("lane", event.expert, began_us, at, {"pool": event.pool}))
+                    self._lane_events.append(lane.slice("lane", event.expert, began_us, at, {"pool": event.pool}))
             case LoadFailed():
                 self._came(event.pool, event.expert, at, failed=event.reason)
         for command in commands:
@@ -128,7 +130,7 @@ class ChromeTrace:
                     self._loading[command.pool, command.expert] = (at, command)
                 case Evict():
                     track, expert = self._loads[command.pool], command.expert
-                    self._marks.append(track.instant("evict", f"evict {expert}", at, {"expert": expert}))
+                    self._events.append(track.instant("evict", f"evict {expert}", at, {"expert": expert}))
                 case Reply():
                     self._replies += 1
                     self._waiting -= 1
@@ -140,16 +142,16 @@ class ChromeTrace:
             self._count(pid, f"{pool.id} resident", "experts", len(pool), at)
 
     def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
-        """Take in that a device's copy lane (None: the disk) is taken for something, each time when that begins."""
+        """Take in that a device's copy lane (None: the disk) begins work that will end at `end_s`."""
         self._has_spans = True
         if device in self._pids:
             track = self._track(device, "disk" if device is None else "copy lane")
         else:
             track = self._track(None, f"copy {device}")
-        self._marks.append(track.slice("lane", what, _us(begin_s), _us(end_s), {}))
+        self._events.append(track.slice("lane", what, _us(begin_s), _us(end_s), {}))
 
     def write(self, path: Path) -> None:
-        """Write the trace; raises ConfigError if that cannot be."""
+        """Write the trace; raises ConfigError if the file cannot be written."""
         if not os.path.isdir(path.parent):
             raise ConfigError(f"{path} cannot be written: there is no folder {path.parent}; make it or name another")
         try:
@@ -162,26 +164,26 @@ class ChromeTrace:
             raise ConfigError(f"{path} cannot be written: {error.strerror or error}; name another file") from None
 
     def _entries(self) -> Iterator[dict[str, Any]]:
-        """Yield the names of processes and threads, then what happened, by time."""
+        """Yield the names of processes and threads, then all events, by time."""
         for device, pid in self._pids.items():
             yield from _named("process", pid, 0, LINE if device is None else f"device {device}", pid)
-        marks = self._marks + ([] if self._has_spans else self._lane_marks)
-        used = {mark.tid for mark in marks} | {
+        events = self._events + ([] if self._has_spans else self._lane_events)
+        used = {event.tid for event in events} | {
             track.tid for track in (*self._executors.values(), *self._loads.values())
         }
         for track in sorted(self._tracks.values(), key=lambda track: (track.pid, track.tid)):
             if track.tid in used:
                 yield from _named("thread", track.pid, track.tid, track.name, track.tid)
-        for mark in sorted(marks + self._not_ended(), key=lambda mark: mark.at_us):
-            yield mark.to_json()
+        for event in sorted(events + self._not_ended(), key=lambda event: event.at_us):
+            yield event.to_json()
 
-    def _not_ended(self) -> list[_Mark]:
-        """Return what runs or loads still, as instants where it began: writing must not close it."""
-        marks = [
+    def _not_ended(self) -> list[_TraceEvent]:
+        """Return batches and loads under way as instants at their beginnings: writing must not end their slices."""
+        batches = [
             self._executors[id].instant("batch", f"{run.batch.expert}, not ended", at_us, _batch_args(run))
             for id, (at_us, run) in self._running.items()
         ]
-        return marks + [
+        return batches + [
             self._loads[load.pool].instant("load", f"{load.expert}, not ended", at_us, _load_args(load))
             for at_us, load in self._loading.values()
         ]
@@ -191,17 +193,17 @@ class ChromeTrace:
     def _ended(self, executor: str, at_us: int, took_s: float, **more: Any) -> None:
         if executor in self._running:
             began_us, run = self._running.pop(executor)
-            # The decider may have heard of it later than it ended.
+            # The controller may have learned of the end later.
             end_us = min(at_us, began_us + _us(took_s)) if took_s > 0 else at_us
             args = _batch_args(run) | more
-            self._marks.append(self._executors[executor].slice("batch", run.batch.expert, began_us, end_us, args))
+            self._events.append(self._executors[executor].slice("batch", run.batch.expert, began_us, end_us, args))
 
     def _came(self, pool: str, expert: str, at_us: int, **more: Any) -> None:
         if (pool, expert) in self._loading:
             issued_us, load = self._loading.pop((pool, expert))
             track = self._loads[pool]
             args = _load_args(load) | {"waited_ms": max(0, track.end_us - issued_us) / 1000} | more
-            self._marks.append(track.slice("load", expert, issued_us, at_us, args))
+            self._events.append(track.slice("load", expert, issued_us, at_us, args))
 
     def _count(self, pid: int, name: str, unit: str, value: float, at_us: int) -> None:
         last = self._counters.get((pid, name))
@@ -210,9 +212,9 @@ class ChromeTrace:
         if last is not None and last.at_us == at_us:
             last.args[unit] = value
             return
-        mark = _Mark("C", name, pid, 0, at_us, {unit: value})
-        self._counters[pid, name] = mark
-        self._marks.append(mark)
+        event = _TraceEvent("C", name, pid, 0, at_us, {unit: value})
+        self._counters[pid, name] = event
+        self._events.append(event)
 
     def _track(self, device: str | None, name: str) -> _Track:
         pid = self._pids[device]

@@ -1,9 +1,9 @@
 """`results.csv`: the results for a spreadsheet. Law: no cell is a formula, and no cell breaks a row.
 
-A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` (or their wide forms, a tab, a line break) for a
-formula, and runs it: whoever names a file could then run commands on the machine of whoever opens the table. Such a
-cell gets an apostrophe in front (OWASP, "CSV Injection"), and so does a cell that begins with apostrophes and goes on
-like that, so that `restored` gives every name back. `results.jsonl` has all names as they are.
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` (or their wide forms, a tab, a line break) as a formula:
+the name of a file could run commands on the machine of the person who opens the table. Such a cell gets an apostrophe
+in front (OWASP, "CSV Injection"). So does a cell with apostrophes before such a character, so that `restored` returns
+every name unchanged. `results.jsonl` has all names unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 
 
 def rows(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the table as text: a line of headings, then one row for each result."""
+    """Yield the table as text: a line of headings, then a row for each result."""
     yield _row(COLUMNS)
     for result in results:
         request = result.request
@@ -32,12 +32,12 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
         )
         verdict = result.verdict.value if result.verdict else ""
         latency = "" if math.isnan(result.latency_s) else f"{result.latency_s:.6f}"
-        about = (request.image, request.serial, request.component, request.refdes)
-        yield _row((*about, verdict, findings, latency, "late" if result.late else "", result.error or ""))
+        place = (request.image, request.serial, request.component, request.refdes)
+        yield _row((*place, verdict, findings, latency, "late" if result.late else "", result.error or ""))
 
 
 def guarded(text: str) -> str:
-    """Return a text as a cell that no spreadsheet takes for a formula."""
+    """Return a text as a cell that no spreadsheet runs as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
@@ -48,6 +48,6 @@ def restored(cell: str) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     text = io.StringIO()
-    # With this line end the writer quotes cells with a carriage return as well as those with a line feed.
+    # With this line end the writer quotes cells that contain a carriage return or a line feed.
     csv.writer(text, lineterminator="\r\n").writerow([guarded(cell) for cell in cells])
     return text.getvalue().removesuffix("\r\n") + "\n"

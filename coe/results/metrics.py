@@ -1,4 +1,4 @@
-"""Counts of what happened: a recorder that watches events and commands and changes nothing."""
+"""Counts of events and commands: a recorder watches them pass and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from coe.scheduler.pool import ModelPool
 
 
 class Watcher(Protocol):
-    """Sees every step of a run, in the engine and in the simulator alike, and changes nothing."""
+    """Sees every step of a run, in the engine and in the simulator, and changes nothing."""
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Take in what happened (None at the start), what was decided of it, and how long deciding took."""
+        """Take in an event (None at the start), the commands that answer it, and the seconds that deciding took."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A run so far. Times are in seconds, `switch_bytes` is what the timed switches moved.
+    """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that ran without one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
-    spent deciding, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run
-    again in full precision, which took `escalated_s` of `run_s`; `changed` of them then said something else. `late`
-    results came after they were due; `late_boards` were said to miss (a board that comes back after all its images
-    had results counts again).
+    that did not cause one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
+    of decisions, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in
+    full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
+    they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results
+    counts again).
     """
 
     images: int
@@ -87,10 +87,10 @@ class Recorder:
         self._now_s = 0.0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Count one step: the event that came in (None at the start) and what was decided of it."""
+        """Count one step: the event that came in (None at the start) and the commands that answer it."""
         self._now_s = now
         if isinstance(event, Arrived | Rejected):
-            # As latencies do, a run begins when its first image is handed in, not when that has been decoded.
+            # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
         self._control_s += control_s
         if isinstance(event, Finished):

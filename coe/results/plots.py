@@ -1,4 +1,4 @@
-"""The sheet that all figures are drawn on: sizes, colours, title, footer. Without pyplot, so nothing is global.
+"""The common form of all plots: sizes, colours, title, footer. Without pyplot, so nothing is global.
 
 A package that imports this calls `coe.surroundings.quiet_matplotlib` before it imports anything else.
 """
@@ -18,21 +18,21 @@ from matplotlib.patheffects import Normal, withStroke
 from coe.errors import ConfigError
 
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#4d4d4d", "#8c510a")
-"""The colours of curves, in turn; each has a mark of MARKS too."""
+"""The colours of curves, in turn; each curve has a marker of MARKS too."""
 MARKS = "os^Dv*"
 THROUGHPUT = "images per second"
 CHOSEN = LINES[1]
-"""What a curve or a run was about."""
+"""The colour of the value that was chosen."""
 
 INK, GREY, FAINT = "#222222", "#8c8c8c", "#dddddd"
 SMALL, NORMAL, LARGE = 7.0, 8.5, 11.0
 """Font sizes in points."""
 
 _KEY_IN, _LETTER_IN = 0.4, 0.068
-"""What a colour's mark and a letter beside it take of a legend's line, in inches."""
+"""The widths in a line of a legend, in inches: of a colour's marker, and of a letter."""
 
 HALO = [withStroke(linewidth=1.8, foreground="white"), Normal()]
-"""Keeps a text or a line readable over whatever it crosses."""
+"""Keeps a text or a line readable over other parts of a plot."""
 
 
 def sheet(size: tuple[float, float], command: str | None) -> Figure:
@@ -46,8 +46,8 @@ def sheet(size: tuple[float, float], command: str | None) -> Figure:
 
 
 def head(figure: Figure, title: str, handles: Sequence[Artist] = ()) -> None:
-    """Write the title of a figure, and under it what its colours mean."""
-    # As many columns as fit, or fewer where that fills as many lines evenly.
+    """Write the title of a figure, and under it the meaning of its colours."""
+    # As many columns as fit, or fewer if the same number of lines then fills evenly.
     widest = max((len(str(handle.get_label())) for handle in handles), default=0)
     fitting = max(1, int(figure.get_figwidth() / (_KEY_IN + _LETTER_IN * widest)))
     lines = max(1, math.ceil(len(handles) / fitting))
@@ -67,7 +67,7 @@ def head(figure: Figure, title: str, handles: Sequence[Artist] = ()) -> None:
 
 
 def tidy(axes: Axes, *, title: str, x: str, y: str) -> None:
-    """Give a panel its words and take away what says nothing."""
+    """Give a panel its title and labels, and remove lines without information."""
     axes.set_title(title, loc="left", fontsize=NORMAL, fontweight="bold", color=INK)
     axes.set_xlabel(x, fontsize=NORMAL, color=INK)
     axes.set_ylabel(y, fontsize=NORMAL, color=INK)
@@ -78,7 +78,7 @@ def tidy(axes: Axes, *, title: str, x: str, y: str) -> None:
 
 
 def note(axes: Axes, lines: Sequence[str]) -> None:
-    """Write lines under the title of a panel, above what is drawn."""
+    """Write lines under the title of a panel, above the plot."""
     axes.annotate(
         "\n".join(lines), (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", fontsize=SMALL,
         color=INK, linespacing=1.25,
@@ -98,7 +98,7 @@ def nothing(axes: Axes, why: str) -> None:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write a figure as PNG, and the folder for it; raises ConfigError if it cannot be written."""
+    """Write a figure as PNG, making its folder if need be; raises ConfigError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, format="png")

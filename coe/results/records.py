@@ -1,7 +1,7 @@
 """A run's folder. Law: a result that was written is never lost.
 
-`results.jsonl` grows by one line a result; a kill loses at most the line being written. `finish` puts it into the order
-of the images and writes `results.csv` and `summary.json` beside it. `run.json` says whose results these are.
+`results.jsonl` grows by one line for each result; a kill loses at most the line being written. `finish` puts the lines
+into the order of the images, and writes `results.csv` and `summary.json`. `run.json` says which run the results are of.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
 class ResultsFile:
     """The results of one run while they come in. Only this class writes into a run's folder; one thread at a time.
 
-    The folder is locked until `close`: of two processes one writes, and the other gets a ConfigError. Raises
-    ConfigError too if the folder cannot be written, or holds results and `resume` is not set, or if they are of
-    another run (see `coe.results.run_file`); DiskFull when there is no room. Image names are unique; a second result
-    of an image takes the place of the first.
+    The folder is locked until `close`: a second process gets a ConfigError. Raises ConfigError too if the folder cannot
+    be written, if it holds results and `resume` is not set, or if its results are of another run (see
+    `coe.results.run_file`); DiskFull if there is no room. Image names are unique; a second result of an image replaces
+    the first.
     """
 
     def __init__(self, folder: Path, identity: RunIdentity, *, resume: bool = False) -> None:
@@ -52,7 +52,7 @@ class ResultsFile:
         except DiskFull:
             self.close()
             raise
-        except NotWritten as error:  # nothing is lost yet: another folder is all that it takes
+        except NotWritten as error:  # nothing is lost yet: the user only has to give another folder
             self.close()
             raise ConfigError(str(error)) from error
         except BaseException:
@@ -61,40 +61,40 @@ class ResultsFile:
 
     @property
     def results(self) -> list[Result]:
-        """The newest result of every image, in the order of their first."""
+        """The newest result of every image, in the order of the images' first results."""
         return list(self._results.values())
 
     @property
     def done(self) -> frozenset[str]:
-        """Names of the images that need no second look; those with an error do."""
+        """The names of the images that have a verdict; an image with an error is to be inspected again."""
         return frozenset(name for name, result in self._results.items() if result.error is None)
 
     def left_of(self, items: Sequence[Item]) -> list[Item]:
-        """Return the items that need a look, in their order.
+        """Return the items that are still to be inspected, in their order.
 
-        Where an item is said to show something else than when it was inspected, as after a correction of the table,
-        its verdict is about nothing that is there, and is dropped.
+        If an item now has another component, serial or refdes than when it was inspected, as after a correction of the
+        table, its result no longer holds and is dropped.
         """
         for item in items:
             before = self._results.get(item.name)
-            if before is not None and _about(before.request) != _about(item):
+            if before is not None and _place(before.request) != _place(item):
                 del self._results[item.name]
         done = self.done
         return [item for item in items if item.name not in done]
 
     def bind(self, variants: Collection[str]) -> None:
-        """Note in which variants experts may run, once that is known; raises ConfigError if they ran in others."""
-        found = tuple(sorted(variants))
-        self._run.refuse_variants(self.folder, found)
-        if found != self._run.variants:
-            self._run = replace(self._run, variants=found)
+        """Note the variants in which experts may run, once they are known; raises ConfigError if they ran in others."""
+        variants = tuple(sorted(variants))
+        self._run.refuse_variants(self.folder, variants)
+        if variants != self._run.variants:
+            self._run = replace(self._run, variants=variants)
             self._run.write(self.folder)
 
     def write(self, result: Result) -> None:
-        """Append one result; once this returns, a kill of the process cannot take it away.
+        """Append a result; once this returns, a kill of the process cannot lose it.
 
         An error of more than `config.MAX_ERROR` characters is cut. Raises DiskFull, or NotWritten for another reason,
-        such as a folder that was taken away meanwhile.
+        such as a folder that was removed during the run.
         """
         self._must_be_there()
         if (failure := result.failure) is not None:
@@ -106,7 +106,7 @@ class ResultsFile:
                 while line:
                     line = line[os.write(self._fd, line) :]
             except OSError:
-                with suppress(OSError):  # half a line, followed by others, would spoil the file
+                with suppress(OSError):  # half a line, with other lines after it, would damage the file
                     os.ftruncate(self._fd, sound)
                 raise
         self._results[result.request.image] = result
@@ -114,9 +114,9 @@ class ResultsFile:
     def finish(self, items: Sequence[Item], part: RunFigures) -> Summary:
         """Put the results into the order of `items`, and write the table and the summary.
 
-        `part` is what was measured since this object was made; the summary has it together with the parts before.
-        Results of images that are not among `items` are kept, at the end; items without a result count as missing.
-        Each file is replaced as a whole or not at all. Raises DiskFull, or NotWritten for another reason.
+        `part` holds the figures since this object was made; the summary adds those of earlier parts of the run. Results
+        of images that are not among `items` are kept, at the end; items without a result count as missing. Each file is
+        replaced as a whole or not at all. Raises DiskFull, or NotWritten for another reason.
         """
         self._must_be_there()
         rest = dict(self._results)
@@ -134,7 +134,7 @@ class ResultsFile:
         return summary
 
     def close(self) -> None:
-        """Let go of the folder; calling it again does nothing."""
+        """Unlock the folder; calling it again does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -153,21 +153,21 @@ class ResultsFile:
 
     def _open(self) -> int:
         """Open the file of results to append to it; raises OSError, or ConfigError if it is a pipe."""
-        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.AT_ONCE, 0o644)
+        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | system.OPEN_FLAGS, 0o644)
         if stat.S_ISFIFO(os.fstat(number).st_mode):
             os.close(number)
             raise ConfigError(f"{self._path} is a pipe, not a file; give another folder with --out")
         return number
 
     def _must_be_there(self) -> None:
-        """Raise NotWritten if the file that is open is no longer that in the run's folder: another run may be there."""
+        """Raise NotWritten if the open file is no longer the file in the run's folder: another run may be there."""
         try:
             if os.path.samestat(os.fstat(self._fd), self._path.stat()):
                 return
         except OSError:
             pass
         raise NotWritten(
-            f"{self._path} was taken away or replaced while this run wrote into it; start again with another --out"
+            f"{self._path} was removed or replaced while this run wrote into it; start again with another --out"
         )
 
     def _replace(self, results: Sequence[Result]) -> None:
@@ -176,7 +176,7 @@ class ResultsFile:
             try:
                 with replacing(self._path) as file:
                     file.writelines(to_line(result).encode("utf-8", "backslashreplace") for result in results)
-                    # Windows puts no file in the place of one that is open.
+                    # Windows does not replace an open file.
                     os.close(self._fd)
                     self._fd = -1
             finally:
@@ -184,7 +184,7 @@ class ResultsFile:
                     self._fd = self._open()
 
     def _take_up(self, resume: bool) -> dict[str, Result]:
-        """Read what an earlier process wrote, cut off its torn last line, and refuse what is not this run's."""
+        """Read the results of an earlier process, and cut off a torn last line; refuse results of another run."""
         if not os.fstat(self._fd).st_size:
             return {}
         if not resume:
@@ -198,15 +198,15 @@ class ResultsFile:
 
 
 def read(path: Path) -> list[Result]:
-    """Read a `results.jsonl`, a torn last line left out.
+    """Read a `results.jsonl`, without a torn last line.
 
     Request ids are line numbers from 0. Raises ConfigError with the line number if any other line is damaged.
     """
     return _parse(path)[0]
 
 
-def _about(what: Request | Item) -> tuple[str, str, str]:
-    return what.component, what.serial, what.refdes
+def _place(image: Request | Item) -> tuple[str, str, str]:
+    return image.component, image.serial, image.refdes
 
 
 def _lock(folder: Path) -> FolderLock | None:
@@ -231,10 +231,10 @@ def _parse(path: Path) -> tuple[list[Result], int]:
         try:
             results.append(from_line(line, number - 1))
         except ValueError as error:
-            if number == len(lines) and not tail:  # after a power cut the last line may end and yet be torn
+            if number == len(lines) and not tail:  # after a power cut the last line may have its end and be torn
                 break
             raise ConfigError(
-                f"{path}:{number}: not a result ({error}); mend or remove that line, or start anew with another --out"
+                f"{path}:{number}: not a result ({error}); mend or remove that line, or start again with another --out"
             ) from error
         sound += len(line) + 1
     return results, sound

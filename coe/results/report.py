@@ -1,7 +1,7 @@
-"""`report.html`: one file that needs nothing else. Law: whatever comes from outside is escaped, by jinja2 alone.
+"""`report.html`: a page that needs no other file. Law: jinja2 alone escapes all text that comes from outside.
 
-The page's text is in `report.html.j2`; here results become what it shows. It loads nothing from anywhere (its own
-content security policy forbids it), and reads without scripts and on paper.
+The text of the page is in `report.html.j2`; this file prepares the results for it. The page loads nothing (its content
+security policy forbids it), and can be read without scripts and on paper.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from coe.results.summary import Summary, Tally
 from coe.visible import visible
 
 TAGGED_BOXES = 3
-"""Up to so many boxes carry their label in the picture; more get a number there and their label below."""
+"""Up to this many boxes have their label in the picture; if there are more, each has a number, and its label below."""
 STRIP_COLUMNS = 40
 NAMED_PER_BOARD = 6
 UNFOLDED_BOARDS = 24
 UNFOLDED_ROWS = 20
-"""More boards or components lie behind a line that unfolds, so that the pictures are never far down."""
+"""Further boards or components are folded behind a line, so that the pictures are never far down."""
 
 _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One image in a board's strip: its outcome and where it is drawn."""
+    """An image in a board's strip: its outcome, and its column and row there."""
 
     outcome: str
     column: int
@@ -48,8 +48,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """One board at a glance; `named` are the images that keep it from being OK, the worst first."""
+class BoardRow:
+    """A board at a glance; `named` are the images that keep it from being OK, the worst first."""
 
     serial: str
     tally: Tally
@@ -61,8 +61,8 @@ class Board:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """One box: pixels for the drawing, percents of the picture for its tag."""
+class BoxMark:
+    """A box: pixels for its drawing, percents of the picture for its tag."""
 
     box: Box
     number: int
@@ -74,21 +74,21 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Thumbnail:
     """A thumbnail as a data address, and the size of the original in pixels."""
 
     address: str
     width: int
     height: int
-    marks: tuple[Mark, ...]
+    marks: tuple[BoxMark, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One image of the gallery; `picture` is None if it can no longer be read."""
+    """An image of the gallery; `picture` is None if it can no longer be read."""
 
     result: Result
-    picture: Picture | None
+    picture: Thumbnail | None
     boxes: tuple[Box, ...]
 
 
@@ -104,9 +104,9 @@ def write_report(
 ) -> None:
     """Write the report of a run, as a whole or not at all.
 
-    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB; it is called for
-    the first `pictures` NG and REVIEW images, one at a time, and whatever it raises costs that picture alone. Raises
-    DiskFull, or NotWritten for another reason.
+    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB. It is called for the
+    first `pictures` NG and REVIEW images, one at a time; if it raises, only that picture is missing. Raises DiskFull,
+    or NotWritten for another reason.
     """
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -147,16 +147,16 @@ def write_report(
 
 
 def _shown(value: object) -> object:
-    """Return what the page shows of a value: no name passes for another. Markup is ours, and stays."""
+    """Return a value with its hidden characters made visible, so that no name looks like another. Markup stays."""
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def outcome(result: Result) -> str:
-    """Return the verdict as a word, ERROR where there is none."""
+    """Return the verdict as a word, or ERROR without a verdict."""
     return result.verdict.value if result.verdict else "ERROR"
 
 
-def _boards(results: Iterable[Result], summary: Summary) -> list[Board]:
+def _boards(results: Iterable[Result], summary: Summary) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
         if result.request.serial in by_serial:
@@ -165,14 +165,14 @@ def _boards(results: Iterable[Result], summary: Summary) -> list[Board]:
     return sorted(boards, key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
 
 
-def _board(serial: str, results: list[Result], tally: Tally) -> Board:
+def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
     results = sorted(results, key=lambda result: natural(_place(result)))
     outcomes = [outcome(result) for result in results] + ["MISSING"] * tally.missing
     cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
     faults = sorted((result for result in results if outcome(result) != "OK"), key=lambda r: _ORDER[outcome(r)])
     named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
     columns, rows = min(len(cells), STRIP_COLUMNS), math.ceil(len(cells) / STRIP_COLUMNS)
-    return Board(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
+    return BoardRow(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
 
 
 def _place(result: Result) -> str:
@@ -180,21 +180,21 @@ def _place(result: Result) -> str:
 
 
 def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: int) -> Card:
-    found = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
-    found.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # what decides comes first
-    boxes = tuple(box for _, box in found)
+    pairs = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
+    pairs.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # deciding boxes come first
+    boxes = tuple(box for _, box in pairs)
     try:
         pixels = load_image(result.request.image)
         height, width = pixels.shape[:2]
         return Card(
-            result, Picture(_thumbnail(pixels, side), width, height, tuple(_marks(found, width, height))), boxes
+            result, Thumbnail(_data_address(pixels, side), width, height, tuple(_marks(pairs, width, height))), boxes
         )
-    except Exception:  # the caller's own function: a lost picture must not cost the report
+    except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes)
 
 
-def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[Mark]:
-    for number, (finding, box) in enumerate(found, 1):
+def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:
+    for number, (finding, box) in enumerate(pairs, 1):
         if not all(map(math.isfinite, box.xyxy)):
             continue
         x0, x1 = (min(max(x, 0.0), width) for x in (box.xyxy[0], box.xyxy[2]))
@@ -204,10 +204,10 @@ def _marks(found: Iterable[tuple[Finding, Box]], width: int, height: int) -> Ite
         drawn = Box(box.label, box.score, (round(x0, 2), round(y0, 2), round(x1, 2), round(y1, 2)))
         percents = (100 * x0 / width, 100 * y0 / height, 100 * x1 / width, 100 * y1 / height)
         left, top, right, bottom = (round(percent, 2) for percent in percents)
-        yield Mark(drawn, number, box.label == finding.label, left, top, right, bottom)
+        yield BoxMark(drawn, number, box.label == finding.label, left, top, right, bottom)
 
 
-def _thumbnail(pixels: NDArray[np.uint8], side: int) -> str:
+def _data_address(pixels: NDArray[np.uint8], side: int) -> str:
     picture = Image.fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((side, side), Image.Resampling.LANCZOS, reducing_gap=2.0)
     data = io.BytesIO()
@@ -216,7 +216,7 @@ def _thumbnail(pixels: NDArray[np.uint8], side: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Write a share for people; never rounds up to 100 % or down to 0 % what is neither."""
+    """Write a share for people; a share is never rounded up to 100 % or down to 0 %."""
     if share is None or not math.isfinite(share):
         return "–"
     percent = round(100 * share, 1)
@@ -228,12 +228,12 @@ def percent(share: float | None) -> str:
 
 
 def _score(score: float) -> str:
-    """Write a score for people, rounded down: what missed a threshold of 0.80 must not read 0.80."""
+    """Write a score for people, rounded down: a score under a threshold of 0.80 must not read 0.80."""
     return f"{math.floor(score * 100 + 1e-6) / 100:.2f}" if math.isfinite(score) else "no score"
 
 
 def _moment(text: str) -> str:
-    """Write an ISO date and time for people; anything else is shown as it is."""
+    """Write an ISO date and time for people; any other text stays unchanged."""
     try:
         return datetime.fromisoformat(text).strftime("%d %B %Y, %H:%M").lstrip("0")
     except ValueError:

@@ -1,4 +1,4 @@
-"""One result as one line of `results.jsonl`, and back. Law: what a line says is checked before anybody believes it."""
+"""A result as a line of `results.jsonl`, and back. Law: every value of a line is checked before it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coe.results.summary import finite
 
 
 def to_line(result: Result) -> str:
-    """Return a result as a line of JSON, with its line feed. What is not a number becomes null."""
+    """Return a result as a line of JSON, with its line feed. Infinity and values that are not numbers become null."""
     request = result.request
     row = {
         "image": request.image,
@@ -41,7 +41,7 @@ def to_line(result: Result) -> str:
 
 
 def from_line(line: bytes, number: int) -> Result:
-    """Read one line; `number` becomes the request's id. Raises ValueError with a reason if it is not a result."""
+    """Read a line; `number` becomes the request's id. Raises ValueError with a reason if the line is not a result."""
     try:
         return _result(json.loads(line), number)
     except KeyError as error:
@@ -77,7 +77,7 @@ def _box(box: Any) -> Box:
 
 
 def _kind(value: Any) -> FailureKind:
-    """Return the kind of a failure; a line from before there were kinds has none."""
+    """Return the kind of a failure; lines of older versions have none."""
     return FailureKind.UNKNOWN if value is None else FailureKind(value)
 
 

@@ -1,6 +1,6 @@
-"""`run.json`: whose results a folder holds, and what was measured of its run so far.
+"""`run.json`: the identity of the run in a folder, and its figures so far.
 
-Law: results of two runs that could differ in a verdict never come into one folder. A run is bound to the board and the
+Law: a folder never holds results of two runs that could differ in a verdict. A run is bound to the board and the
 version of its file, the images, the strategy, the precision and every expert's weights.
 """
 
@@ -23,15 +23,15 @@ from coe.scheduler.demand import Drift
 RUN = "run.json"
 ELSEWHERE = "give another folder (--out) to start a new run"
 _NAMED = 3
-"""How many experts a sentence names."""
+"""The most experts that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """All that a verdict of a run depends on, but for the pixels.
+    """Everything, except the pixels, on which a verdict of a run depends.
 
-    `rules` is the digest of the board file, `images` the folder or file that they come from, `experts` the digest of
-    each expert by id (see `coe.inspector.weights_used`).
+    `rules` is the digest of the board file, `images` the folder or file of the images, `experts` the digest of each
+    expert by id (see `coe.inspector.weights_used`).
     """
 
     board: str
@@ -43,9 +43,9 @@ class RunIdentity:
     experts: Mapping[str, str] = field(default_factory=dict)
 
     def refuse_changes(self, path: Path, experts: Mapping[str, str]) -> None:
-        """Raise ConfigError if the board file at `path`, or an expert by its digest, is no longer what was noted.
+        """Raise ConfigError if the board file at `path`, or the digest of an expert, has changed since this was made.
 
-        To be asked once a line is open: it read them later than the run did.
+        Call this once a line is open, because the line reads the files after the run did.
         """
         with suppress(OSError):
             if hashlib.sha256(path.read_bytes()).hexdigest() != self.rules:
@@ -56,20 +56,20 @@ class RunIdentity:
 
 @dataclass(frozen=True, slots=True)
 class RunFile:
-    """What `run.json` holds. `variants` are those that experts may run in on the devices of the run, once known."""
+    """The content of `run.json`. `variants`, once known, are those in which experts may run on the run's devices."""
 
     identity: RunIdentity
     variants: tuple[str, ...] = ()
     figures: RunFigures | None = None
 
     def write(self, folder: Path) -> None:
-        """Write it into a run's folder, whole or not at all. Raises DiskFull or NotWritten."""
+        """Write the file into a run's folder, whole or not at all. Raises DiskFull or NotWritten."""
         figures = None if self.figures is None else asdict(self.figures)
         row = {**asdict(self.identity), "variants": self.variants, "figures": figures}
         write_atomically(folder / RUN, [json.dumps(row, ensure_ascii=False, indent=2) + "\n"])
 
     def refuse_variants(self, folder: Path, now: tuple[str, ...]) -> None:
-        """Raise ConfigError if the experts ran in other variants than they would `now`."""
+        """Raise ConfigError if the experts ran in other variants than `now`."""
         if self.variants and self.variants != now:
             raise ConfigError(
                 f"{folder} holds a run whose experts run in {', '.join(self.variants)}, and on these devices they "
@@ -78,26 +78,27 @@ class RunFile:
 
 
 def read(folder: Path, now: RunIdentity) -> RunFile:
-    """Read what a run's folder says of itself; raises ConfigError, saying what differs, if it is not `now`'s run."""
+    """Read the file of a run's folder; raises ConfigError, naming the difference, if the run is not that of `now`."""
     path = folder / RUN
     try:
         if not path.is_file():  # a pipe would wait for ever
             raise ValueError("it is no file")
         row = json.loads(path.read_text(encoding="utf-8"))
-        before = RunIdentity(**{one.name: row[one.name] for one in fields(RunIdentity) if one.name in row})
+        names = [field.name for field in fields(RunIdentity) if field.name in row]
+        before = RunIdentity(**{name: row[name] for name in names})
         if not isinstance(before.experts, Mapping):
             raise ValueError("experts")
-        found = RunFile(before, tuple(map(str, row.get("variants", ()))), _figures(row.get("figures")))
+        run = RunFile(before, tuple(map(str, row.get("variants", ()))), _figures(row.get("figures")))
         older = "experts" not in row
     except (OSError, ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
-        raise ConfigError(f"{path} does not say whose results these are; {ELSEWHERE}") from error
+        raise ConfigError(f"{path} does not say which run these results are of; {ELSEWHERE}") from error
     if difference := next(_differences(before, now, older=older), None):
         raise ConfigError(f"{folder} {difference}")
-    return found
+    return run
 
 
 def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Iterator[str]:
-    """Say what keeps two runs apart and what to do about it, the plainest first."""
+    """Yield each difference of two runs with its remedy, the plainest difference first."""
     if before.board != now.board:
         yield f"holds a run with another board ('{before.board}', not '{now.board}'); {ELSEWHERE}"
     if older:
@@ -118,7 +119,7 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
         names = ", ".join(f"'{id}'" for id in changed[:_NAMED]) + (" ..." if len(changed) > _NAMED else "")
         yield (
             f"holds a run with other weights of {len(changed)} of {len(now.experts)} experts ({names}); "
-            f"put those back into the store, or {ELSEWHERE}"
+            f"put the former weights back into the store, or {ELSEWHERE}"
         )
 
 
@@ -138,5 +139,5 @@ def _figures(row: Any) -> RunFigures | None:
         interrupted=row["interrupted"] is True,
         started=str(row["started"]),
         precision=str(row["precision"]),
-        drift=tuple(Drift(str(one["expert"]), float(one["rules"]), float(one["estimated"])) for one in row["drift"]),
+        drift=tuple(Drift(str(d["expert"]), float(d["rules"]), float(d["estimated"])) for d in row["drift"]),
     )

@@ -1,4 +1,4 @@
-"""The counts of a run: in all, per board and per component. Law: they are taken here alone, for every reader."""
+"""The counts of a run: in all, for each board and for each component. Law: only this file counts, for every reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coe.scheduler.demand import Drift
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What was measured of a run: sums and peaks alone, so that those of a run's parts can be put together.
+    """The measured figures of a run: only sums and peaks, so that the figures of its parts can be combined.
 
     `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.results.metrics`.
     """
@@ -36,18 +36,18 @@ class RunFigures:
 
     @property
     def images_per_s(self) -> float:
-        """Results a second of the time in which they were measured; 0 without any."""
+        """Results for each second of `wall_s`; 0 without results."""
         return self.answered / self.wall_s if self.wall_s > 0 else 0.0
 
     @property
     def hit_ratio(self) -> float | None:
-        """The share of stages that ran without a switch of their own; None before anything ran."""
+        """1 - switches / stages: the share of stages that did not cause a switch; None before any stage ran."""
         return max(0.0, 1 - self.switches / self.stages) if self.stages else None
 
     def after(self, before: RunFigures | None) -> RunFigures:
-        """Return these figures of a run's last part together with those of all parts before it.
+        """Return these figures, of the last part of a run, combined with those of all parts before it.
 
-        Where the last part inspected nothing, the figures stay as they were.
+        If the last part inspected nothing, the earlier figures stay.
         """
         if before is None:
             return self
@@ -69,7 +69,7 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many images came out how; `missing` were not inspected yet."""
+    """The number of images for each outcome; `missing` images were not inspected yet."""
 
     ok: int = 0
     ng: int = 0
@@ -79,17 +79,17 @@ class Tally:
 
     @property
     def images(self) -> int:
-        """Images that have a result, errors among them."""
+        """The number of images that have a result or an error."""
         return self.ok + self.ng + self.review + self.errors
 
     @property
     def good_share(self) -> float | None:
-        """Share of the images with a result that are OK; None without any. It is no yield, which is of boards."""
+        """The share of OK among the images with a result; None without any. It is not a yield, which counts boards."""
         return self.ok / self.images if self.images else None
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict; an image that was not judged makes it at least REVIEW."""
+        """The worst verdict, and at least REVIEW if an image was not judged."""
         if self.ng:
             return Verdict.NG
         return Verdict.REVIEW if self.review or self.errors or self.missing else Verdict.OK
@@ -97,9 +97,9 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class SecondLooks:
-    """How many findings there are (second ones not counted), and how many were in doubt and run again in fp32.
+    """The number of findings (without second findings), and of those that were in doubt and run again in fp32.
 
-    `changed` of them then said another label.
+    `changed` of these got other labels.
     """
 
     findings: int = 0
@@ -112,10 +112,10 @@ class SecondLooks:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The counts of a run: in all, per board (those with a serial) and per component, in natural order.
+    """The counts of a run: in all, for each board (a serial) and for each component, in natural order.
 
-    A board is a serial: the `without_serial` images, inspected or not, belong to none. `late` results came after they
-    were due; `late_boards` are the serials of such.
+    The `without_serial` images, inspected or not, belong to no board. `late` results came after they were due;
+    `late_boards` are the serials of their images.
     """
 
     run: RunFigures
@@ -129,22 +129,22 @@ class Summary:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of all; OK needs every image to have been judged OK."""
+        """The worst verdict of all images; OK means that every image was judged OK."""
         return self.total.verdict
 
     @property
     def boards_decided(self) -> int:
-        """Boards all of whose images have a result; an image that could not be inspected has one."""
+        """The number of boards all of whose images have a result or an error."""
         return sum(not tally.missing for tally in self.boards.values())
 
     @property
     def boards_ok(self) -> int:
-        """Boards decided that are OK: all of their images are."""
+        """The number of boards all of whose images are OK."""
         return sum(tally.verdict is Verdict.OK for tally in self.boards.values())
 
     @property
     def board_fpy(self) -> float | None:
-        """First-pass yield: the share of the boards decided that are OK; None where no board is decided."""
+        """First-pass yield: the share of OK boards among the decided boards; None if no board is decided."""
         return self.boards_ok / self.boards_decided if self.boards_decided else None
 
     def to_json(self) -> dict[str, Any]:
@@ -174,8 +174,8 @@ class Summary:
             "late": self.late,
             "late_boards": list(self.late_boards),
             "usage_drift": [
-                {"expert": one.expert, "rules": finite(one.rules, 4), "estimated": finite(one.estimated, 4)}
-                for one in run.drift
+                {"expert": drift.expert, "rules": finite(drift.rules, 4), "estimated": finite(drift.estimated, 4)}
+                for drift in run.drift
             ],
             "interrupted": run.interrupted,
             "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
@@ -193,27 +193,27 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
         *((result.request, "errors" if result.verdict is None else result.verdict.value.lower()) for result in results),
         *((item, "missing") for item in missing),
     ]
-    for what, outcome in outcomes:
+    for image, outcome in outcomes:
         total[outcome] += 1
-        components.setdefault(what.component, Counter())[outcome] += 1
-        if what.serial:
-            boards.setdefault(what.serial, Counter())[outcome] += 1
+        components.setdefault(image.component, Counter())[outcome] += 1
+        if image.serial:
+            boards.setdefault(image.serial, Counter())[outcome] += 1
     looks = [look for result in results for look in second_looks(result.findings)]
     findings = sum(len(result.findings) for result in results) - len(looks)
     seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
     late = [result.request.serial for result in results if result.late]
     late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
-    bare = sum(not what.serial for what, _ in outcomes)
+    bare = sum(not image.serial for image, _ in outcomes)
     return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards, bare)
 
 
 def finite(value: float | None, digits: int) -> float | None:
-    """Round for JSON, which knows neither NaN nor infinity: they become null."""
+    """Round a number for JSON, which has neither NaN nor infinity: they become None."""
     return round(float(value), digits) if value is not None and math.isfinite(value) else None
 
 
 def _share(share: float | None) -> float | None:
-    """Round a share for JSON, never up to 1 what is less, nor down to 0 what is more."""
+    """Round a share for JSON, but never up to 1 or down to 0."""
     rounded = finite(share, 4)
     if share is None or rounded is None or share in (0, 1):
         return rounded

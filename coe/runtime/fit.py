@@ -59,8 +59,9 @@ def fit(times: Mapping[int, float]) -> LatencyLine:
     """Fit K and B to the latencies of batches, in seconds by size, over the linear part of them.
 
     Least squares of the relative errors, with K > 0 and B >= 0. To find the linear part: as long as any size lies off
-    the line by more than `ON_THE_LINE`, the smallest or the largest size is left out, whichever gives the better line;
-    at least half of the sizes, and at least three, are kept. Raises ValueError if there is no size, or a time that is
+    the line by more than `ON_THE_LINE`, the size is left out without which the line is best: the smallest or the largest
+    where times bend, one between where other work disturbed it. At least half of the sizes, and at least three, are
+    kept. Raises ValueError if there is no size, or a time that is
     not above 0.
     """
     if not times or min(times) < 1 or min(times.values()) <= 0:
@@ -69,8 +70,9 @@ def fit(times: Mapping[int, float]) -> LatencyLine:
     least = max(3, (len(sizes) + 1) // 2)
     best = _through(times, sizes)
     while len(sizes) > least and max(_errors(times, sizes, best)) > ON_THE_LINE:
-        ends = [(part, _through(times, part)) for part in (sizes[:-1], sizes[1:])]
-        sizes, best = min(ends, key=lambda end: max(_errors(times, *end)))
+        parts = [sizes[:place] + sizes[place + 1 :] for place in range(len(sizes))]
+        lines = [(part, _through(times, part)) for part in parts]
+        sizes, best = min(lines, key=lambda line: max(_errors(times, *line)))
     k, b = best
     return LatencyLine(per_image_s=k, base_s=b, error=statistics.median(_errors(times, sizes, best)))
 

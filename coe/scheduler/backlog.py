@@ -1,4 +1,4 @@
-"""Stages that wait for one executor, grouped by expert. It keeps the order; who runs is decided elsewhere."""
+"""Stages that wait, grouped by expert. A backlog keeps their order; policies decide which of them run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coe.core import Stage, added
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A stage, its predicted share of time, and when it came."""
+    """A stage in a group, its predicted share of time, and the time when it came."""
 
     stage: Stage
     charge_s: float
@@ -23,9 +23,9 @@ class _Place:
 
 
 class Group:
-    """Stages of one expert that stand together: those in a hurry by when they are due, then the others as they came.
+    """Stages of one expert that stand together: first those in a hurry, by due time, then the others, by arrival.
 
-    `started_s` is when its first batch was taken, None before; one that is not `open` takes no more stages.
+    `started_s` is when the group's first batch was taken, None before. A group that is not `open` takes no more stages.
     """
 
     __slots__ = ("_hurried", "_others", "expert", "key", "open", "started_s")
@@ -35,7 +35,7 @@ class Group:
         self.expert = expert
         self.open = True
         self.started_s: float | None = None
-        # By request: one has at most one stage of an expert.
+        # By request, because a request has at most one stage of each expert.
         self._others: OrderedDict[int, _Place] = OrderedDict()
         self._hurried: SortedDict[tuple[float, int], _Place] | None = None
 
@@ -52,32 +52,32 @@ class Group:
 
     @property
     def since_s(self) -> float:
-        """When the first of those that are in no hurry came; of all, if all are in a hurry."""
+        """When the first stage came that is in no hurry; if all are in a hurry, when the most urgent stage came."""
         return next(iter((self._others or self._hurried or {}).values())).since_s
 
     @property
     def due_s(self) -> float:
-        """When the first of those in a hurry is due; infinity if there is none."""
+        """When the first stage in a hurry is due; infinity if none is in a hurry."""
         return float(self._hurried.keys()[0][0]) if self._hurried else math.inf
 
     def add(self, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
-        """Put a stage at the end, or, in a hurry, where it belongs; `charge_s` is its predicted share of time."""
+        """Put a stage at the end or, in a hurry, where its due time belongs; `charge_s` is its predicted seconds."""
         self._put(_Place(stage, charge_s, now), due_s)
 
     def hurry(self, request_id: int, due_s: float, was_s: float) -> bool:
-        """Let a stage that was due at `was_s` be due at another time; return whether it waits here."""
-        found = self._others if was_s == math.inf else self._hurried
+        """Change the due time of a stage from `was_s` to `due_s`; return whether the stage waits here."""
+        places = self._others if was_s == math.inf else self._hurried
         key: Any = request_id if was_s == math.inf else (was_s, request_id)
-        if not found or key not in found:
+        if not places or key not in places:
             return False
-        self._put(found.pop(key), due_s)
+        self._put(places.pop(key), due_s)
         if due_s == math.inf:
-            # It has waited longer than most.
+            # A stage that was in a hurry has waited longer than most others.
             self._others.move_to_end(request_id, last=False)
         return True
 
     def take(self, count: int) -> tuple[tuple[Stage, ...], float]:
-        """Take stages from the front, with the seconds that were charged for them."""
+        """Take `count` stages from the front; return them, and the seconds that were charged for them."""
         taken = [
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
@@ -87,18 +87,18 @@ class Group:
         if due_s == math.inf:
             self._others[place.stage.request_id] = place
         else:
-            # Most groups never have one.
+            # Made when it is needed: most groups never have a stage in a hurry.
             self._hurried = SortedDict() if self._hurried is None else self._hurried
             self._hurried[due_s, place.stage.request_id] = place
 
 
 class Backlog:
-    """Groups in the order in which they are to run. `changed` is told of each expert for which more or fewer wait."""
+    """Groups in the order in which they are to run. `changed` is called with an expert whose waiting stages change."""
 
     def __init__(self, changed: Callable[[str], None] = lambda expert: None) -> None:
         self._changed = changed
         self._groups: OrderedDict[int, Group] = OrderedDict()
-        self._own: dict[str, deque[Group]] = {}
+        self._by_expert: dict[str, deque[Group]] = {}
         self._latest: dict[str, Group] = {}
         self._waiting: Counter[str] = Counter()
         self._keys = 0
@@ -126,17 +126,17 @@ class Backlog:
 
     def first(self, expert: str) -> Group | None:
         """Return the first group of an expert."""
-        own = self._own.get(expert)
-        return own[0] if own else None
+        groups = self._by_expert.get(expert)
+        return groups[0] if groups else None
 
     def latest(self, expert: str) -> Group | None:
         """Return the last open group of an expert."""
         return self._latest.get(expert)
 
     def add(self, stage: Stage, charge_s: float, *, join: bool, now: float = 0.0, due_s: float = math.inf) -> None:
-        """Put a stage behind the last one of its expert with `join`, else at the end; in a hurry by `due_s`.
+        """Put a stage behind the last stage of its expert with `join`, else at the end; in a hurry it goes by `due_s`.
 
-        A stage at the end still joins the last group if that is of the same expert: nobody is overtaken.
+        A stage at the end joins the last group if that has the same expert, because it overtakes no other stage there.
         """
         last = next(reversed(self._groups.values()), None)
         group = self._latest.get(stage.expert) if join else last
@@ -145,20 +145,20 @@ class Backlog:
         self._put(group, stage, charge_s, now, due_s)
 
     def hurry(self, request_id: int, expert: str, due_s: float, was_s: float) -> None:
-        """Let a request's stage that was due at `was_s` be due at another time; infinity is no hurry.
+        """Change the due time of a request's stage from `was_s` to `due_s`; infinity means no hurry.
 
-        A request that does not wait for the expert is passed over.
+        Nothing happens if the request does not wait for the expert here.
         """
-        if any(group.hurry(request_id, due_s, was_s) for group in self._own.get(expert, ())):
+        if any(group.hurry(request_id, due_s, was_s) for group in self._by_expert.get(expert, ())):
             self._changed(expert)
 
     def put_back(self, stages: tuple[Stage, ...], charge_s: float, now: float = 0.0) -> None:
-        """Put stages in front of all others, each a group of its own, so that each runs alone."""
+        """Put stages in front of all others, each in a separate group, so that each runs alone."""
         for stage in reversed(stages):
             group = self._new(stage.expert)
             group.open = False
             self._groups.move_to_end(group.key, last=False)
-            self._own[stage.expert].rotate()
+            self._by_expert[stage.expert].rotate()
             self._put(group, stage, charge_s, now)
 
     def take(self, group: Group, count: int, now: float) -> tuple[Stage, ...]:
@@ -174,18 +174,18 @@ class Backlog:
             group.started_s = now
         if not group:
             del self._groups[group.key]
-            self._own[group.expert].remove(group)
-            if not self._own[group.expert]:
-                del self._own[group.expert]
+            self._by_expert[group.expert].remove(group)
+            if not self._by_expert[group.expert]:
+                del self._by_expert[group.expert]
             if self._latest.get(group.expert) is group:
                 del self._latest[group.expert]
         self._changed(group.expert)
         return stages
 
     def drop(self, expert: str) -> tuple[Stage, ...]:
-        """Take out everything that waits for an expert."""
+        """Take all stages that wait for an expert out of the backlog, and return them."""
         dropped: list[Stage] = []
-        for group in list(self._own.get(expert, ())):
+        for group in list(self._by_expert.get(expert, ())):
             dropped += self.take(group, len(group), 0.0)
         return tuple(dropped)
 
@@ -195,17 +195,17 @@ class Backlog:
         assert self._waiting.total() == len(self), f"{self!r} miscounts by expert"
         assert all(self._groups.values()), f"{self!r} holds an empty group"
         assert all(group.open and group.key in self._groups for group in self._latest.values()), f"{self!r}: latest"
-        own = {expert: [group.key for group in groups] for expert, groups in self._own.items()}
-        found: dict[str, list[int]] = {}
+        kept = {expert: [group.key for group in groups] for expert, groups in self._by_expert.items()}
+        counted: dict[str, list[int]] = {}
         for group in self._groups.values():
-            found.setdefault(group.expert, []).append(group.key)
-        assert own == found, f"{self!r}: groups by expert"
+            counted.setdefault(group.expert, []).append(group.key)
+        assert kept == counted, f"{self!r}: groups by expert"
         assert set(self._waiting) == {group.expert for group in self._groups.values()}, f"{self!r}: waiting"
 
     def _new(self, expert: str) -> Group:
         self._keys += 1
         group = self._groups[self._keys] = Group(self._keys, expert)
-        self._own.setdefault(expert, deque()).append(group)
+        self._by_expert.setdefault(expert, deque()).append(group)
         return group
 
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:

@@ -1,4 +1,4 @@
-"""Requests under way: what was found, what is awaited, what was concluded. It routes; it schedules nothing."""
+"""Requests under way: their findings, the experts that they wait for, their verdicts. No scheduling is done here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coe.errors import RulesError
 
 @dataclass(slots=True)
 class _Case:
-    """One request. `seen` holds the steps that were reached: one that several branches lead to is taken once."""
+    """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once."""
 
     request: Request
     since_s: float
@@ -25,7 +25,7 @@ class _Case:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a step forward asks for: stages to queue, and the result once nothing is awaited."""
+    """The consequence of an event for a request: stages to queue, and the result once no stage is awaited."""
 
     stages: tuple[Stage, ...] = ()
     result: Result | None = None
@@ -34,8 +34,8 @@ class Advance:
 class Cases:
     """All requests that have arrived and have no result yet.
 
-    A request ends when none of its stages is awaited, also when one of them has failed: so nothing of an answered
-    request is left in a backlog, and what is found does not depend on which branch failed first.
+    A request ends when none of its stages is awaited, even if a stage has failed. So an answered request leaves nothing
+    in a backlog, and its findings do not depend on which branch failed first.
     """
 
     def __init__(self, router: Router) -> None:
@@ -46,12 +46,12 @@ class Cases:
         return len(self._cases)
 
     def awaits(self, request_id: int) -> Iterable[str]:
-        """Return the experts that a request waits for or runs on; none if it is not under way."""
+        """Return the experts whose findings a request awaits; none if it is not under way."""
         case = self._cases.get(request_id)
         return case.awaiting if case else ()
 
     def open(self, request: Request, now: float) -> Advance:
-        """Take in a request; one whose component the board does not have ends at once, with an error."""
+        """Take in a request. It ends at once, with an error, if the board does not have its component."""
         try:
             first = self._router.first(request.component)
         except RulesError as error:
@@ -60,17 +60,17 @@ class Cases:
         return self._advance(case, [first], now)
 
     def refuse(self, request: Request, failure: Failure, now: float) -> Advance:
-        """End a request that never arrived."""
+        """End a request whose image could not be used."""
         return Advance(result=Result.refused(request, failure, now))
 
     def found(self, stage: Stage, finding: Finding, now: float) -> Advance:
-        """Take in what an expert says."""
+        """Take in the finding of a stage."""
         case = self._cases[stage.request_id]
         case.findings[stage.expert] = finding
         return self._advance(case, case.awaiting.pop(stage.expert), now)
 
     def failed(self, stage: Stage, failure: Failure, now: float) -> Advance:
-        """Take in that an expert cannot say anything; the other branches still count."""
+        """Take in the failure of a stage; the other branches of its request go on."""
         case = self._cases[stage.request_id]
         case.failure = failure
         del case.awaiting[stage.expert]
@@ -102,7 +102,7 @@ class Cases:
     def _close(self, case: _Case, now: float) -> Result:
         del self._cases[case.request.id]
         verdict = worst(case.verdicts) if case.failure is None else None
-        # The order of the rules, not that of the clock: results do not depend on scheduling.
+        # Findings stand in the order of the rules, so that results do not depend on scheduling.
         order = self._router.order(case.request.component)
         findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
         late = now > case.request.due_s

@@ -1,9 +1,9 @@
 """The decision core: `handle(event, now) -> commands`. No I/O, no threads, no clock, no torch.
 
-Whoever drives it, the engine on real hardware or a simulator in virtual time, carries out the commands in order and
-feeds back what happened. The same events at the same times give the same commands.
+The driver (the engine on real hardware, or the simulator in virtual time) carries out the commands in order and reports
+what happened as further events. The same events at the same times give the same commands.
 
-Longer than other files because it is one state machine: what an event leads to is read from top to bottom here.
+The file is long because it is one state machine: it shows from top to bottom what each event leads to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.deadlines import Deadlines, Least
+from coe.scheduler.deadlines import Deadlines, LeastTime
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
     Arrived,
@@ -39,7 +39,7 @@ from coe.scheduler.events import (
     Why,
 )
 from coe.scheduler.executor import Executor
-from coe.scheduler.failures import STOPPED, Broken, not_run
+from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
@@ -50,10 +50,9 @@ from coe.scheduler.strategies import Strategy, check_hurry
 class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
-    Where the strategy looks at ages (line), an image that has been under way for half of `max_wait_s`
-    (`config.MAX_WAIT_S` if None) goes first, and so does one whose time until it is due is half over. `plan` is as the
-    strategy pools it (see `Strategy.pooled`), whatever pools were given. Raises ConfigError for a bound that is no
-    time, or that the strategy would not look at.
+    If the strategy looks at ages (line), an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None)
+    or half of its time until it is due is over. The attribute `plan` has the pools that the strategy needs (see
+    `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it.
     """
 
     def __init__(
@@ -87,13 +86,13 @@ class Controller:
         self._assign: Assign = policies.make("assign", strategy.assign)
         self._arrange: Arrange = policies.make("arrange", strategy.arrange)
         self._split: Split = policies.make("split", strategy.split)
-        self._look_around()
+        self._make_rankings()
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
-            least = Least(costs, self.executors, self._cases)
-            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.doomed_s)
-        self._broken = Broken()
+            least = LeastTime(costs, self.executors, self._cases)
+            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.too_late_s)
+        self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, Failure] = {}
         self._stopped = False
@@ -107,7 +106,7 @@ class Controller:
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return what is to be done, in order. `now` is in seconds and never goes back."""
+        """Take one event and return the commands, in order. `now` is in seconds and never goes back."""
         match event:
             case Arrived():
                 self.demand.arrived()
@@ -174,7 +173,7 @@ class Controller:
             return
         world, failure = self.world, self._broken.failure(stage.expert, now)
         if failure is not None:
-            # What cannot be loaded can still run where it is.
+            # An expert that cannot be loaded can still run where it is resident.
             able = {e.id: e for e in self.executors.values() if e.pool.state(stage.expert) is State.READY}
             if not able:
                 self._fail(stage, failure, now)
@@ -192,7 +191,7 @@ class Controller:
         return self._deadlines.due_s(stage.request_id) if self._deadlines is not None else math.inf
 
     def _hurry(self, now: float) -> None:
-        """Let waiting stages go by when they are due by now, and say which boards miss."""
+        """Move waiting stages whose due times have changed, and name the boards that will miss."""
         if self._deadlines is None or not self.executors:
             return
         for change in self._deadlines.changes(now):
@@ -204,8 +203,8 @@ class Controller:
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
         if executor.batch and len(event.findings) != len(executor.batch):
-            said = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
-            self._run_failed(RunFailed(event.executor, said), now)
+            reason = f"it gave {len(event.findings)} finding(s) for {len(executor.batch)} image(s)"
+            self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
@@ -215,7 +214,7 @@ class Controller:
     # Failures
 
     def _run_failed(self, event: RunFailed, now: float) -> None:
-        """Run the stages of a failed batch one by one, so that the culprit fails alone."""
+        """Run the stages of a failed batch one by one, so that only the stages at fault fail."""
         executor = self._executor(event.executor)
         batch = self._residency.end(executor)
         if executor.device in self._lost and not self._stopped:
@@ -241,23 +240,23 @@ class Controller:
                         self._queue(stage, now)
 
     def _lose(self, event: Lost, now: float) -> None:
-        """Go on without a device: what waits for its executors goes to others, or fails where there are none."""
+        """Go on without a device: stages of its executors go to other executors, or fail if none is left."""
         if event.device in self._lost:
             return
         self._lost[event.device] = Failure(FailureKind.DEVICE, f"{event.device} was lost: {event.reason}")
-        for executor in [one for one in self.executors.values() if one.device == event.device]:
+        for executor in [executor for executor in self.executors.values() if executor.device == event.device]:
             self._gone[executor.id] = self.executors.pop(executor.id)
             self._residency.lose(executor.pool.id)
         if self.executors:
-            self._look_around()
+            self._make_rankings()
         for executor in self._gone.values():
             if self._shared is None or not self.executors:
                 for expert in {group.expert: None for group in executor.backlog.groups()}:
                     for stage in executor.backlog.drop(expert):
                         self._queue(stage, now)
 
-    def _look_around(self) -> None:
-        """Let those who rank what runs and what is loaded get to know the executors that there are."""
+    def _make_rankings(self) -> None:
+        """Make the policies that rank groups and loads, for the executors that are left."""
         self._select: Select = policies.make("select", self.strategy.select)
         self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
         self._select.watch(self.world)
@@ -289,7 +288,7 @@ class Controller:
                 self._prefetch_for(executor, now)
 
     def _feed(self, executor: Executor, now: float) -> None:
-        """Give an idle executor the first group that can run, or see to the expert of one that cannot."""
+        """Give an idle executor the first group that can run, or make room for the first expert that can be loaded."""
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):

@@ -1,4 +1,4 @@
-"""What things cost: the paper's performance matrix (section 4.5) as plain numbers."""
+"""Costs of experts on devices: the paper's performance matrix (section 4.5) as plain numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coe.errors import ConfigError
 
 
 class Tier(StrEnum):
-    """Where an expert's weights may lie outside the device that runs it."""
+    """The places where an expert's weights may lie outside the device that runs it."""
 
     DISK = "disk"
     HOST = "host"
@@ -23,9 +23,9 @@ class Cost:
     """The cost of one expert on one device.
 
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
-    `activation_bytes * n + workspace_bytes` beside the weights, which take `weights_bytes` while resident and
-    `load_s` to load from disk; `copy_s` of these go from host memory to the device, none where these are one.
-    `max_batch` is where the average latency stops falling. Raises ConfigError for numbers that no expert can cost.
+    `activation_bytes * n + workspace_bytes` in addition to the weights. The weights take `weights_bytes` while they are
+    resident, and `load_s` to load from disk. `load_s` includes `copy_s` for the copy from host memory to the device, 0
+    if both are the same memory. `max_batch` is where the average latency stops falling. Raises ConfigError.
     """
 
     per_image_s: float
@@ -57,13 +57,13 @@ class Cost:
         return self.per_image_s * images + self.base_s
 
     def batch_bytes(self, images: int) -> int:
-        """Return the bytes that a batch holds beside the weights."""
+        """Return the bytes that a batch holds in addition to the weights."""
         return self.activation_bytes * images + self.workspace_bytes
 
     def images_in(self, room_bytes: int) -> int:
-        """Return the largest batch that holds no more than `room_bytes`, the inverse of `batch_bytes`; 0 if none does.
+        """Return the largest batch that holds no more than `room_bytes`, the inverse of `batch_bytes`; 0 if none fits.
 
-        Where images take nothing, any number fits beside the workspace.
+        If images take no memory, a batch of any size fits.
         """
         free_bytes = room_bytes - self.workspace_bytes
         if free_bytes < 0:

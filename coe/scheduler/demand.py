@@ -1,7 +1,7 @@
-"""What each expert is wanted for: what waits, what its predecessors will send, and how often images need it.
+"""The demand for each expert: stages that wait, stages that its predecessors will send, and how often images need it.
 
-It counts and estimates; what is loaded, evicted or run for it is decided elsewhere. Whoever keeps a ranking subscribes
-and is told which experts' numbers changed, so that nothing is ranked anew that stayed the same.
+This file counts and estimates; policies decide. A policy that keeps a ranking subscribes, and is told whose numbers
+have changed, so that it moves only these experts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from coe import config
 
 _PARTS = 1 << 20
-"""Shares are counted in whole parts of this, so that what is added and taken away again leaves nothing behind."""
+"""Shares are counted as whole numbers of this part, so that adding and subtracting the same share leaves exactly 0."""
 _REBASE = 2.0**64
-"""How heavy the newest image may become before all weights are divided by it."""
+"""Once the weight of the newest image exceeds this, all weights are divided by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """How often an image needs an expert: by the rules, and as estimated from the images that came."""
+    """The probability that an image needs an expert: by the rules, and as estimated from the images that came."""
 
     expert: str
     rules: float
@@ -34,11 +34,11 @@ class Drift:
 
 
 class Demand:
-    """The stages that are open (waiting or running), and what is expected of them and of images to come.
+    """Counts of open stages (waiting or running), of stages that will follow them, and of images that need an expert.
 
-    `follows` tells for an expert how many stages of others one stage of it leads to; `usage` is the rules' probability
-    that an image needs an expert. That counts as much as `config.USAGE_IMAGES` images seen; with each image that comes,
-    what was before weighs a little less, so that another product on the line is noticed.
+    `follows` holds for each expert how many stages of other experts one of its stages leads to. `usage` is the rules'
+    probability that an image needs an expert; it counts as much as `config.USAGE_IMAGES` images. With each new image
+    all earlier images weigh a little less, so that a change of product on the line shows.
     """
 
     def __init__(self, usage: Mapping[str, float], follows: Mapping[str, Mapping[str, float]]) -> None:
@@ -59,13 +59,13 @@ class Demand:
         return f"<Demand {self._open.total()} open stages>"
 
     def subscribe(self) -> dict[str, None]:
-        """Return a book into which experts are written whose numbers may have changed; its owner empties it."""
+        """Return a dict whose keys are the experts with changed numbers; the subscriber empties it."""
         book = dict.fromkeys(self._used)
         self._subscribers.append(book)
         return book
 
     def changed(self, expert: str) -> None:
-        """Tell the subscribers that something about an expert is otherwise than before."""
+        """Tell the subscribers that the numbers of an expert have changed."""
         for book in self._subscribers:
             book[expert] = None
 
@@ -78,7 +78,7 @@ class Demand:
         self.changed(expert)
 
     def arrived(self) -> None:
-        """Count an image; those before it weigh a little less from now on."""
+        """Count an image; earlier images weigh a little less from now on."""
         self._weight *= self._growth
         self._images += self._weight
         if self._weight > _REBASE:
@@ -97,7 +97,7 @@ class Demand:
             self.changed(other)
 
     def closed(self, expert: str) -> None:
-        """Count a stage that has its finding, or failed; what follows it was opened before."""
+        """Count a stage that has its finding, or has failed; call this after the stages that follow it were opened."""
         self._open[expert] -= 1
         self.changed(expert)
         for other, parts in self._follows[expert]:
@@ -109,7 +109,7 @@ class Demand:
         return self._open[expert]
 
     def coming(self, expert: str) -> float:
-        """Return how many stages of an expert are expected to follow from what is open now."""
+        """Return how many stages of an expert are expected to follow from the open stages."""
         return self._coming[expert] / _PARTS
 
     def usage(self, expert: str) -> float:
@@ -117,12 +117,12 @@ class Demand:
         return self._used[expert] / self._images
 
     def drift(self, most: int = config.DRIFTED_EXPERTS) -> list[Drift]:
-        """Return the experts whose estimated usage differs most from the rules', the one furthest off first."""
-        all_of_them = [Drift(expert, rules, self.usage(expert)) for expert, rules in self._rules.items()]
-        return heapq.nlargest(most, all_of_them, key=lambda one: abs(one.by))
+        """Return the experts whose estimated usage differs most from the rules', the largest difference first."""
+        drifts = [Drift(expert, rules, self.usage(expert)) for expert, rules in self._rules.items()]
+        return heapq.nlargest(most, drifts, key=lambda drift: abs(drift.by))
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books; raises AssertionError."""
         assert all(count >= 0 for count in self._open.values()), f"{self!r} miscounts"
-        assert all(parts >= 0 for parts in self._coming.values()), f"{self!r} miscounts what is to come"
+        assert all(parts >= 0 for parts in self._coming.values()), f"{self!r} miscounts coming stages"
         assert not idle or not (self._open.total() or self._coming.total()), f"{self!r} at idle"

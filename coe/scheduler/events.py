@@ -1,4 +1,4 @@
-"""What happens (in) and what is to be done (out): the whole language between the controller and the two worlds."""
+"""Events go into the controller, commands come out: the whole language between it, the engine and the simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coe.scheduler.costs import Tier
 
 
 class Why(StrEnum):
-    """Why an expert is loaded. Lanes serve by urgency, and first come, first served within one."""
+    """Why an expert is loaded. Lanes serve by urgency; loads of equal urgency are served first come, first served."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
@@ -20,8 +20,8 @@ class Why(StrEnum):
     def urgency(self) -> int:
         """0 for the most urgent.
 
-        A prefetch is no less urgent than a demand: its executor may be waiting for it by now, and two other executors
-        whose demands take turns would keep it from ever being served.
+        A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
+        executors in turn could keep it waiting for ever.
         """
         return 1 if self is Why.INITIAL else 0
 
@@ -31,9 +31,9 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert into a pool from where its weights lie. Its bytes are reserved already.
+    """Bring an expert into a pool from the tier `source`. Its bytes are already reserved.
 
-    With `keep` a copy stays in host memory, from which those of `drops` go first.
+    With `keep` a copy stays in host memory. The copies of `drops` leave host memory first.
     """
 
     pool: str
@@ -48,7 +48,7 @@ class Load:
 class Evict:
     """Drop an expert from a pool. Its bytes count until `Evicted`.
 
-    With `keep` it goes down into host memory, from which the copies of `drops` go first.
+    With `keep` it goes down into host memory. The copies of `drops` leave host memory first.
     """
 
     pool: str
@@ -67,16 +67,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a request; each gets exactly one."""
+    """Answer a request; each request gets exactly one reply."""
 
     result: Result
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Say that a board will not be done when it is due: certain by the cost table, or so by now.
+    """Say that a board will miss its due time by the cost table, or has missed it.
 
-    `board` is its serial, or the name of an image without one.
+    `board` is its serial, or the name of an image without a serial.
     """
 
     board: str
@@ -122,7 +122,7 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A batch ran for `took_s` seconds: one finding a stage, in order."""
+    """A batch ran for `took_s` seconds; `findings` has one finding for each stage, in order."""
 
     executor: str
     findings: tuple[Finding, ...]
@@ -149,7 +149,7 @@ class RunFailed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A device does not answer any more. Loads and batches that were under way there fail one by one."""
+    """A device no longer answers. Each load and batch under way there is reported as failed later."""
 
     device: str
     reason: str
@@ -157,7 +157,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The user wants an end: batches that run are finished, everything else is answered with an error."""
+    """The user stops the line: running batches are finished, all other requests are answered with an error."""
 
 
 Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped

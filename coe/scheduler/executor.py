@@ -1,6 +1,6 @@
-"""One worker as the controller sees it; its batch changes by `begin` and `end` alone.
+"""An executor as the controller sees it. Only `begin` and `end` change its batch.
 
-Which thread runs its batches is the engine's affair.
+The engine decides which thread runs its batches.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from coe.scheduler.pool import ModelPool
 
 
 class Executor:
-    """One worker: its backlog, its pool, and the batch that it runs now.
+    """One worker of a device: its backlog, its pool, and the batch that it runs now.
 
-    The batch holds `held_bytes` of the pool beside the weights, and is over at `busy_until_s`, as predicted.
+    The batch holds `held_bytes` of the pool in addition to the weights; its predicted end is at `busy_until_s`.
     """
 
     def __init__(self, spec: ExecutorSpec, pool: ModelPool, backlog: Backlog) -> None:
@@ -30,7 +30,7 @@ class Executor:
         return f"<Executor {self.id} {doing}, {len(self.backlog)} waiting>"
 
     def begin(self, batch: Batch, held_bytes: int, until_s: float) -> None:
-        """Take a batch; raises ValueError if another one runs."""
+        """Take a batch; raises ValueError if another batch runs."""
         if self.batch is not None:
             raise ValueError(f"{self!r} cannot begin another batch")
         self.batch, self.held_bytes, self.busy_until_s = batch, held_bytes, until_s

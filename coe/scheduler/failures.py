@@ -1,4 +1,4 @@
-"""Why stages fail, as what the replies say; and the experts that could not be loaded, left alone for a time."""
+"""The failures of stages, as replies state them. An expert whose loads failed is left alone for a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ STOPPED = Failure(FailureKind.STOPPED, config.STOPPED)
 
 
 def not_loaded(expert: str, reason: str) -> Failure:
-    """Return why stages fail whose expert cannot be loaded."""
+    """Return the failure of stages whose expert cannot be loaded."""
     return Failure(FailureKind.LOAD, f"expert '{expert}' cannot be loaded: {reason}")
 
 
 def not_run(expert: str, event: RunFailed) -> Failure:
-    """Return why stages fail on which their expert failed."""
+    """Return the failure of stages in a batch that failed."""
     return Failure(event.kind, f"expert '{expert}' failed: {event.reason}")
 
 
@@ -28,8 +28,8 @@ class _Attempts:
     until_s: float
 
 
-class Broken:
-    """The failures of each expert since it was last loaded."""
+class BrokenExperts:
+    """Experts whose loads failed, each with its failed attempts since its last good load."""
 
     def __init__(self) -> None:
         self._attempts: dict[str, _Attempts] = {}
@@ -46,6 +46,6 @@ class Broken:
         self._attempts.pop(expert, None)
 
     def failure(self, expert: str, now: float) -> Failure | None:
-        """Return why an expert is left alone; None if it may be tried."""
-        tried = self._attempts.get(expert)
-        return tried.failure if tried and tried.count >= config.LOAD_ATTEMPTS and now < tried.until_s else None
+        """Return why an expert is left alone; None if a load may be tried."""
+        tries = self._attempts.get(expert)
+        return tries.failure if tries and tries.count >= config.LOAD_ATTEMPTS and now < tries.until_s else None

@@ -1,8 +1,8 @@
 """Copies of experts in host memory, between the disk and the devices, as a book of bytes.
 
-Samba-CoE reads through it (paper section 5.1): what is read from disk stays until room is needed, the last read
-longest. A cache that demotes holds what the devices do not: who leaves a device goes down into it and stays longest,
-and the copy of who is on a device goes first. The book moves nothing and waits for nobody.
+Samba-CoE reads through the cache (paper section 5.1): an expert read from disk stays until room is needed, the last
+read longest. A cache that demotes holds the experts that the devices do not hold: an expert that leaves a device goes
+down into it and stays longest, and the copy of an expert on a device goes first. The book itself copies nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coe.scheduler.plan import CacheSpec
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Where an expert is read from, whether a copy stays in host memory, and whose copies go for it."""
+    """The source of an expert's weights, whether a copy stays in host memory, and whose copies are dropped for it."""
 
     source: Tier
     keep: bool = False
@@ -25,7 +25,7 @@ class Passage:
 
 
 class HostCache:
-    """A byte budget over copies; who is first in line leaves first."""
+    """A byte budget over copies in an order; the first copy leaves first."""
 
     def __init__(self, spec: CacheSpec) -> None:
         self.spec = spec
@@ -48,7 +48,7 @@ class HostCache:
         return self.spec.devices is None or device in self.spec.devices
 
     def fill(self, expert: str, size: int) -> bool:
-        """Keep a copy if there is room for it without another leaving; return whether there is."""
+        """Keep a copy if it fits without dropping another; return whether it was added."""
         if expert in self._bytes or self._used_bytes + size > self.spec.capacity_bytes:
             return False
         self._bytes[expert] = size
@@ -58,7 +58,7 @@ class HostCache:
     def fetch(self, expert: str, size: int) -> Passage:
         """Return how an expert comes up to a device."""
         if expert in self._bytes:
-            # Once it is on a device, others need the room of a copy more.
+            # A demoting cache drops it first: once it is on a device, other copies are more useful.
             self._bytes.move_to_end(expert, last=not self.spec.demotes)
             return Passage(Tier.HOST)
         if not self.spec.demotes:
@@ -68,9 +68,9 @@ class HostCache:
         return Passage(Tier.DISK, kept)
 
     def leave(self, expert: str, size: int, wanted: str | None = None) -> Passage:
-        """Return how an expert goes down from a device: if it is kept, from there into host memory.
+        """Return how an expert leaves a device: with `keep` it is copied from there into host memory.
 
-        It does not drive out the copy of the one that is `wanted` in its place.
+        The copy of the expert that is `wanted` in its place stays.
         """
         if not self.spec.demotes:
             return Passage(Tier.DISK)
@@ -88,11 +88,11 @@ class HostCache:
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
 
     def _kept(self, source: Tier, expert: str, size: int, stays: str | None = None) -> Passage:
-        """Keep a copy, if need be in the place of others but the one that stays; what is too large passes by."""
+        """Keep a copy, dropping others but never `stays`; an expert that is too large is not kept."""
         if size > self.spec.capacity_bytes - (self._bytes.get(stays, 0) if stays else 0):
             return Passage(source)
         drops: list[str] = []
         while not self.fill(expert, size):
-            drops.append(next(one for one in self._bytes if one != stays))
+            drops.append(next(copy for copy in self._bytes if copy != stays))
             self.forget(drops[-1])
         return Passage(source, True, tuple(drops))

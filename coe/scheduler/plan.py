@@ -1,4 +1,4 @@
-"""Which executors and pools there are, and how a memory budget is split over them."""
+"""The executors and pools of a run, and the split of a memory budget over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coe.scheduler.costs import CostTable
 
 @dataclass(frozen=True, slots=True)
 class PoolSpec:
-    """A budget of bytes on a device. Experts leave `workspace_bytes` of it to activations at all times."""
+    """A budget of bytes on a device. Experts always leave `workspace_bytes` of it to activations."""
 
     id: str
     device: str
@@ -33,9 +33,9 @@ class ExecutorSpec:
 
 @dataclass(frozen=True, slots=True)
 class CacheSpec:
-    """Host memory that keeps copies of experts for `devices` behind it (None: for all).
+    """Host memory that keeps copies of experts for `devices` (None: for all devices).
 
-    Either of what was read from disk, or, if it `demotes`, above all of what leaves the devices.
+    It keeps experts that were read from disk or, if it `demotes`, above all experts that leave a device.
     """
 
     capacity_bytes: int
@@ -63,13 +63,13 @@ def plan(
     fixed_bytes: int = 0,
     loaded: float | None = None,
 ) -> Plan:
-    """Give each executor a pool of its own with an equal part of the budget, as in the paper (section 4.1).
+    """Give each executor a separate pool with an equal part of the budget, as in the paper (section 4.1).
 
-    With `with_images` a part of it is for images under way (see `inbox_bytes`), and `fixed_bytes` are what devices need
-    beside experts and batches. `workspaces` says what each pool of a device leaves to activations, else
-    `workspace_bytes` works it out; `loaded` says it in another way, as the memory score (see `memory_scores`) of what
-    all pools together hold. Raises ConfigError, naming the expert and the least budget, if one expert with one image
-    does not fit.
+    With `with_images` a part of the budget is kept for images under way (see `inbox_bytes`). `fixed_bytes` are what
+    devices need besides experts and batches. `workspaces` gives the activations' part of each pool by device; without
+    it `workspace_bytes` works it out. `loaded` gives it in another way: as the memory score (see `memory_scores`) of
+    the experts that all pools together hold. Raises ConfigError, naming the expert and the least budget, if an expert
+    with one image does not fit.
     """
     experts = list(experts)
     count = sum(executors.values())
@@ -84,14 +84,14 @@ def plan(
         try:
             workspace = workspace_bytes(device, capacity, experts, costs, wanted)
         except TooSmall as small:
-            # Rounded up, so that the advice is enough when it is followed to the letter.
+            # Rounded up, so that exactly this budget is enough.
             least = (small.least_bytes * count + fixed_bytes) / (1 - (config.INBOX_SHARE if with_images else 0))
             enough = f"{math.ceil(least / (1 << 20))}MiB"
-            beside = f" beside {format_bytes(images_bytes)} for images under way" if images_bytes else ""
+            images = f" after {format_bytes(images_bytes)} for images under way" if images_bytes else ""
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
                 f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}, because each has "
-                f"{format_bytes(max(0, capacity))} of it{beside}; {advice}"
+                f"{format_bytes(max(0, capacity))} of it{images}; {advice}"
             ) from None
         if loaded is not None and workspace != wanted:
             single = max(costs(device, expert).batch_bytes(1) for expert in experts)
@@ -109,40 +109,40 @@ def plan(
 
 
 def inbox_bytes(memory_bytes: int) -> int:
-    """Return the part of a memory budget that is kept for images under way; pools have the rest."""
+    """Return the part of a memory budget that is kept for images under way; the pools get the rest."""
     return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))
 
 
 @dataclass(frozen=True, slots=True)
 class ImagesBudget:
-    """What images under way may take: those that wait, prepared inputs included, and pictures being decoded."""
+    """The bytes that images under way may take: those that wait, prepared inputs included, and those being decoded."""
 
     waiting_bytes: int
     decoding_bytes: int
 
 
 def images_budget(memory_bytes: int, waiting_bytes: int | None = None) -> ImagesBudget:
-    """Divide the images' part of a memory budget in halves; with `waiting_bytes` both have as much, beside the memory.
+    """Divide the images' part of a memory budget into halves. `waiting_bytes`, if given, is the size of both instead.
 
-    What is decoded is gone again before the image waits, so that one half does not grow with the other.
+    Decoding frees its memory before the image waits, so neither half needs the other's bytes.
     """
     half = inbox_bytes(memory_bytes) // 2
     return ImagesBudget(half, half) if waiting_bytes is None else ImagesBudget(waiting_bytes, waiting_bytes)
 
 
 def joined(plan: Plan) -> Plan:
-    """Return a plan in which the executors of a device have their pools together as one, for late binding."""
+    """Return a plan in which all executors of a device share one pool, the sum of their pools, for late binding."""
     pools = {
-        device: PoolSpec(device, device, sum(p.capacity_bytes for p in own), sum(p.workspace_bytes for p in own))
+        device: PoolSpec(device, device, sum(p.capacity_bytes for p in parts), sum(p.workspace_bytes for p in parts))
         for device in dict.fromkeys(pool.device for pool in plan.pools)
-        if (own := [pool for pool in plan.pools if pool.device == device])
+        if (parts := [pool for pool in plan.pools if pool.device == device])
     }
     executors = tuple(replace(executor, pool=executor.device) for executor in plan.executors)
     return Plan(tuple(pools.values()), executors, plan.cache)
 
 
 class TooSmall(ConfigError):
-    """A pool that does not hold `least_bytes`: its largest expert with the activations of one image."""
+    """A pool is too small for `least_bytes`: its largest expert with the activations of one image."""
 
     def __init__(self, message: str, least_bytes: int) -> None:
         super().__init__(message)
@@ -155,12 +155,12 @@ def workspace_bytes(
     """Return the part of a pool that is set aside for activations.
 
     On processors of limited computing power the largest useful batch is small, so its activations are set aside and
-    the rest holds experts (paper section 4.4), but never more than `config.WORKSPACE_SHARE` unless `wanted_bytes` says
-    so, or one image needs it. Raises TooSmall if the largest expert with one image does not fit.
+    the rest holds experts (paper section 4.4). The part is at most `config.WORKSPACE_SHARE`, unless `wanted_bytes` is
+    given or one image needs more. Raises TooSmall if the largest expert with one image does not fit.
     """
-    own = [costs(device, expert) for expert in experts]
-    single = max(cost.batch_bytes(1) for cost in own)
-    useful = max(cost.batch_bytes(cost.max_batch) for cost in own)
+    device_costs = [costs(device, expert) for expert in experts]
+    single = max(cost.batch_bytes(1) for cost in device_costs)
+    useful = max(cost.batch_bytes(cost.max_batch) for cost in device_costs)
     largest = max(experts, key=lambda expert: costs(device, expert).weights_bytes)
     weights = costs(device, largest).weights_bytes
     if weights + single > capacity_bytes:
@@ -176,8 +176,8 @@ def workspace_bytes(
 def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
     """Return the footprint of each expert as its memory score (paper section 4.5): 1 is the mean of the board.
 
-    The paper says that footprints are normalised, not by what. By the mean, a budget given as a score reads as a
-    number of experts, which is what the windows count; by the smallest it would not.
+    The paper does not say by which value it normalises footprints. With the mean, a budget given as a score is a number
+    of experts, which the paper's windows count; with the smallest footprint it would not be.
     """
     mean = _mean_bytes(bytes_by_expert)
     return {expert: size / mean for expert, size in bytes_by_expert.items()}
@@ -186,7 +186,7 @@ def memory_scores(bytes_by_expert: Mapping[str, int]) -> dict[str, float]:
 def score_bytes(score: float, bytes_by_expert: Mapping[str, int]) -> int:
     """Return the bytes that a memory score stands for, the inverse of `memory_scores`; raises ConfigError."""
     if not (math.isfinite(score) and score > 0):
-        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is what the mean expert of the board takes")
+        raise ConfigError(f"a memory score of {score:g} holds no expert; 1 is the size of the board's mean expert")
     return round(score * _mean_bytes(bytes_by_expert))
 
 

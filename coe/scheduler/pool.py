@@ -1,8 +1,8 @@
 """The experts resident in one tier of one device, as a book of bytes. Only `coe.scheduler.residency` writes in it.
 
-An expert is planned (it waits for room), then loading, ready, and leaving; its bytes count from the moment that its
-load begins until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps
-the facts (recency, arrival, use) that eviction policies rank by.
+An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
+load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
+(recency, arrival, use) by which eviction policies rank.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coe.scheduler.plan import PoolSpec
 
 
 class State(StrEnum):
-    """Where an expert stands in a pool."""
+    """The state of an expert in a pool."""
 
     PLANNED = "planned"
     LOADING = "loading"
@@ -28,10 +28,10 @@ class State(StrEnum):
 
 
 class PoolWatcher(Protocol):
-    """Is told who is in a pool, so that a ranking can be kept rather than made anew for every decision."""
+    """Is told which experts come and go, so that it can keep a ranking instead of making one for every decision."""
 
     def entered(self, expert: str) -> None:
-        """Take note of an expert that is in the pool, or on its way, from now on."""
+        """Take note of an expert that is in the pool, or on its way into it, from now on."""
         ...
 
     def left(self, expert: str) -> None:
@@ -73,18 +73,18 @@ class ModelPool:
         """Tell a watcher of every change from now on."""
         self._watchers.append(watcher)
 
-    # What anybody may read
+    # Anybody may read these
 
     def __len__(self) -> int:
         return self._count[State.READY]
 
     def __contains__(self, expert: object) -> bool:
-        """Whether an expert is ready or on its way; one that is leaving is not."""
+        """Whether an expert is ready or on its way; an expert that is leaving does not count."""
         entry = self._entries.get(expert)  # type: ignore[call-overload]
         return entry is not None and entry.state is not State.LEAVING
 
     def state(self, expert: str) -> State | None:
-        """Return where an expert stands; None if the pool does not know it."""
+        """Return the state of an expert; None if the pool does not know the expert."""
         entry = self._entries.get(expert)
         return entry.state if entry else None
 
@@ -106,11 +106,11 @@ class ModelPool:
         return entry.state is State.READY and entry.pins == 0
 
     def is_ready(self, expert: str) -> bool:
-        """Return whether an expert is here, not only on its way."""
+        """Return whether an expert is in the pool, not only on its way into it."""
         return self._entries[expert].state is State.READY
 
     def unused(self, expert: str) -> bool:
-        """Return whether an expert was loaded for stages that have not run on it yet."""
+        """Return whether an expert was loaded for stages and has not run yet."""
         entry = self._entries[expert]
         return entry.why is not Why.INITIAL and not entry.used
 
@@ -145,14 +145,14 @@ class ModelPool:
         return self._bytes[State.READY] - self._pinned_bytes
 
     def batch_room_bytes(self) -> int:
-        """Return the bytes that a batch may take now beside everything resident, running or planned."""
+        """Return the bytes that a batch may take now, next to all resident and planned experts and running batches."""
         planned = max(0, self._bytes[State.PLANNED] - self._bytes[State.LEAVING])
         return self.spec.capacity_bytes - self.weights_bytes - planned - self._activation_bytes
 
-    # What the controller does
+    # Only the residency calls these
 
     def plan(self, expert: str, size: int, why: Why) -> None:
-        """Note that an expert is to come as soon as there is room."""
+        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size):
@@ -231,7 +231,7 @@ class ModelPool:
         self._note_peak()
 
     def unpin(self, expert: str, activation_bytes: int) -> None:
-        """Let go what `pin` held."""
+        """Release an expert and the activations of a batch that `pin` held. Raises ValueError if it was not pinned."""
         entry = self._expect(expert, State.READY)
         if entry.pins < 1 or activation_bytes > self._activation_bytes:
             raise ValueError(f"{self.id}: '{expert}' was not pinned")

@@ -1,6 +1,6 @@
-"""What is loaded where, and what leaves for it: the one owner of all pools. Policies name who goes.
+"""The owner of all pools: it loads experts, and evicts experts to make room. Eviction policies rank them.
 
-Bytes are reserved before a load is issued and come back only when an eviction has ended, so a slow copy cannot
+Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
 overcommit.
 """
 
@@ -22,7 +22,7 @@ from coe.scheduler.pool import ModelPool
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
 
-    def __init__(self, plan: Plan, eviction: str, emit: Callable[[Command], None]) -> None:
+    def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
@@ -30,7 +30,7 @@ class Residency:
         self._lost: set[str] = set()
 
     def watch(self, world: World) -> None:
-        """Get to know the world; called once, before anything is loaded."""
+        """Take the world; called once, before anything is loaded."""
         self._world = world
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
@@ -40,9 +40,9 @@ class Residency:
             pool.tell(world.demand)
 
     def fill(self) -> None:
-        """Plan experts in turn by falling usage probability until no pool has room (paper section 4.1).
+        """Plan experts by falling usage probability, in the pools in turn, until no pool has room (paper section 4.1).
 
-        A host cache that reads through takes the likeliest of those that no pool took.
+        A host cache that reads through gets the likeliest of the experts that fit in no pool.
         """
         turn = list(self.pools.values())
         for expert in self._world.graph.by_probability:
@@ -50,7 +50,7 @@ class Residency:
                 size = self._size(pool, expert)
                 if not pool.missing_bytes(size):
                     pool.plan(expert, size, Why.INITIAL)
-                    # At once, so that one lane brings the likeliest experts first whatever their pool.
+                    # Issued at once, so that a lane for several pools brings the likeliest experts first.
                     self.issue()
                     turn.remove(pool)
                     turn.append(pool)
@@ -60,7 +60,7 @@ class Residency:
                     self.cache.fill(expert, self._size(turn[0], expert))
 
     def issue(self) -> None:
-        """Issue the loads of planned experts whose bytes have become free, first come first."""
+        """Issue the loads of planned experts whose bytes have become free, first come, first served."""
         for pool in self.pools.values():
             if pool.has_planned():
                 self._issue(pool)
@@ -70,10 +70,10 @@ class Residency:
             if not pool.reserve(expert):
                 break
             why = pool.why(expert)
-            way = Passage(Tier.DISK)
+            passage = Passage(Tier.DISK)
             if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-                way = cache.fetch(expert, pool.size(expert))
-            self._emit(Load(pool.id, expert, why, way.source, way.keep, way.drops))
+                passage = cache.fetch(expert, pool.size(expert))
+            self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops))
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
@@ -85,15 +85,15 @@ class Residency:
         self.pools[pool].release(expert)
 
     def failed(self, pool: str, expert: str) -> None:
-        """Note that a load failed; whatever a cache holds of that expert is not trusted."""
+        """Note that a load failed; a copy of the expert in the host cache is dropped, because it may be damaged."""
         self.pools[pool].abandon(expert)
         if self.cache is not None:
             self.cache.forget(expert)
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
-        """Evict until an expert fits and plan its load; evict nothing and return False if it cannot be made to fit.
+        """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
 
-        What was loaded and has not run yet stays as long as stages wait for it, unless nothing moves otherwise.
+        An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
         """
         size = self._size(pool, expert)
         missing = pool.missing_bytes(size)
@@ -105,7 +105,7 @@ class Residency:
             eviction = self.evictions[pool.id]
             for victim in eviction.rank(pool, self._world, now):
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
-                # Some may have come and wait for their turn; others than these make room for the next one.
+                # A few experts may have just come and wait for their turn; other experts leave instead of them.
                 early = fresh and len(spared) < self._early[pool.id]
                 if eviction.spares(victim, expert) and not early:
                     break
@@ -126,32 +126,32 @@ class Residency:
             return False
         for victim in victims:
             cache = self._cache_of(pool)
-            way = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
+            passage = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
             pool.leave(victim)
-            self._emit(Evict(pool.id, victim, way.keep, way.drops))
+            self._emit(Evict(pool.id, victim, passage.keep, passage.drops))
         pool.plan(expert, size, why)
         self.issue()
         return True
 
     def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
-        """Let an executor run a batch, and hold its expert. Raises ValueError if `held_bytes` are not free."""
+        """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""
         executor.pool.pin(batch.expert, held_bytes)
         executor.begin(batch, held_bytes, until_s)
 
     def end(self, executor: Executor) -> Batch:
-        """Let go of the batch of an executor, and of its expert. Raises ValueError if there is none."""
+        """End the batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
         held_bytes, batch = executor.held_bytes, executor.end()
         executor.pool.unpin(batch.expert, held_bytes)
         self._give_up_lost(executor.pool)
         return batch
 
     def lose(self, pool: str) -> None:
-        """Give up what is in a pool whose device is lost, at once or when its load or its batch has ended."""
+        """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
         self._lost.add(pool)
         self._give_up_lost(self.pools[pool])
 
     def stop(self) -> None:
-        """Begin no load any more of those that wait for room."""
+        """Cancel all loads that wait for room."""
         for pool in self.pools.values():
             for expert in pool.planned():
                 pool.cancel(expert)

@@ -1,7 +1,7 @@
-"""What no order can beat: the fewest switches and the least time, were everything known beforehand.
+"""The bound that no order can beat: the fewest switches and the least time, if everything were known beforehand.
 
-Each term assumes that one resource is all that holds a run up; so each is valid alone and the largest holds.
-`docs/bound.md` argues each of them.
+Each term assumes that only one resource limits the run. Each is a valid bound, so the largest is too. `docs/bound.md`
+explains each of them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 from coe.sim.oracle import Oracle
 from coe.sim.share import least_share
-from coe.sim.walk import Device, Floats, Walk, Work
+from coe.sim.walk import DeviceLimits, Floats, LeastWork, Walk
 
 if TYPE_CHECKING:
     from coe.sim.workload import Workload
 
 CUTS = 64
-"""At how many points in time the work that comes from then on is weighed."""
+"""At how many points in time the remaining work is summed up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The fewest switches and the least seconds from time 0 to the last reply.
 
-    `makespan_s` is the largest of the other times: `arrivals_s` is what the slowest image takes if nothing stands in
-    its way, `disk_s` what reading experts takes, `copy_s` what copying them to devices takes, `compute_s` what the
-    batches take.
+    `makespan_s` is the largest of the other times: `arrivals_s` is the end of the last image if no image waits for
+    another, `disk_s` the time to read experts, `copy_s` the time to copy them to devices, `compute_s` the time of the
+    batches.
     """
 
     switches: int
@@ -45,7 +45,7 @@ class Bound:
 
     @property
     def limit(self) -> str:
-        """What limits the makespan most: arrivals, disk, copy or compute."""
+        """The resource that limits the makespan most: arrivals, disk, copy or compute."""
         return max(("arrivals", "disk", "copy", "compute"), key=lambda name: float(getattr(self, f"{name}_s")))
 
 
@@ -58,18 +58,18 @@ def bound(
     resident: Collection[str],
     cached: Collection[str],
 ) -> Bound:
-    """Return what no order of a workload's stages can beat on a plan.
+    """Return the bound that no order of a workload's stages can beat on a plan.
 
-    `resident` are the experts that are in some pool at time 0, `cached` those of which the host holds a copy then.
+    `resident` are the experts in some pool at time 0, `cached` the experts of which the host holds a copy then.
     `scaling` is by device (see `coe.sim.resources.Processor`). One pass over the arrivals; memory grows with the
     stages, by some 50 bytes each. Raises ConfigError if a cost is not known.
     """
     names = dict.fromkeys(executor.device for executor in plan.executors)
-    devices = [Device.of(name, plan, scaling.get(name, ())) for name in names]
+    devices = [DeviceLimits.of(name, plan, scaling.get(name, ())) for name in names]
     walk = Walk(Cases(workload.board.router), oracle, costs, devices, resident, cached)
     for arrival in workload.arrivals:
         walk.take(arrival.at_s, arrival.request)
-    work = Work(walk)
+    work = LeastWork(walk)
     tails_s = _tails_s(walk, work)
     times = [walk.last_s, _disk_s(walk, tails_s), _copy_s(walk, tails_s), _compute_s(walk, work)]
     switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, plan)
@@ -77,7 +77,7 @@ def bound(
 
 
 def _reloads(walk: Walk, plan: Plan) -> int:
-    """Return how many residents must leave and come back, because they wait for what there is no room for.
+    """Return how many resident experts must leave and come back, because absent experts that run before them need room.
 
     When the first absent expert is loaded, none of the residents that are held up has done its last stage.
     """
@@ -85,14 +85,14 @@ def _reloads(walk: Walk, plan: Plan) -> int:
     room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
     held_up = sorted((walk.used[expert].weights_bytes for expert in walk.held_up), reverse=True)
     needed = sum(held_up) + min(absent, default=0)
-    # If none leaves, if the largest leaves, if the two largest leave, ...: how often that is not enough.
+    # Count the steps that leave too little room: none leaves, the largest leaves, the two largest leave, ...
     gone = accumulate(held_up[:-1], initial=0) if held_up else ()
     return sum(needed - left > room for left in gone)
 
 
-def _tails_s(walk: Walk, work: Work) -> Floats:
-    """Return what must at least follow the copy of each expert: one image of it, and all its stages."""
-    single_s = np.array([min(way.run_s for way in used.ways) for used in walk.used.values()])
+def _tails_s(walk: Walk, work: LeastWork) -> Floats:
+    """Return the least time after the copy of each expert, by its number: one image of it, and all its stages."""
+    single_s = np.array([min(times.run_s for times in used.on_devices) for used in walk.used.values()])
     stages = np.bincount(walk.numbers, minlength=len(walk.used)).astype(np.float64)
     work_s = work.of(stages)
     with np.errstate(divide="ignore"):
@@ -102,21 +102,23 @@ def _tails_s(walk: Walk, work: Work) -> Floats:
 
 
 def _disk_s(walk: Walk, tails_s: Floats) -> float:
-    """Return what reading takes: one disk, which reads first what has most to follow it."""
+    """Return the time that reading takes: the one disk reads the expert with most work after it first."""
     read = [used for used in walk.used.values() if used.disk_s > 0]
     if not read:
         return 0.0
     takes_s = np.array([used.disk_s for used in read])
-    return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.ways) + tails_s[u.number] for u in read]))
+    return _jackson_s(takes_s, np.array([min(w.copy_s for w in u.on_devices) + tails_s[u.number] for u in read]))
 
 
 def _copy_s(walk: Walk, tails_s: Floats) -> float:
-    """Return what copying takes: a lane for each device, and an expert must go through one of them."""
-    copied = [used for used in walk.used.values() if used.switched and all(way.copy_s > 0 for way in used.ways)]
+    """Return the time that copying takes: each device has a lane, and an expert must go through one of them."""
+    copied = [
+        used for used in walk.used.values() if used.switched and all(times.copy_s > 0 for times in used.on_devices)
+    ]
     if not copied:
         return 0.0
     head_s = min(used.disk_s for used in copied)
-    takes_s = np.array([[way.copy_s for way in used.ways] for used in copied]).T
+    takes_s = np.array([[times.copy_s for times in used.on_devices] for used in copied]).T
     follows_s = tails_s[[used.number for used in copied]]
     if len(takes_s) == 1:
         return head_s + _jackson_s(takes_s[0], follows_s)
@@ -124,7 +126,7 @@ def _copy_s(walk: Walk, tails_s: Floats) -> float:
 
 
 def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
-    """Return the least time in which one machine does all jobs and all their tails have passed.
+    """Return the least time until one machine has done all jobs, one after another, and all their tails have passed.
 
     Jackson's rule (1955): no order is better than that of falling tails.
     """
@@ -132,8 +134,8 @@ def _jackson_s(takes_s: Floats, tails_s: Floats) -> float:
     return float((np.cumsum(takes_s[order]) + tails_s[order]).max())
 
 
-def _compute_s(walk: Walk, work: Work) -> float:
-    """Return what batches take: from any time on, at least the work of the stages that cannot begin before it."""
+def _compute_s(walk: Walk, work: LeastWork) -> float:
+    """Return the time that batches take: after any moment, at least the work of stages that cannot begin before it."""
     if not walk.used:
         return 0.0
     begins_s, numbers = np.frombuffer(walk.begins_s), np.frombuffer(walk.numbers, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""A box for the simulator: what experts of a board cost on it, and how its memory is split for a strategy."""
+"""A box for the simulator: the costs of a board's experts on it, and the split of its memory for a strategy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from coe.sim.preset import Preset
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How many executors each device has, and which share of its memory holds experts (else what batches leave)."""
+    """The executors of each device, and the share of its memory for experts (without a share: what batches leave)."""
 
     executors: Mapping[str, int]
     expert_share: Mapping[str, float]
 
 
 def workspace_wanted(capacity_bytes: int, expert_share: float) -> int:
-    """Return the bytes of a pool that are for activations when a share of it is for experts."""
+    """Return the bytes of a pool that are left for activations if a share of it is for experts."""
     return int(capacity_bytes * (1 - expert_share))
 
 
@@ -42,9 +42,9 @@ class Machine:
         return f"<Machine {self.name}, {', '.join(self.preset.devices)}>"
 
     def costs(self, board: Rules) -> CostTable:
-        """Return what a board's experts cost; raises ConfigError, naming the kind, if the preset does not know one.
+        """Return the costs of a board's experts; raises ConfigError, naming the kind, if the preset lacks one.
 
-        Time and activations of an image grow with the area of the input.
+        The time and the activations of an image grow with the area of the input.
         """
         experts = board.experts.values()
         return CostTable({(d, e.id): self._cost(d, e) for d in self.preset.devices for e in experts})
@@ -56,33 +56,33 @@ class Machine:
                 f"preset '{self.name}' has no cost of kind '{expert.kind}' on device '{device}', which expert "
                 f"'{expert.id}' needs; known: {', '.join(sorted(spec.kinds))}"
             )
-        found = spec.kinds[expert.kind]
+        figures = spec.kinds[expert.kind]
         area = (expert.input_size / kind.input.value) ** 2
         copy_s = kind.weights.value / spec.lane.value if spec.lane else 0.0
         return Cost(
-            per_image_s=found.per_image_ms.value / 1e3 * area,
-            base_s=found.base_ms.value / 1e3,
+            per_image_s=figures.per_image_ms.value / 1e3 * area,
+            base_s=figures.base_ms.value / 1e3,
             load_s=kind.weights.value / self.preset.disk.value + kind.open_ms.value / 1e3 + copy_s,
             weights_bytes=kind.weights.value,
-            activation_bytes=int(found.activation.value * area),
-            max_batch=found.max_batch.value,
+            activation_bytes=int(figures.activation.value * area),
+            max_batch=figures.max_batch.value,
             copy_s=copy_s,
         )
 
     def configuration(self, name: str, board: str) -> Configuration:
-        """Return a configuration of the preset by name, that for a board alone if there is one; raises ConfigError."""
+        """Return a configuration by name, the variant for this board if the preset has it; raises ConfigError."""
         known = self.preset.configurations
-        found = known.get(f"{name}/{board}") or known.get(name)
-        if found is None:
+        configuration = known.get(f"{name}/{board}") or known.get(name)
+        if configuration is None:
             raise ConfigError(f"preset '{self.name}' has no configuration '{name}'{did_you_mean(name, known)}")
-        return Configuration(found.executors.value, found.shares())
+        return Configuration(configuration.executors.value, configuration.shares())
 
     def plan(self, board: Rules, costs: CostTable, strategy: Strategy, configuration: Configuration) -> Plan:
-        """Split the memories over executors with a pool each, in equal parts, as the paper does (section 4.1).
+        """Split the memories into equal pools, one for each executor, as the paper does (section 4.1).
 
-        With a `cached` strategy the first device alone runs experts, and the memory of the host, if it is another,
-        caches them; with a `single` one it has one executor. Raises TooSmall if an expert does not fit, and ConfigError
-        for a device that the preset has not.
+        With a `cached` strategy only the first device runs experts, and the host's memory, if it is separate, caches
+        them. A `single` strategy has one executor. Raises TooSmall if an expert does not fit, and ConfigError for a
+        device that the preset does not have.
         """
         if unknown := [device for device in configuration.executors if device not in self.preset.devices]:
             hint = did_you_mean(unknown[0], self.preset.devices)
@@ -119,8 +119,8 @@ class Machine:
 
     def _too_small(self, device: str, sharers: int, capacity: int, small: TooSmall) -> TooSmall:
         memory, least = self.preset.devices[device].memory, small.least_bytes * sharers
-        # Rounded up, so that the advice is enough when it is followed to the letter.
-        advice = f"let memory '{memory}' have at least {-(-least // (1 << 20))}MiB beside what is reserved"
+        # Rounded up, so that exactly this memory is enough.
+        advice = f"let memory '{memory}' have at least {-(-least // (1 << 20))}MiB in addition to what is reserved"
         return TooSmall(
             f"preset '{self.name}', device '{device}': a pool of {format_bytes(capacity)}, one of {sharers} in memory "
             f"'{memory}', {small}; {advice}" + (", or take fewer executors" if sharers > 1 else ""),

@@ -1,4 +1,4 @@
-"""What experts would say: the same of the same image, whenever and in whatever order they are asked."""
+"""Findings without experts: for the same image always the same finding, in whatever order the experts run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from coe.core import Finding, Request
 
 
 class Oracle(Protocol):
-    """Answers in the place of experts."""
+    """Gives findings in place of experts."""
 
     def find(self, request: Request, expert: str) -> Finding:
-        """Return what an expert says of a request's image."""
+        """Return the finding of an expert for a request's image."""
         ...
 
 
 class SampledOracle:
-    """Draws labels by the shares that a board's rules expect of them.
+    """Draws labels by the shares in a board's rules.
 
-    The draw depends on seed, request and expert alone, so that strategies are compared on the same findings. Scores
-    are 1: rules cannot tell how many findings are too weak to be believed.
+    The draw depends on seed, request and expert alone, so that strategies are compared on the same findings. All scores
+    are 1, because the rules do not tell how many findings have too low a score.
     """
 
     def __init__(self, board: Rules, seed: int = 0) -> None:
@@ -34,7 +34,7 @@ class SampledOracle:
             for step in component.root.walk():
                 reached = accumulate(step.shares.values())
                 draws = tuple(zip(step.shares, reached, strict=True))
-                # An expert that a component's rules name twice says one thing; the first step's shares hold.
+                # An expert in two steps of a component has one finding; the shares of the first step hold.
                 self._labels.setdefault((name, step.expert), draws)
 
     def find(self, request: Request, expert: str) -> Finding:
@@ -46,12 +46,12 @@ class SampledOracle:
 
 
 class RecordedOracle:
-    """Repeats what was found in a recorded run (by request id, then expert); asks another oracle about the rest."""
+    """Repeats the findings of a recorded run (by request id, then expert); another oracle gives the rest."""
 
     def __init__(self, recorded: Mapping[int, Mapping[str, Finding]], other: Oracle) -> None:
         self._recorded, self._other = recorded, other
 
     def find(self, request: Request, expert: str) -> Finding:
         """Return the recorded finding, or the other oracle's."""
-        known = self._recorded.get(request.id, {}).get(expert)
-        return known or self._other.find(request, expert)
+        finding = self._recorded.get(request.id, {}).get(expert)
+        return finding or self._other.find(request, expert)

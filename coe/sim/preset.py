@@ -1,7 +1,7 @@
-"""Device presets: a box as a data file in which every figure stands with its source.
+"""Device presets: a box as a data file in which every figure has a source.
 
-A figure is written `[value, source]`. Unknown keys, missing figures and units that make no sense are errors that name
-the file and the place.
+A figure is written `[value, source]`. Unknown keys, missing figures and wrong units are errors that name the file and
+the place.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _read_by(parse: Callable[[str], int]) -> BeforeValidator:
         try:
             return parse(str(text))
         except ConfigError as error:
-            # As pydantic wants it, which then says at which place of the file.
+            # pydantic catches a ValueError and adds the place in the file.
             raise ValueError(str(error)) from None
 
     return BeforeValidator(read)
@@ -57,27 +57,27 @@ Speed = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class _Part(BaseModel):
+class _PresetPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class MemoryPreset(_Part):
-    """A memory: its bytes, and how many of them are not for experts."""
+class MemoryPreset(_PresetPart):
+    """A memory: its size, and the bytes of it that are not for experts."""
 
     size: Figure[Bytes]
     reserved: Figure[Bytes]
 
 
-class KindPreset(_Part):
-    """What experts of a kind are wherever they run. `open_ms` is what a load takes beside the reading itself."""
+class KindPreset(_PresetPart):
+    """The figures of a kind that hold on every device. `open_ms` is the time of a load in addition to the reading."""
 
     input: Figure[Number]
     weights: Figure[Bytes]
     open_ms: Figure[Milliseconds]
 
 
-class CostPreset(_Part):
-    """What a kind costs on a device, at the kind's input size: the paper's K and B, and bytes of one image."""
+class CostPreset(_PresetPart):
+    """The costs of a kind on a device, at the kind's input size: the paper's K and B, and the bytes of one image."""
 
     per_image_ms: Figure[Milliseconds]
     base_ms: Figure[Milliseconds]
@@ -85,8 +85,8 @@ class CostPreset(_Part):
     max_batch: Figure[Number]
 
 
-class DevicePreset(_Part):
-    """A processor, the memory that its experts lie in, and the way there from host memory if that is another."""
+class DevicePreset(_PresetPart):
+    """A processor, the memory of its experts, and the bandwidth of the copy from host memory if that is separate."""
 
     memory: str
     lane: Figure[Bandwidth] | None = Field(default=None, alias="copy")
@@ -94,19 +94,19 @@ class DevicePreset(_Part):
     kinds: dict[str, CostPreset]
 
 
-class ConfigurationPreset(_Part):
-    """How many executors, and which share of a device's memory holds experts (else what batches do not need)."""
+class ConfigurationPreset(_PresetPart):
+    """The number of executors, and the share of a device's memory for experts (without a share: what batches leave)."""
 
     executors: Figure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
     expert_share: Figure[dict[str, Share]] | None = None
 
     def shares(self) -> dict[str, float]:
-        """Return the share of memory for experts by device; a device without one is left to the plan."""
+        """Return the share of memory for experts by device; the plan decides for a device without a share."""
         return dict(self.expert_share.value) if self.expert_share else {}
 
 
-class Preset(_Part):
-    """A box. The first device is the one that strategies with a single executor use."""
+class Preset(_PresetPart):
+    """A box. Strategies with a single executor use its first device."""
 
     about: str
     disk: Figure[Bandwidth]
@@ -158,7 +158,7 @@ def _check(path: Path, preset: Preset) -> None:
         if device.memory not in preset.memories:
             raise ConfigError(f"{path}: devices.{name}.memory: no memory '{device.memory}'")
         if any(speed / count > 1 for count, speed in enumerate(device.scaling.value, 1)):
-            raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as one")
+            raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as 1")
         for kind in device.kinds:
             if kind not in preset.kinds:
                 raise ConfigError(f"{path}: devices.{name}.kinds: '{kind}' is not among the preset's kinds")
@@ -168,4 +168,4 @@ def _check(path: Path, preset: Preset) -> None:
                 raise ConfigError(f"{path}: configurations.{name}: no device '{device_name}'")
     for memory_name, memory in preset.memories.items():
         if memory.reserved.value >= memory.size.value:
-            raise ConfigError(f"{path}: memories.{memory_name}: nothing is left beside what is reserved")
+            raise ConfigError(f"{path}: memories.{memory_name}: all of the memory is reserved")

@@ -1,4 +1,4 @@
-"""What contends in a simulated box: a lane serves one load at a time, a processor is shared by those who run on it."""
+"""The shared resources of a simulated box: a lane serves one load at a time, batches on a processor share it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import count
 from coe.scheduler.events import Load
 
 
-class Lane:
-    """Serves loads one at a time, by urgency and then first come, first served, as the engine's lanes do."""
+class SimulatedLane:
+    """A disk or a copy lane: serves one load at a time, by urgency, then first come, first served, as in the engine."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Load]] = []
@@ -23,7 +23,7 @@ class Lane:
         heapq.heappush(self._waiting, (load.why.urgency, next(self._turn), load))
 
     def next(self) -> Load | None:
-        """Begin the next load, unless one is being served or none waits."""
+        """Begin the next load and return it; None if a load is being served or none waits."""
         if self.busy or not self._waiting:
             return None
         self.busy = True
@@ -31,20 +31,20 @@ class Lane:
 
 
 @dataclass(slots=True)
-class _Job:
+class _RunningBatch:
     left_s: float
 
 
 class Processor:
-    """Runs several batches at once; how fast, `scaling` says.
+    """Runs several batches at once, at the speeds in `scaling`.
 
-    `scaling[n - 1]` is the speed of all n batches together, in units of one batch alone; each gets an equal part
-    (processor sharing). Beyond its end the last speed holds; without any, batches do not slow each other.
+    `scaling[n - 1]` is the speed of n batches together, in units of one batch alone; each batch gets an equal part
+    (processor sharing). For larger n the last speed holds. If `scaling` is empty, batches do not slow each other.
     """
 
     def __init__(self, scaling: Sequence[float] = ()) -> None:
         self._scaling = tuple(scaling)
-        self._jobs: dict[str, _Job] = {}
+        self._batches: dict[str, _RunningBatch] = {}
         self._now = 0.0
         self.version = 0
         """Changes with every begin and end: a completion predicted under an older version is void."""
@@ -52,29 +52,29 @@ class Processor:
     def begin(self, name: str, work_s: float, now: float) -> None:
         """Begin a batch that would take `work_s` seconds alone."""
         self._advance(now)
-        self._jobs[name] = _Job(work_s)
+        self._batches[name] = _RunningBatch(work_s)
         self.version += 1
 
     def end(self, name: str, now: float) -> None:
         """End a batch."""
         self._advance(now)
-        del self._jobs[name]
+        del self._batches[name]
         self.version += 1
 
     def next_end(self) -> tuple[float, str] | None:
-        """Return when which batch ends first if nothing begins before; None if nothing runs."""
-        if not self._jobs:
+        """Return the time and the name of the next batch to end, if no batch begins before; None if none runs."""
+        if not self._batches:
             return None
-        name = min(self._jobs, key=lambda name: self._jobs[name].left_s)
-        return self._now + max(0.0, self._jobs[name].left_s) / self._rate(), name
+        name = min(self._batches, key=lambda name: self._batches[name].left_s)
+        return self._now + max(0.0, self._batches[name].left_s) / self._rate(), name
 
     def _rate(self) -> float:
-        busy = len(self._jobs)
+        busy = len(self._batches)
         return self._scaling[min(busy, len(self._scaling)) - 1] / busy if self._scaling else 1.0
 
     def _advance(self, now: float) -> None:
-        if self._jobs:
+        if self._batches:
             done_s = (now - self._now) * self._rate()
-            for job in self._jobs.values():
-                job.left_s -= done_s
+            for batch in self._batches.values():
+                batch.left_s -= done_s
         self._now = now

@@ -1,4 +1,4 @@
-"""Jobs that may be split over unlike machines: the least time in which all can be done, or less, never more."""
+"""A lower bound on the time for jobs that may be split over machines of different speeds."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 STEPS = 60
-"""How long weights of three machines and more are searched."""
+"""The number of steps of the search for weights of three machines and more."""
 
 
 def least_share(work_s: Floats) -> float:
     """Return a time in seconds that no way to share jobs over machines can beat.
 
-    `work_s` is [machine, job]: what the whole job takes on that machine. For any weights of the machines that sum to
-    one, no time is below the sum over jobs of the least weighted work (duality of linear programs). Up to two machines
-    the best weights are found, so that the bound is exact for jobs that may be split; of more, good ones.
+    `work_s` is [machine, job]: the time of the whole job on that machine. For any weights of the machines that sum to
+    1, no time is below the sum over jobs of the least weighted work (duality of linear programs). For up to two
+    machines the best weights are found, so the bound is exact for jobs that may be split; for more, good weights.
     """
     if len(work_s) == 1:
         return float(work_s.sum())
@@ -26,7 +26,7 @@ def least_share(work_s: Floats) -> float:
 
 
 def _of_two(first_s: Floats, second_s: Floats) -> float:
-    """Try the weight at which each job changes sides: between these the sum is a line, so the largest is there."""
+    """Try each weight at which a job changes sides: between these the sum is linear, so one of them is the best."""
     counts = first_s + second_s > 0
     first_s, second_s = first_s[counts], second_s[counts]
     if not len(first_s):
@@ -34,14 +34,14 @@ def _of_two(first_s: Floats, second_s: Floats) -> float:
     weight = second_s / (first_s + second_s)
     order = np.argsort(weight)
     first_s, second_s, weight = first_s[order], second_s[order], weight[order]
-    # Sorted so, the jobs before the one in question are cheaper on the second machine, the others on the first.
+    # In this order the jobs before the current job are cheaper on the second machine, the others on the first.
     before_s = np.concatenate([[0.0], np.cumsum(second_s)[:-1]])
     behind_s = np.cumsum(first_s[::-1])[::-1]
     return float((weight * behind_s + (1 - weight) * before_s).max())
 
 
 def _of_many(work_s: Floats) -> float:
-    """Raise the weights of machines that get more than the mean of the work, in ever smaller steps."""
+    """Lower the weights of machines with less work than the busiest machine, in ever smaller steps."""
     machines = len(work_s)
     weight = np.full(machines, 1 / machines)
     best = 0.0

@@ -1,8 +1,8 @@
-"""Carries out the controller's commands in virtual time. It has no scheduling idea of its own.
+"""Carries out the controller's commands in virtual time. The simulator makes no scheduling decision.
 
 One disk serves all devices; each device has a lane on which weights are copied from host memory, and a processor that
-its executors share. An event lies on a heap until its time comes; the controller answers with commands, and each
-command begins something that ends in an event.
+its executors share. Events wait on a heap until their time comes. The controller answers an event with commands, and
+each command starts work that ends in another event.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from coe.scheduler.events import (
     Why,
 )
 from coe.sim.oracle import Oracle
-from coe.sim.resources import Lane, Processor
+from coe.sim.resources import Processor, SimulatedLane
 
 Span = Callable[[str | None, str, float, float], None]
-"""Is told what a device's copy lane (None: the disk) does, when it begins: (device, what, from, to), in seconds."""
+"""Called when a device's copy lane (None: the disk) begins work, with (device, the work, begin, end) in seconds."""
 
 
 class ArrivalView(Protocol):
@@ -49,30 +49,30 @@ class ArrivalView(Protocol):
 
 
 class Faults:
-    """What goes wrong, and when: nothing, unless a subclass says so."""
+    """The faults of a simulation; this base class has none."""
 
     def of_load(self, load: Load) -> str | None:
-        """Return why a load fails, or None."""
+        """Return why a load fails; None if it succeeds."""
         return None
 
     def of_run(self, run: Run) -> str | None:
-        """Return why a batch fails, or None."""
+        """Return why a batch fails; None if it succeeds."""
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Speeds:
-    """What costs do not tell: the speed of each device by busy executors (see `Processor`), and an eviction's time."""
+    """Figures that costs lack: the speed of each device by busy executors (see `Processor`), and an eviction's time."""
 
     scaling: Mapping[str, Sequence[float]] = field(default_factory=dict)
     evict_s: float = 0.0
 
 
 class Simulator:
-    """A box in virtual time; `now` is in seconds, and `costs` are what things take as well as what is predicted.
+    """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the controller predicts.
 
-    With `preloaded` the experts that pools begin with are there at time 0 (the paper's initialization phase). `clock`
-    measures the time spent deciding; without it the watchers are told 0.
+    With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). `clock`
+    measures the time of decisions; without it the watchers get 0.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class Simulator:
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
         devices = {pool.device for pool in controller.pools.values()}
-        self._disk = Lane()
-        self._lanes = {device: Lane() for device in devices}
+        self._disk = SimulatedLane()
+        self._lanes = {device: SimulatedLane() for device in devices}
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._preloads: list[Load] = []
         self._reading: dict[str, list[Load]] = {}
@@ -107,7 +107,7 @@ class Simulator:
         return f"<Simulator at {self.now:.3f} s, {self.controller!r}>"
 
     def at(self, when_s: float, event: Event) -> None:
-        """Let an event happen."""
+        """Let an event happen at a time."""
         self._when(when_s, lambda: self._step(event))
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Simulator:
             self._step(Loaded(load.pool, load.expert))
 
     def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
-        """Go on until nothing is left to happen. Arrivals are taken one by one, in the order of their times."""
+        """Go on until no event is left. Arrivals are taken one by one, in the order of their times."""
         coming = iter(arrivals)
         arrival = next(coming, None)
         while self._heap or arrival is not None:
@@ -164,7 +164,7 @@ class Simulator:
             self._reading.setdefault(load.expert, [])
             self._disk.put(load)
         elif load.expert in self._reading:
-            # The host will have the copy that is meant once it has been read for another pool.
+            # The host's copy does not exist yet: the expert is still being read for another pool.
             self._reading[load.expert].append(load)
         else:
             self._lanes[self._device(load)].put(load)
@@ -177,7 +177,7 @@ class Simulator:
                 self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
 
     def _serve_one(
-        self, load: Load, device: str | None, lane: Lane, took_s: float, then: Callable[[Load], None]
+        self, load: Load, device: str | None, lane: SimulatedLane, took_s: float, then: Callable[[Load], None]
     ) -> None:
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
@@ -191,8 +191,8 @@ class Simulator:
 
     def _was_read(self, load: Load) -> None:
         to_copy = [load] if self._copy_s(load) > 0 else []
-        for one in [*to_copy, *self._reading.pop(load.expert, [])]:
-            self._lanes[self._device(one)].put(one)
+        for waiting in [*to_copy, *self._reading.pop(load.expert, [])]:
+            self._lanes[self._device(waiting)].put(waiting)
         if to_copy:
             self._serve()
         else:
@@ -226,7 +226,7 @@ class Simulator:
         self._expect_end(device)
 
     def _expect_end(self, device: str) -> None:
-        """Put the next end on the heap; it is void if the processor's load changes before."""
+        """Put the next end of a batch on the heap; it is void if a batch begins or ends on the processor before."""
         processor = self._processors[device]
         version, coming = processor.version, processor.next_end()
         if coming is not None:

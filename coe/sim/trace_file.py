@@ -1,11 +1,11 @@
-"""Workloads as files: one JSON line of what they are, then one line an arrival. Law: what is read is what happened.
+"""Workloads as files: a JSON line about the workload, then a line for each arrival. Law: a file tells what happened.
 
     {"coe_trace": 1, "task": "A1", "order": "iid", "board": "board_a", "counts": null}
     {"at_s": 0.004, "component": "R0402-1K", "serial": "S0001", "refdes": "R7",
      "findings": {"R0402-1K": {"label": "ok", "score": 0.98}}}
 
-`counts` are null where those of the board file hold; what is empty is left out of a line. A finding's boxes and the
-variant of its expert are not kept: no decision depends on them. A score of null is one that is not a number.
+`counts` is null if the counts of the board file hold; a line leaves out empty values. A finding's boxes and the variant
+of its expert are not kept, because no decision depends on them. A score that is not a number is null.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 def workload(name: str | Path, *, order: str = "iid", tail: str = "board", seed: int = 0) -> Workload:
     """Return a task by its name, or the workload of a trace file.
 
-    A trace says itself what arrives: `order`, `tail` and `seed` are for tasks. Raises ConfigError.
+    A trace states all arrivals, so `order`, `tail` and `seed` are for tasks only. Raises ConfigError.
     """
     if str(name) in TASKS:
         return task(str(name), order=order, tail=tail, seed=seed)
     if not os.path.exists(name):
-        raise ConfigError(f"'{name}' is neither a task ({', '.join(TASKS)}) nor a trace file that is there")
+        raise ConfigError(f"'{name}' is neither a task ({', '.join(TASKS)}) nor an existing trace file")
     return read(Path(name))
 
 
 def write(path: Path, work: Workload) -> None:
-    """Write a workload; a file of that name is replaced. Raises ConfigError."""
-    lines = (_line(one.at_s, one.request, decided(work.recorded.get(one.request.id, {}))) for one in work.arrivals)
+    """Write a workload; an existing file is replaced. Raises ConfigError."""
+    lines = (_line(a.at_s, a.request, decided(work.recorded.get(a.request.id, {}))) for a in work.arrivals)
     try:
         with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.write(_header(work.task, work.order, work.board))
@@ -55,20 +55,20 @@ def write(path: Path, work: Workload) -> None:
 
 
 class TraceFile:
-    """A watcher that writes what arrives, and what is found of it, as a trace that a simulator can replay.
+    """A watcher that writes arrivals and their findings as a trace that a simulator can replay.
 
-    A line is written once its request and all that arrived before it have their replies; nothing else is kept in
-    memory. Times count from the first arrival. Left out are what a replay could not use: requests that were refused,
-    findings that an error kept from being made, and labels that the rules do not know. An existing file is replaced.
-    A line must not stand still for its trace: when the disk is full, recording ends, and `close` raises ConfigError.
+    A line is written once its request and all requests that arrived before it have their replies; only the lines that
+    wait are kept in memory. Times count from the first arrival. The trace leaves out what a replay could not use:
+    refused requests, findings that an error prevented, and labels that the rules do not know. An existing file is
+    replaced. A full disk must not stop the inspection: recording ends, and `close` raises ConfigError.
     """
 
     def __init__(self, path: Path, board: Rules, *, task: str = "recorded", order: str = "recorded") -> None:
         self.path = path
         self._board, self._labels = board, labels(board)
-        # Of a finding that was made again the second stands: whoever replays this need not know of variants.
-        asked = [expert for expert in self._labels if expert not in board.router.second_looks]
-        self._asked = {id: expert for expert in asked for id in (expert, again_id(expert))}
+        # A second finding replaces the first under the expert's id: a replay need not know variants.
+        experts = [expert for expert in self._labels if expert not in board.router.second_looks]
+        self._expert_of = {id: expert for expert in experts for id in (expert, again_id(expert))}
         self._began_s: float | None = None
         self._order: deque[_Pending] = deque()
         self._open: dict[int, _Pending] = {}
@@ -80,7 +80,7 @@ class TraceFile:
             raise _unwritable(path, error) from error
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Take note of an arrival, and write what now has its reply; nothing any more once closed."""
+        """Take note of an arrival, and write the lines that are complete now; do nothing after `close`."""
         if self._file.closed:
             return
         if isinstance(event, Arrived) and event.request.component in self._board.components:
@@ -94,7 +94,7 @@ class TraceFile:
             self._write(self._order.popleft().line)
 
     def close(self) -> None:
-        """Write what has no reply yet without findings, and end the file; calling it again does nothing."""
+        """Write requests without a reply as lines without findings, and end the file; a second call does nothing."""
         while self._order:
             pending = self._order.popleft()
             pending.reply({})
@@ -118,9 +118,9 @@ class TraceFile:
         return f"<TraceFile {self.path}, {len(self._order)} lines wait>"
 
     def _usable(self, findings: Iterable[Finding]) -> dict[str, Finding]:
-        """Return by expert what a replay can use, of experts and labels that the rules know."""
-        known = ((self._asked[one.expert], one) for one in findings if one.expert in self._asked)
-        return {expert: one for expert, one in known if one.label in self._labels[expert]}
+        """Return by expert the findings that a replay can use: those with experts and labels that the rules know."""
+        known = ((self._expert_of[f.expert], f) for f in findings if f.expert in self._expert_of)
+        return {expert: finding for expert, finding in known if finding.label in self._labels[expert]}
 
     def _write(self, line: str) -> None:
         if self._error is None:
@@ -145,21 +145,21 @@ class _Pending:
 def _header(task: str, order: str, board: Rules) -> str:
     counts: dict[str, float] | None = {name: component.count for name, component in board.components.items()}
     try:
-        if counts == {name: one.count for name, one in rules.load(board.board).components.items()}:
+        if counts == {name: component.count for name, component in rules.load(board.board).components.items()}:
             counts = None
-    except RulesError:  # a board that is not found by its name
+    except RulesError:  # the board is not found by its name
         pass
     return _json({MARK: VERSION, "task": task, "order": order, "board": board.board, "counts": counts})
 
 
 def _line(at_s: float, request: Request, findings: Mapping[str, Finding]) -> str:
-    said = {
-        expert: {"label": one.label, "score": one.score if math.isfinite(one.score) else None}
-        for expert, one in findings.items()
+    rows = {
+        expert: {"label": finding.label, "score": finding.score if math.isfinite(finding.score) else None}
+        for expert, finding in findings.items()
     }
-    texts = {"serial": request.serial, "refdes": request.refdes, "image": request.image, "findings": said}
+    optional = {"serial": request.serial, "refdes": request.refdes, "image": request.image, "findings": rows}
     return _json(
-        {"at_s": at_s, "component": request.component, **{key: value for key, value in texts.items() if value}}
+        {"at_s": at_s, "component": request.component, **{key: value for key, value in optional.items() if value}}
     )
 
 

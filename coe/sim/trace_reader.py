@@ -1,4 +1,4 @@
-"""A trace file, read back into a workload. Law: what is wrong is named by file and line, and nothing is guessed."""
+"""A trace file, read back into a workload. Law: an error names file and line, and nothing is guessed."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _VARIANT = "fp32"
 
 
 def read(path: Path, board: Rules | None = None) -> Workload:
-    """Read a workload; ids count the lines from 0. `board`, if given, is the one that the trace must be of.
+    """Read a workload; ids count the arrivals from 0. `board`, if given, must be the board of the trace.
 
-    Else the board is found by its name, as everywhere. Raises ConfigError with file and line.
+    Without it the board is found by its name, as everywhere. Raises ConfigError with file and line.
     """
     try:
         with path.open("rb") as file:
-            return _Reader(path).workload(iter(lambda: file.readline(_LONGEST_LINE), b""), board)
+            return _TraceReader(path).workload(iter(lambda: file.readline(_LONGEST_LINE), b""), board)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}; give a trace file or a task") from error
 
 
 def labels(board: Rules) -> dict[str, frozenset[str]]:
-    """Return by expert all that a finding of it may say."""
+    """Return by expert all labels that its finding may have."""
     return {name: frozenset({*expert.labels, NOTHING}) for name, expert in board.experts.items()}
 
 
-class _Reader:
-    """Turns lines into a workload; knows the line that it is at."""
+class _TraceReader:
+    """Turns lines into a workload; knows the number of the current line."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._number = path, 0
@@ -53,14 +53,14 @@ class _Reader:
     def workload(self, lines: Iterator[bytes], board: Rules | None) -> Workload:
         header = next(lines, None)
         if header is None:
-            raise self._error("the file is empty; a trace has a header and a line an arrival")
+            raise self._error("the file is empty; a trace has a header and a line for each arrival")
         self._number = 1
         row = self._row(header.removeprefix(b"\xef\xbb\xbf"))
         if MARK not in row:
             raise self._error(f'the header is missing; the first line of a trace is {{"{MARK}": {VERSION}, ...}}')
         if type(row[MARK]) is not int or row[MARK] != VERSION:
             raise self._error(
-                f"a trace of version {row[MARK]!r}; this program reads version {VERSION}, so record it anew"
+                f"a trace of version {row[MARK]!r}; this program reads version {VERSION}, so record it again"
             )
         self._check_keys(row, _HEADER, ("task", "order", "board"))
         task, order = self._text(row, "task"), self._text(row, "order")
@@ -145,27 +145,27 @@ class _Reader:
         if name not in self._board.components:
             hint = did_you_mean(name, self._board.components)
             raise self._error(f"board {self._board.board} has no component '{name}'{hint}")
-        # A million lines hold few different words: one text each.
+        # A million lines hold few different words, so equal words share one string.
         words = self._words
         serial, refdes = self._text(row, "serial"), self._text(row, "refdes")
         serial, refdes = words.setdefault(serial, serial), words.setdefault(refdes, refdes)
         return Request(number, words.setdefault(name, name), self._text(row, "image"), serial, refdes)
 
-    def _findings(self, said: object) -> dict[str, Finding]:
-        if not isinstance(said, dict):
+    def _findings(self, rows: object) -> dict[str, Finding]:
+        if not isinstance(rows, dict):
             raise self._error('\'findings\' must be {"expert": {"label": ..., "score": ...}, ...}')
         words = self._words
-        return {words.setdefault(expert, expert): self._finding(expert, finding) for expert, finding in said.items()}
+        return {words.setdefault(expert, expert): self._finding(expert, row) for expert, row in rows.items()}
 
-    def _finding(self, expert: str, said: object) -> Finding:
+    def _finding(self, expert: str, row: object) -> Finding:
         labels = self._labels.get(expert)
         if labels is None:
             hint = did_you_mean(expert, self._labels)
             raise self._error(f"board {self._board.board} has no expert '{expert}'{hint}")
-        if not isinstance(said, dict):
+        if not isinstance(row, dict):
             raise self._error(f'the finding of \'{expert}\' must be {{"label": ..., "score": ...}}')
-        self._check_keys(said, _FINDING, ("label", "score"))
-        label, score, words = self._text(said, "label"), said["score"], self._words
+        self._check_keys(row, _FINDING, ("label", "score"))
+        label, score, words = self._text(row, "label"), row["score"], self._words
         if label not in labels:
             raise self._error(f"'{label}' is not a label of '{expert}'{did_you_mean(label, labels)}")
         number = math.nan if score is None else self._number_of(score)
@@ -186,6 +186,6 @@ class _Reader:
 
     def _error(self, message: str) -> ConfigError:
         """Return an error on one line of bounded length, whatever words from the file stand in it."""
-        plain = "".join(one if one.isprintable() else "?" for one in message[: _LONGEST_MESSAGE + 1])
+        plain = "".join(letter if letter.isprintable() else "?" for letter in message[: _LONGEST_MESSAGE + 1])
         plain = plain if len(plain) <= _LONGEST_MESSAGE else plain[:_LONGEST_MESSAGE] + "..."
         return ConfigError(f"{self._path}:{max(1, self._number)}: {plain}")

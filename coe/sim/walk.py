@@ -1,6 +1,6 @@
-"""What a workload needs whatever the order: the stages of each request, and when each could begin at the earliest.
+"""The needs of a workload in any order: the stages of each request, and the earliest time at which each could begin.
 
-Every request is walked as if it were alone on a box with endless memory, whose lanes and executors wait for it alone.
+Every request is walked as if it were alone on a box with endless memory and idle lanes and executors.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """A device at its best: `speed` is that of all executors together, `rate` the most that one of them gets."""
+class DeviceLimits:
+    """A device at its best: `speed` of all executors together, `rate` the highest speed of a single executor."""
 
     name: str
     speed: float
@@ -32,12 +32,12 @@ class Device:
     capacity_bytes: int
 
     @staticmethod
-    def of(name: str, plan: Plan, scaling: Sequence[float]) -> Device:
+    def of(name: str, plan: Plan, scaling: Sequence[float]) -> DeviceLimits:
         """Return a device of a plan that has executors; see `coe.sim.resources.Processor` for `scaling`."""
-        mine = [executor for executor in plan.executors if executor.device == name]
-        pools = {executor.pool for executor in mine}
-        totals = [scaling[min(busy, len(scaling)) - 1] if scaling else busy for busy in range(1, len(mine) + 1)]
-        return Device(
+        executors = [executor for executor in plan.executors if executor.device == name]
+        pools = {executor.pool for executor in executors}
+        totals = [scaling[min(busy, len(scaling)) - 1] if scaling else busy for busy in range(1, len(executors) + 1)]
+        return DeviceLimits(
             name,
             speed=float(max(totals)),
             rate=max(total / busy for busy, total in enumerate(totals, 1)),
@@ -45,13 +45,13 @@ class Device:
         )
 
     def batch(self, cost: Cost) -> int:
-        """Return the largest batch: what is useful, and what fits beside the weights of its own expert."""
+        """Return the largest batch that is useful and fits next to the weights of its expert."""
         return max(1, min(cost.max_batch, cost.images_in(self.capacity_bytes - cost.weights_bytes)))
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """An expert on one device: when it can be there, what copying it there takes, and what one image takes."""
+class LeastTimes:
+    """An expert on one device: the earliest time at which it is there, and the times of its copy and of one image."""
 
     ready_s: float
     copy_s: float
@@ -59,26 +59,26 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """An expert that stages need, and its ways, one for each device. `disk_s` is 0 if it need not be read."""
+class UsedExpert:
+    """An expert that stages need, with its least times on each device. `disk_s` is 0 if it need not be read."""
 
     number: int
     switched: bool
     disk_s: float
     weights_bytes: int
-    ways: tuple[Way, ...]
+    on_devices: tuple[LeastTimes, ...]
     ready_s: float
 
     def done_s(self, from_s: float) -> float:
         """Return when a stage that may begin at `from_s` can be done."""
-        return min(max(from_s, way.ready_s) + way.run_s for way in self.ways)
+        return min(max(from_s, times.ready_s) + times.run_s for times in self.on_devices)
 
 
 class Walk:
-    """The stages of all requests taken so far: `begins_s` is when each could begin, `numbers` whose they are.
+    """The stages of all requests taken so far: `begins_s` is the earliest begin of each, `numbers` its expert's number.
 
-    `last_s` is when the last reply could come. `held_up` are the resident experts for which some image is only ready
-    once an absent expert has run on it.
+    `last_s` is the earliest time of the last reply. `held_up` are the resident experts for which some image is only
+    ready after an absent expert has run on it.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class Walk:
         cases: Cases,
         oracle: Oracle,
         costs: CostTable,
-        devices: Sequence[Device],
+        devices: Sequence[DeviceLimits],
         resident: Collection[str],
         cached: Collection[str],
     ) -> None:
         self.costs, self.devices = costs, devices
-        self.used: dict[str, Used] = {}
+        self.used: dict[str, UsedExpert] = {}
         self.begins_s, self.numbers = array("d"), array("i")
         self.last_s = 0.0
         self.held_up: set[str] = set()
@@ -99,7 +99,7 @@ class Walk:
         self._resident, self._cached = frozenset(resident), frozenset(cached)
 
     def take(self, at_s: float, request: Request) -> None:
-        """Walk one request, the earliest end first, for a stage begins with the first branch that reaches it."""
+        """Walk one request, the earliest end first, because a stage begins with the first branch that reaches it."""
         findings: dict[str, Finding] = {}
         absent = late = False
         coming: list[tuple[float, int, Stage]] = []
@@ -108,7 +108,7 @@ class Walk:
             for stage in stages:
                 used = self.used.get(stage.expert) or self._meet(stage.expert)
                 absent = absent or used.switched
-                # The first stage waits for nobody; the others may have to be looked at more closely.
+                # The first stage waits for no other; a later resident stage may be held up.
                 late = late or (bool(findings) and not used.switched and stage.expert not in self.held_up)
                 self.begins_s.append(max(now, used.ready_s))
                 self.numbers.append(used.number)
@@ -123,7 +123,7 @@ class Walk:
             self._hold_up(request, findings)
 
     def _hold_up(self, request: Request, findings: Mapping[str, Finding]) -> None:
-        """Go as far as residents alone bring a request; the residents that come after that are held up."""
+        """Walk a request as far as resident experts alone take it; residents that come later are held up."""
         stages = self._cases.open(request, 0.0).stages
         here: list[Stage] = []
         away: list[Stage] = []
@@ -142,44 +142,43 @@ class Walk:
             stage = (here or away).pop()
             stages = self._cases.found(stage, findings[stage.expert], 0.0).stages
 
-    def _meet(self, expert: str) -> Used:
-        prices = [self.costs(device.name, expert) for device in self.devices]
+    def _meet(self, expert: str) -> UsedExpert:
+        costs = [self.costs(device.name, expert) for device in self.devices]
         switched = expert not in self._resident
         read = switched and expert not in self._cached
-        # One read may serve another device by way of the host's copy, so the least read counts for all.
-        disk_s = min(cost.load_s - cost.copy_s for cost in prices) if read else 0.0
-        ways = tuple(
-            Way(disk_s + cost.copy_s if switched else 0.0, cost.copy_s, cost.batch_s(1) / device.rate)
-            for cost, device in zip(prices, self.devices, strict=True)
+        # A read may serve another device through the host's copy, so the least read counts for all devices.
+        disk_s = min(cost.load_s - cost.copy_s for cost in costs) if read else 0.0
+        on_devices = tuple(
+            LeastTimes(disk_s + cost.copy_s if switched else 0.0, cost.copy_s, cost.batch_s(1) / device.rate)
+            for cost, device in zip(costs, self.devices, strict=True)
         )
-        self.used[expert] = used = Used(
+        self.used[expert] = used = UsedExpert(
             number=len(self.used),
             switched=switched,
             disk_s=disk_s,
-            weights_bytes=min(cost.weights_bytes for cost in prices),
-            ways=ways,
-            ready_s=min(way.ready_s for way in ways),
+            weights_bytes=min(cost.weights_bytes for cost in costs),
+            on_devices=on_devices,
+            ready_s=min(times.ready_s for times in on_devices),
         )
         return used
 
 
-class Work:
-    """What the stages of experts take at least on each device, at the full speed of all its executors."""
+class LeastWork:
+    """The least time of experts' stages on each device, at the full speed of all its executors."""
 
     def __init__(self, walk: Walk) -> None:
-        prices = [[walk.costs(device.name, expert) for expert in walk.used] for device in walk.devices]
+        costs = [[walk.costs(device.name, expert) for expert in walk.used] for device in walk.devices]
         speed = np.array([[device.speed] for device in walk.devices])
-        self._per_image_s = np.array([[cost.per_image_s for cost in row] for row in prices]) / speed
-        self._base_s = np.array([[cost.base_s for cost in row] for row in prices]) / speed
-        batch = [[device.batch(cost) for cost in row] for device, row in zip(walk.devices, prices, strict=True)]
+        self._per_image_s = np.array([[cost.per_image_s for cost in row] for row in costs]) / speed
+        self._base_s = np.array([[cost.base_s for cost in row] for row in costs]) / speed
+        batch = [[device.batch(cost) for cost in row] for device, row in zip(walk.devices, costs, strict=True)]
         self._batch = np.array(batch, dtype=np.float64)
 
     def of(self, stages: Floats) -> Floats:
         """Return [device, expert]: the seconds of all `stages` [expert] if they ran on that device.
 
-        On several devices a part of the stages may run on each. Then the share of a batch that an image bears must
-        not grow with their number, so batches are counted in fractions but for the first; on one device they are
-        whole.
+        On several devices each may run a part of the stages. Then the cost of an image must not grow with the number of
+        stages, so all batches after the first count in fractions. On one device batches are whole.
         """
         batches = stages / self._batch
         batches = np.ceil(batches) if len(batches) == 1 else np.where(stages > 0, np.maximum(1, batches), 0)

@@ -1,7 +1,7 @@
-"""What arrives, and when. Law: the same names and the same seed give the same requests, on every machine.
+"""The requests of a simulation, and when they arrive. Law: the same names and seed give the same requests everywhere.
 
 Tasks are those of the paper's section 5.1. Requests come in one of two orders: drawn by count, or one board after
-another as a camera passes over them. Tails bend the counts of a board, from all parts alike to a few common ones.
+another as a camera passes over them. Tails change the counts of a board, from all equal to a few common components.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from coe.errors import ConfigError, did_you_mean
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One of the paper's: so many requests of a board."""
+    """A task of the paper: a number of requests of a board."""
 
     board: str
     requests: int
@@ -37,7 +37,7 @@ TASKS: Mapping[str, Task] = {
     "B2": Task("B", 3500),
 }
 EVERY_S = 0.004
-"""One request every so many seconds (section 5.1)."""
+"""The time between two requests, in seconds (section 5.1)."""
 
 ORDERS = ("iid", "boards")
 """`iid`: each request's component is drawn by count. `boards`: one board after another, in placement order."""
@@ -60,13 +60,13 @@ TAILS: Mapping[str, Tail | None] = {
     "steepest": Tail(1.5),
     "narrow": Tail(1.0, types=150),
 }
-"""Ways in which counts may fall; `board` has the counts of the board file.
+"""How steeply counts fall; `board` keeps the counts of the board file.
 
 With `narrow` the simulated baseline switches as often as the paper's does (docs/results/paper.md); the counts of the
 paper's boards are not given.
 """
 
-# A layout: parts of a type stand in groups, as bypass capacitors do around a chip; the camera sees a board in lanes.
+# A layout: parts of one type stand in groups, like bypass capacitors around a chip; the camera passes in lanes.
 _GROUP_PARTS = 4
 _SPREAD = 0.1  # how far from its group's middle a part may stand, in sides of the board
 _LANES = 20
@@ -74,7 +74,7 @@ _LANES = 20
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that comes `at_s` seconds after the beginning."""
+    """A request that arrives `at_s` seconds after the beginning."""
 
     at_s: float
     request: Request
@@ -82,9 +82,9 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Requests by rising time, with ids 0, 1, 2, ...; `board` has the counts that they were drawn by.
+    """Requests by rising time, with ids 0, 1, 2, ...; `board` has the counts by which they were drawn.
 
-    `recorded` holds by request id, then expert, what was found when this really happened; it may be empty.
+    `recorded` holds the findings of a real run by request id, then expert; it may be empty.
     """
 
     task: str
@@ -95,8 +95,8 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One component on a board, by its type and its own name there."""
+class PlacedPart:
+    """A component on a board: its type and its reference designator."""
 
     component: str
     refdes: str
@@ -111,7 +111,7 @@ def task(
     requests: int | None = None,
     every_s: float = EVERY_S,
 ) -> Workload:
-    """Return one of TASKS; with another tail than the board's the workload's name says so ("A1 steep").
+    """Return a task of TASKS; the workload's name states a tail other than the board's ("A1 steep").
 
     Raises ConfigError for an unknown name, order or tail, and for fewer than one request.
     """
@@ -140,9 +140,9 @@ def synthetic(
 
 
 def with_tail(board: Rules, tail: str) -> Rules:
-    """Return a board whose counts fall as one of TAILS says; their sum and the components' ranks stay.
+    """Return a board whose counts fall as a tail of TAILS says; their sum and the components' ranks stay.
 
-    A component that the board file counts 0 stays at 0. Ties in rank go by the order of the file. Raises ConfigError.
+    A component with the count 0 keeps it. Ties in rank go by the order of the file. Raises ConfigError.
     """
     if tail not in TAILS:
         raise ConfigError(f"'{tail}' is not a tail of counts{did_you_mean(tail, TAILS)}")
@@ -183,12 +183,12 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     return replace(board, router=Router(components, escalations), graph=graph)
 
 
-def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:
-    """Return the parts of one board in the order in which a camera comes to them; the same for all boards of a seed.
+def placement(board: Rules, seed: int = 0) -> tuple[PlacedPart, ...]:
+    """Return the parts of a board in the order in which a camera reaches them; the same for all boards of a seed.
 
-    Each component that occurs is there round(count) times, at least once. Board files do not say where parts stand,
-    so this is a model: a type's parts stand in groups of up to 4 around points drawn evenly over the board, each part
-    within a tenth of the board's side of its point, and the camera passes in 20 lanes, there and back.
+    Each component with a count above 0 is there round(count) times, at least once. Board files do not say where parts
+    stand, so this is a model: a type's parts stand in groups of up to 4 around points drawn evenly over the board, each
+    part within a tenth of the board's side of its point, and the camera passes in 20 lanes, there and back.
     """
     chance = random.Random(f"{board.board}/{seed}")
     spots: list[tuple[int, float, str]] = []
@@ -206,7 +206,7 @@ def placement(board: Rules, seed: int = 0) -> tuple[Part, ...]:
         letters = re.match("[A-Za-z]*", name)
         prefix = (letters[0] if letters else "").upper() or "X"
         numbers[prefix] += 1
-        parts.append(Part(name, f"{prefix}{numbers[prefix]}"))
+        parts.append(PlacedPart(name, f"{prefix}{numbers[prefix]}"))
     return tuple(parts)
 
 

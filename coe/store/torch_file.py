@@ -20,7 +20,7 @@ import torch
 
 from coe.errors import StoreError
 
-_MOST_ENTRIES = 100_000
+_MOST_ENTRIES = 10_000
 _MOST_PICKLE_BYTES = 16 << 20
 """The pickle of a checkpoint of hundreds of layers, without its tensors, is smaller than 1 MiB."""
 _MOST_STEPS = 1_000_000

@@ -704,10 +704,10 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
 device.gate.clear()
 device.reached.clear()
-line.submit(LIGHT, "C").add_done_callback(lambda future: print(future.result().verdict, flush=True))
+line.submit(LIGHT, "C").add_done_callback(lambda future: print(f" {future.result().verdict} ", flush=True))
 device.reached.wait(60)
 device.gate.set()
-print("end", flush=True)
+print(" end ", flush=True)
 """
 
 

@@ -144,7 +144,7 @@ def test_a_cell_behind_the_last_column_is_not_passed_over(tmp_path: Path) -> Non
     make(tmp_path, "a.png", "b.png")
     (tmp_path / "images.csv").write_text("path,component\na.png,C0,C5\nb.png,C0,,\n", encoding="utf-8")
     first, second = find(tmp_path, COMPONENTS)[0]
-    assert first.error == "images.csv:2: 'C5' stands behind the last column; quote cells that hold the separator"
+    assert first.error == "images.csv:2: 'C5' stands after the last column; quote cells that contain the separator"
     assert second.error is None
 
 

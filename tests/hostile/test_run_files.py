@@ -16,6 +16,7 @@ from typing import Any
 import idle_line
 import pytest
 from idle_line import PICTURES, IdleLine
+from tables import with_slow_rows
 from tiny_line import Call, Said
 
 from coe.cli import inspect
@@ -108,7 +109,11 @@ def nothing(place: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "options", "sentence"),
     [
-        (other_weights, (), "other weights of 2 of 2 experts ('body', 'joint'); put those back into the store, or"),
+        (
+            other_weights,
+            (),
+            "other weights of 2 of 2 experts ('body', 'joint'); put the former weights back into",
+        ),
         (one_other_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
         (other_rules, (), "another version of the board file"),
@@ -225,32 +230,35 @@ def found_by(**change: object) -> bytes:
 
 @pytest.mark.parametrize(
     "line",
-    [
-        damaged(verdict="GOOD"),
-        damaged(verdict=["OK"]),
-        damaged(verdict=None),
-        damaged(error="and an error"),
-        damaged(image=3),
-        damaged(serial=None),
-        damaged(component={}),
-        damaged(refdes=["R1"]),
-        damaged(findings=3),
-        damaged(findings=[3]),
-        damaged(latency_s="soon"),
-        damaged(latency_s=[]),
-        damaged(verdict=None, error=3),
-        found_by(label=3),
-        found_by(expert=None),
-        found_by(variant=[]),
-        found_by(score={}),
-        found_by(boxes=[{"label": "b", "score": 0.1, "xyxy": [1, 2, 3]}]),
-        found_by(boxes=[{"label": 3, "score": 0.1, "xyxy": [1, 2, 3, 4]}]),
-        found_by(score=0).replace(b'"score": 0', b'"score": 1' + b"0" * 400),
-        b"[" * 100_000,
-        b"",
-        b"{}",
-        b"\xff",
-    ],
+    with_slow_rows(
+        [
+            damaged(verdict="GOOD"),
+            damaged(verdict=["OK"]),
+            damaged(verdict=None),
+            damaged(error="and an error"),
+            damaged(image=3),
+            damaged(serial=None),
+            damaged(component={}),
+            damaged(refdes=["R1"]),
+            damaged(findings=3),
+            damaged(findings=[3]),
+            damaged(latency_s="soon"),
+            damaged(latency_s=[]),
+            damaged(verdict=None, error=3),
+            found_by(label=3),
+            found_by(expert=None),
+            found_by(variant=[]),
+            found_by(score={}),
+            found_by(boxes=[{"label": "b", "score": 0.1, "xyxy": [1, 2, 3]}]),
+            found_by(boxes=[{"label": 3, "score": 0.1, "xyxy": [1, 2, 3, 4]}]),
+            found_by(score=0).replace(b'"score": 0', b'"score": 1' + b"0" * 400),
+            b"[" * 100_000,
+            b"",
+            b"{}",
+            b"\xff",
+        ],
+        fast=8,
+    ),
 )
 def test_a_damaged_line_is_named_and_nothing_is_lost(run: Run, place: Path, line: bytes) -> None:
     run()
@@ -364,7 +372,9 @@ def test_a_file_at_the_end_that_cannot_be_written_is_status_4(
     assert summary(place / "out")["timed_images"] == PICTURES
 
 
-@pytest.mark.parametrize("reason", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS])
+@pytest.mark.parametrize(
+    "reason", with_slow_rows([errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS], fast=1)
+)
 @pytest.mark.parametrize("file_", ["results.jsonl", "results.csv", "run.json", "summary.json", "report.html"])
 def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(
     run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, reason: int, file_: str

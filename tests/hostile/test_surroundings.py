@@ -168,7 +168,7 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPa
         (ImageError("a picture"), Exit.NOT_INSPECTED, "a picture"),
         (CoeError("something"), Exit.NOT_INSPECTED, "something"),
         (KeyboardInterrupt(), Exit.INTERRUPTED, "interrupted"),
-        (RuntimeError("boom"), Exit.NOT_INSPECTED, "a fault of coe, not of yours: RuntimeError: boom"),
+        (RuntimeError("boom"), Exit.NOT_INSPECTED, "a fault of coe, not yours: RuntimeError: boom"),
         (KeyError("k"), Exit.NOT_INSPECTED, "KeyError: 'k'"),
         (MemoryError(), Exit.NOT_INSPECTED, "MemoryError"),
         (RecursionError("deep"), Exit.NOT_INSPECTED, "RecursionError: deep"),
@@ -239,13 +239,32 @@ def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch: pytest.Monke
 # The commands, as processes
 
 
+EYE = """
+board: eye
+experts:
+  eye: {kind: onnx, labels: [ok, fine], input: 8}
+components:
+  E: {inspect: eye, then: {ok: OK, fine: OK}}
+"""
+ALL_KINDS = (
+    TINY.replace("components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1)
+    + "  E: {inspect: eye, then: {ok: joint, fine: joint}}\n"
+).replace("reject: [bridge]}", "reject: [], then: {joint: OK, bridge: OK, none: OK}}")
+
+
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Arguments of a board whose pictures are all OK, with experts of resnet18, yolov5n and onnx."""
-    folder = tmp_path_factory.mktemp("service")
-    text = TINY.replace("components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1)
-    text += "  E: {inspect: eye, then: {ok: joint, fine: joint}}\n"
-    text = text.replace("reject: [bridge]}", "reject: [], then: {joint: OK, bridge: OK, none: OK}}")
+    """Arguments of a board with experts of resnet18, yolov5n and onnx, whose pictures are all OK."""
+    return _arguments(tmp_path_factory.mktemp("service"), ALL_KINDS)
+
+
+@pytest.fixture(scope="module")
+def small_line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The same with an expert of onnx alone, which is there at once."""
+    return _arguments(tmp_path_factory.mktemp("small"), EYE)
+
+
+def _arguments(folder: Path, text: str) -> list[str]:
     board = folder / "tiny.yaml"
     board.write_text(text, encoding="utf-8")
     known, store = rules.load(board), Store(folder / "store")
@@ -385,11 +404,11 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
     ],
 )
 def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
-    line: list[str], tmp_path: Path, redirection: str, status: int
+    small_line: list[str], tmp_path: Path, redirection: str, status: int
 ) -> None:
     command = ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", sys.executable, "-c", RUN, "inspect"]
     done = subprocess.run(
-        [*command, *line, "--out", str(tmp_path / "out")],
+        [*command, *small_line, "--out", str(tmp_path / "out")],
         env=environment(TMPDIR=str(tmp_path), HOME=str(tmp_path)),
         capture_output=True,
         text=True,

@@ -43,6 +43,7 @@ def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
     assert row["peak_reserved"] <= row["budget"]
 
 
+@pytest.mark.slow
 def test_a_line_opens_with_nothing_left_of_what_was_measured_before(driver, tmp_path, call, monkeypatch):
     seen = []
     prepare = CudaDevice.prepare

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coe.bench.simulated import ENTRIES
+from coe.bench.simulated import CONTENDERS
 from coe.sim import trace_file
 from coe.sim.workload import task
 
@@ -87,7 +87,7 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, s
     said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
-    assert len(rows) == 2 * len(ENTRIES)
+    assert len(rows) == 2 * len(CONTENDERS)
     assert {"samba", "samba-fifo", "samba-parallel", "coserve", "coserve-casual", "coserve-none"} < set(strategies)
     assert strategies == [row["strategy"] for row in rows if row["device"] == "numa-rtx3080ti"]
     for row in rows:
@@ -178,7 +178,7 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small
         (("--strategy", "fastest"), "there is no strategy 'fastest'; known: coserve, coserve-casual, coserve-em, "),
         (("--strategy", "coserv"), "there is no strategy 'coserv'; did you mean 'coserve'"),
         (("--strategy", ""), "there is no strategy ''"),
-        (("--task", "C1"), "'C1' is neither a task (A1, A2, B1, B2) nor a trace file that is there"),
+        (("--task", "C1"), "'C1' is neither a task (A1, A2, B1, B2) nor an existing trace file"),
         (("--task", "."), ". cannot be read"),
         (("--order", "random"), "--order: there is no 'random'; known: boards, iid"),
         (("--tail", "fat"), "--tail: there is no 'fat'; did you mean 'flat'?"),
@@ -249,3 +249,20 @@ def test_a_box_that_will_not_do_is_said(call, small: Path, tmp_path: Path, old: 
     assert sentence in said.words
     assert len(said.err.splitlines()) == 1
     assert said.out == ""
+
+
+def test_rows_are_drawn_where_they_are_asked_for(call, tmp_path):
+    status, _, err = call("sim", "--task", "A1", "--strategy", "samba,line", "--plot", tmp_path / "out")
+    assert status == 0
+    names = ["throughput.png", "switches.png"]
+    assert [line for line in err.splitlines() if "drew" in line] == [
+        f"drew {tmp_path / 'out' / name}" for name in names
+    ]
+    assert all((tmp_path / "out" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+
+
+def test_a_file_is_no_folder_for_pictures(call, tmp_path):
+    (tmp_path / "out").touch()
+    said = call("sim", "--task", "A1", "--strategy", "line", "--plot", tmp_path / "out")
+    assert said.status == 2
+    assert "cannot be a folder for pictures" in said.words

@@ -52,9 +52,9 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
         (("--kind", "onnx"), "no skeleton"),
         (("--kind", "resnet19"), "not a kind"),
         (("--cycles", "2"), "--cycles"),
-        (("--cycles", "8", "--repeats", "3"), "--cycles takes none; leave one of them out"),
-        (("--experts", "3"), "--experts come in turn with --cycles only; give --cycles too"),
-        (("--device", "cuda", "--threads", "1"), "--threads are those of the CPU"),
+        (("--cycles", "8", "--repeats", "3"), "--cycles takes no medians; leave one of them out"),
+        (("--experts", "3"), "--experts has no effect without --cycles; give --cycles, too"),
+        (("--device", "cuda", "--threads", "1"), "--threads is for the CPU"),
         (("--json", "nowhere/rows.json"), "there is no folder nowhere"),
     ],
 )

@@ -121,6 +121,7 @@ def test_a_trial_of_a_variant_measures_its_file(prepared, variant):
         assert trial.load_s() > 0
 
 
+@pytest.mark.slow
 def test_sixty_switches_leave_no_descriptor_open_and_no_memory_behind(prepared):
     found, store, _ = prepared
     device, process = device_of(found, store), psutil.Process()

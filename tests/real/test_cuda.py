@@ -74,7 +74,13 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
 
 @pytest.mark.parametrize(
     ("variant", "eager"),
-    [(variant, LAZY) for variant in VARIANTS] + [("fp32", LANE_FIRST), ("q8", LANE_FIRST), ("fp32", BATCHES_FIRST)],
+    [
+        ("fp32", LAZY),
+        ("q8", LANE_FIRST),
+        ("fp32", BATCHES_FIRST),
+        *(pytest.param(variant, LAZY, marks=pytest.mark.slow) for variant in VARIANTS if variant != "fp32"),
+        pytest.param("fp32", LANE_FIRST, marks=pytest.mark.slow),
+    ],
 )
 def test_it_says_what_the_cpu_says(prepared, variant, eager):
     experts = [replace(expert, variant=variant) for expert in list(prepared[0].experts.values())[1:]]

@@ -12,7 +12,7 @@ from apps.demo.build import Edition, build, missing_experts
 from apps.demo.evaluate import inspect, tally, total
 from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
-from apps.demo.recipe import Recipe
+from apps.demo.recipe import TrainingRecipe
 from coe import Inspector
 from coe.store.kinds import resolve
 from coe.store.store import Store
@@ -21,7 +21,7 @@ from coe.store.store import Store
 def test_a_classifier_starts_from_the_common_body_and_lands_in_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "recipe", lambda name, quick: Recipe(Amount(2, 1, 1), 1, 8, 1e-3, init=BODY.id))
+    monkeypatch.setattr(work, "recipe", lambda name, quick: TrainingRecipe(Amount(2, 1, 1), 1, 8, 1e-3, init=BODY.id))
     start = resolve(BODY.kind).skeleton(BODY).state_dict()
     start["fc.bias"] = torch.arange(6.0)
     save_file(start, work.body_file(tmp_path, 1, True))

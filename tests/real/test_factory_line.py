@@ -127,7 +127,7 @@ def result(serial: str, verdict: Verdict | None) -> Result:
     ],
 )
 def test_the_status_is_of_all_boards(verdicts: list[Verdict | None], status: int) -> None:
-    boards = [line.Board(str(number), (result(str(number), one),)) for number, one in enumerate(verdicts)]
+    boards = [line.FinishedBoard(str(number), (result(str(number), one),)) for number, one in enumerate(verdicts)]
     assert line.status(boards) == status
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,13 @@ from built_once import linked_copy
 
 from apps.paper import __main__ as paper
 from apps.paper.prescheduled import repeating
-from coe.bench.engine import measured_run
+from coe.bench.engine import all_at_once, measured_run
 from coe.bench.recorded import recorded
+from coe.bench.rows import Heading
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
+from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.scheduler.events import Run
+from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 from coe.sim.workload import task
 
@@ -93,12 +97,16 @@ def test_the_same_commands_again_without_scheduling(work, call):
 def test_prescheduled_runs_the_same_batches_and_finds_the_same(work):
     board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
     pictures = synthetic_pictures(board, 24, 1)
-    options = {
-        "memory_bytes": 2 * quarter_budget(board, store),
-        **{"executors": "cpu=2", "strategy": "coserve", "task": "t", "order": "o"},
-    }
-    one = measured_run(board, store, pictures, **options)
-    again = measured_run(board, store, pictures, costs=one.costs, make_decider=repeating(one.trace), **options)
+    line_config = LineConfig(
+        board=board,
+        store=store,
+        asked=AskedSettings(memory_bytes=2 * quarter_budget(board, store), executors={"cpu": 2}, profile=None),
+        strategy=named_strategy("coserve"),
+        inbox=all_at_once(pictures),
+    )
+    one = measured_run(line_config, pictures, heading=Heading("t", "o", "s"))
+    repeated = replace(line_config, costs=one.costs, make_decider=repeating(one.trace))
+    again = measured_run(repeated, pictures, heading=Heading("t", "o", "s"))
     batches = [
         {id: [run.batch for run in _runs(each.trace) if run.executor == id] for id in ("cpu0", "cpu1")}
         for each in (one, again)

@@ -108,7 +108,9 @@ def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert
     assert manifest.variants["q8"].escalate_below > 0
 
 
-@BOTH
+@pytest.mark.parametrize(
+    "expert", [pytest.param(CLASSIFIER, marks=pytest.mark.slow), DETECTOR], ids=["resnet18", "yolov5n"]
+)
 def test_the_same_weights_give_the_same_blobs(prepared, store, expert):
     again = Preparer(store, ALL).prepare(expert.weights).manifest
     assert again.variants == prepared.manifest(expert.weights).variants

@@ -89,6 +89,7 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call
     assert "was profiled under 143.1 MiB, not 142.1 MiB" in said.words
 
 
+@pytest.mark.slow
 def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
@@ -149,18 +150,20 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert tuned["device"] == ",".join(f"{device}={number}" for device, number in entry.chosen.executors.items())
 
 
+@pytest.mark.slow
 def test_a_gpu_is_left_out_for_a_board_without_weights(bench, run, tmp_path, driver) -> None:
     board, _ = bench
     place = tmp_path / "profile.json"
     arguments = ("--board", board, "--store", tmp_path / "empty", "--memory", "150MB", "--quick", "--out", place)
     said = run(*arguments)
     assert said.status == 0
-    assert "4 experts have no weights, so nobody knows what the GPU would hold; it is left out" in said.words
+    assert "4 experts have no weights, so their memory on the GPU is not known; the GPU is left out" in said.words
     known = profile.load(place)
     assert {kind.device for kind in known.kinds} == {"cpu"}
     assert all(entry.device_bytes is None for entry in known.boards.values())
 
 
+@pytest.mark.slow
 def test_a_gpu_too_small_for_the_board_is_no_reason_to_lose_the_rest(bench, run, tmp_path, driver) -> None:
     board, store = bench
     place = tmp_path / "profile.json"
@@ -179,7 +182,7 @@ def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monk
     arguments = ("--board", board, "--store", store, "--quick", "--out", tmp_path / "p.json")
     said = run(*arguments, "--device-memory", "1GB")
     assert said.status == 2
-    assert "there is no GPU that torch can use, so --device-memory and --host-memory would mean nothing" in said.words
+    assert "torch finds no GPU to use, so --device-memory and --host-memory have no effect" in said.words
 
 
 def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from built_once import linked_copy
 from fake_gpu import FakeDriver
+from tables import with_slow_rows
 
 from coe import Inspector
 from coe.bench import engine, usual
@@ -66,7 +67,7 @@ def test_it_says_what_our_device_says(board, make, id):
         judge(theirs, expert)
 
 
-@pytest.mark.parametrize("strategy", ["line", "samba"])
+@pytest.mark.parametrize("strategy", with_slow_rows(["line", "samba"], fast=1))
 def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
     # Room for two of the three large experts.
     options = {"strategy": strategy, "memory": "150MB", "profile": None}
@@ -76,6 +77,7 @@ def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatc
     assert verdicts(inspect_all(pictures, **options | USUAL)) == ours
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, pictures):
     ours = verdicts(inspect_all(pictures[:16], memory="400MB", profile=None))
     with Inspector(tiny[0], store=tiny[1], keep_trace=True, **GPU, **USUAL) as line:
@@ -168,13 +170,13 @@ def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypat
 
 
 def test_what_opens_its_own_files_has_no_other_way(board):
-    with pytest.raises(ConfigError, match="experts of kind 'onnx' have no usual way but ours"):
+    with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files and have no usual way"):
         UsualDevice(board[1], {"onnx": kinds.resolve("onnx")}, 1)
 
 
 def test_tensors_of_another_network_are_not_loaded(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
-    with pytest.raises(StoreError, match="not the tensors of a resnet18 for ok, bad, worse; import the expert again"):
+    with pytest.raises(StoreError, match="does not fit a resnet18 for ok, bad, worse; import the expert again"):
         on_cpu(board).load("pool", expert)
 
 
@@ -201,6 +203,7 @@ def test_the_usual_way_stands_beside_ours(work, call):
     assert " x the images/s of samba-usual" in said.out
 
 
+@pytest.mark.slow
 def test_the_usual_way_stands_beside_less_precise_ones(work, call):
     where = work / "mixed.json"
     names = ("--strategy", "line-usual,line", "--precision", "fp32,mixed")
@@ -233,7 +236,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     ("options", "sentence"),
     [
         (("--strategy", "smaba-usual"), "no strategy 'smaba'; did you mean 'samba'?"),
-        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration of our own loads"),
+        (("--strategy", "line-profile-usual"), "'line-profile' is a configuration, not a strategy"),
         (("--strategy", "samba-usual", "--precision", "mixed"), "runs in fp32 alone; add it: --precision fp32,mixed"),
         (("--strategy", "samba-usual", "--within", "5s"), "strategy 'samba' looks at neither ages nor due times"),
     ],

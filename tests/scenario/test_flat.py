@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tables import with_slow_rows
 
 from coe.bench import scale
 from coe.scheduler.backlog import Backlog
@@ -141,14 +142,16 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
     return looks.per_attempt, looks.per_event
 
 
-@pytest.mark.parametrize("name", ["coserve", "coserve-em", "coserve-none", "samba-parallel", "line"])
+@pytest.mark.parametrize(
+    "name", with_slow_rows(["line", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=2)
+)
 def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 300, 3000, name), looked(looks, 3000, 3000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
-@pytest.mark.parametrize("name", ["coserve", "coserve-none", "samba-parallel", "line"])
+@pytest.mark.parametrize("name", with_slow_rows(["line", "coserve", "coserve-none", "samba-parallel"], fast=2))
 def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
     few, many = looked(looks, 300, 1000, name), looked(looks, 300, 10_000, name)
     assert many[0] <= 2 * few[0]

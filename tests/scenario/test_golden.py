@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from coe.bench.rows import Row
-from coe.bench.simulated import ENTRIES, simulated_run
+from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.sim.machine import Machine
 from coe.sim.workload import task
 
@@ -43,7 +43,7 @@ def check(row: Row, requests: int) -> None:
 
 
 def test_no_strategy_is_left_out() -> None:
-    assert sorted(STRATEGIES) == sorted(ENTRIES)
+    assert sorted(STRATEGIES) == sorted(CONTENDERS)
 
 
 # One of each box; the others take as long again each, and `make test-all` runs them.
@@ -54,7 +54,7 @@ ROWS = [pytest.param(*row, marks=() if row in FAST else pytest.mark.slow) for ro
 @pytest.mark.parametrize(("device", "name", "order"), ROWS, ids=lambda part: part)
 def test_switches_are_what_they_were(device: str, name: str, order: str) -> None:
     machine, workload = Machine(device), task(name, order=order, seed=0)
-    rows = {chosen: simulated_run(machine, workload, ENTRIES[chosen], seed=0) for chosen in STRATEGIES}
+    rows = {chosen: simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in STRATEGIES}
     for row in rows.values():
         check(row, len(workload.arrivals))
     speed = {chosen: row.images_per_s for chosen, row in rows.items()}
@@ -66,7 +66,7 @@ def test_switches_are_what_they_were(device: str, name: str, order: str) -> None
     assert speed["line"] > speed["coserve"]
     # Only what has a copy in host memory is loaded without the disk.
     for chosen, row in rows.items():
-        cached = ENTRIES[chosen].strategy.cached and device == "numa-rtx3080ti"
+        cached = CONTENDERS[chosen].strategy.cached and device == "numa-rtx3080ti"
         assert (row.disk_loads < row.switches) == cached, chosen
     assert tuple(row.switches for row in rows.values()) == GOLDEN[device, name, order]
 
@@ -74,7 +74,7 @@ def test_switches_are_what_they_were(device: str, name: str, order: str) -> None
 def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
     machine, workload = Machine("uma-m2"), task("A1", requests=300)
     one, again, other = (
-        simulated_run(machine, workload, ENTRIES["coserve-em"], seed=seed, bounded=False) for seed in (0, 0, 1)
+        simulated_run(machine, workload, CONTENDERS["coserve-em"], seed=seed, bounded=False) for seed in (0, 0, 1)
     )
     assert (one.switches, one.makespan_s, one.p99_s) == (again.switches, again.makespan_s, again.p99_s)
     assert one.makespan_s != other.makespan_s

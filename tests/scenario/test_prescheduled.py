@@ -247,7 +247,7 @@ def test_a_line_of_other_executors_is_refused():
     rules = board({"A": 1, "B": 1})
     first = Line(rules, 60, 2)
     arrive(first, 0.0, "AABB")
-    with pytest.raises(ConfigError, match="the recorded run had 'cpu1', this line has not"):
+    with pytest.raises(ConfigError, match="the recorded run had 'cpu1', but this line does not"):
         again(Line(rules, 60), recorded(first))
 
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from lines import arrive, board, cost, line_of, log_of
+from tables import with_slow_rows
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError
@@ -129,7 +130,7 @@ PARALLEL = {1: 141, 2: 125, 3: 145, 4: 122}
 LINE = {1: 14, 2: 17, 3: 18, 4: 16}
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", with_slow_rows([1, 2, 3, 4], fast=1))
 def test_coserve_switches_less_than_the_papers_others_and_the_counts_are_known(seed: int) -> None:
     counts = {name: switches(name, seed) for name in STRATEGIES}
     assert counts == {**GOLDEN[seed], "samba-parallel": PARALLEL[seed], "line": LINE[seed]}
@@ -166,7 +167,7 @@ def steps(name: str, images: int, capacity: int) -> int:
 
 
 @pytest.mark.parametrize("capacity", [54, 1000], ids=["half of the experts fit", "all fit"])
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", with_slow_rows(dict.fromkeys(["line", "coserve", *STRATEGIES]), fast=2))
 def test_the_work_for_a_burst_does_not_grow_with_its_square(name: str, capacity: int) -> None:
     assert steps(name, 960, capacity) < 2.5 * steps(name, 480, capacity)
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from apps.demo.production import Place, lot, read_truth, shoot, take, write_truth
+from apps.demo.production import BoardPlace, lot, read_truth, shoot, take, write_truth
 from apps.demo.render import COMPONENTS, photograph, render
 from coe.board import rules
 
@@ -99,7 +99,10 @@ def test_places_of_one_board_share_its_solder_mask() -> None:
 
 
 def test_images_and_truth_are_found_where_they_are_said_to_be(tmp_path) -> None:
-    places = [Place("SN1", "R1", "R0402-10K", "", (1, 0, 0)), Place("SN1", "R2", "R0402-10K", "missing", (1, 0, 1))]
+    places = [
+        BoardPlace("SN1", "R1", "R0402-10K", "", (1, 0, 0)),
+        BoardPlace("SN1", "R2", "R0402-10K", "missing", (1, 0, 1)),
+    ]
     shoot(places, tmp_path / "images")
     write_truth(places, tmp_path / "images")
     found = sorted(path.relative_to(tmp_path / "images").as_posix() for path in (tmp_path / "images").rglob("*.*"))

@@ -12,9 +12,9 @@ from apps.demo.build import ending_workers, exit_by, missing_experts
 from apps.demo.count import Count
 from apps.demo.evaluate import tally, total
 from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
-from apps.demo.production import Place
+from apps.demo.production import BoardPlace
 from apps.demo.recipe import fingerprint, recipe
-from apps.demo.render import Picture, photograph
+from apps.demo.render import LabelledImage, photograph
 from apps.demo.site import Truth
 from coe.board import rules
 from coe.core import Failure, FailureKind, Request, Result, Verdict
@@ -52,7 +52,9 @@ def test_all_classifiers_share_one_start_that_knows_their_labels() -> None:
 def test_a_label_file_holds_centre_and_size_of_the_experts_own_labels() -> None:
     picture = photograph("LED-0805-GRN", None, np.random.default_rng(1))
     size = picture.image.shape[0]
-    made = Picture(picture.image, (Truth("joint", (0, 0, 1, 1)),), (Truth("reversed", (0, size / 4, size / 2, size)),))
+    made = LabelledImage(
+        picture.image, (Truth("joint", (0, 0, 1, 1)),), (Truth("reversed", (0, size / 4, size / 2, size)),)
+    )
     assert boxes(BOARD.experts["polarity"], made) == "1 0.25000 0.62500 0.50000 0.75000\n"
 
 
@@ -109,7 +111,7 @@ def test_verdicts_are_counted_against_the_truth(defect: str, verdict: str, wrong
 
 
 def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
-    place = Place("SN1", "R1", "R0402-10K", "", (1,))
+    place = BoardPlace("SN1", "R1", "R0402-10K", "", (1,))
     result = Result(Request(1, "R0402-10K"), None, (), 0.0, Failure(FailureKind.IMAGE, "unreadable"))
     parts, defects = tally([(place, result)])
     assert parts.keys() == {"R0402-10K"}

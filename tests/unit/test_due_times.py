@@ -220,5 +220,5 @@ def test_a_board_that_never_ends_is_not_remembered_for_ever(due_s: float) -> Non
             book.replied(Request(number - 2, "R", serial="lot", due_s=due_s + (number - 2) * (due_s > 1)), number)
     (board,) = book._boards.values()
     assert len(board.images) == 3
-    assert len(board.fresh) + len(board.dues) + len(book._to_look_at) < 100
+    assert len(board.fresh) + len(board.dues) + len(book._to_check) < 100
     book.check()

@@ -10,13 +10,23 @@ import torch
 
 from apps.demo import first_look
 from apps.demo.count import Count
-from apps.demo.first_look import ALLOWED, BOARD, LESSONS, Lesson, Shown, data_set, missing, photographs, types_of
+from apps.demo.first_look import (
+    ALLOWED,
+    BOARD,
+    LESSONS,
+    Lesson,
+    LessonPicture,
+    data_set,
+    missing,
+    photographs,
+    types_of,
+)
 from apps.demo.lessons import BODY
-from apps.demo.production import Place, write_truth
+from apps.demo.production import BoardPlace, write_truth
 from apps.demo.render import COMPONENTS
 from apps.demo.small import Small
 from apps.demo.verdicts import counted, sentence
-from apps.demo.work import own_head
+from apps.demo.work import head_of
 from coe.board import rules
 from coe.core import Expert, Request, Result, Verdict
 from coe.results.records import ResultsFile
@@ -61,7 +71,7 @@ def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(
     assert not set(pictures[0]) & set(pictures[2])
 
 
-def shown(folder: Path, defects: list[str | None]) -> list[Shown]:
+def shown(folder: Path, defects: list[str | None]) -> list[LessonPicture]:
     """Files in the place of pictures: of each defect one to train on and one held out."""
     folder.mkdir()
     made = []
@@ -70,7 +80,7 @@ def shown(folder: Path, defects: list[str | None]) -> list[Shown]:
             path = folder / f"{defect}-{split}.png"
             for one in (path, path.with_stem(f"{path.stem}-turned")):
                 one.write_bytes(b"")
-            made.append(Shown(path, "LED-0805-GRN", defect, split))
+            made.append(LessonPicture(path, "LED-0805-GRN", defect, split))
     return made
 
 
@@ -95,7 +105,7 @@ def test_an_expert_behind_bodies_sees_no_defect_of_a_body_and_no_part_upside_dow
 
 def test_the_small_kind_takes_any_size_and_starts_from_a_common_head() -> None:
     kind, common = Small(), Expert("common", Small.name, BODY.labels, 64, "")
-    state = own_head(dict(kind.skeleton(common).state_dict()), LENS, BODY.labels)
+    state = head_of(dict(kind.skeleton(common).state_dict()), LENS, BODY.labels)
     module = kind.skeleton(LENS)
     module.load_state_dict(state)
     for size in (48, 64, 96):
@@ -120,7 +130,7 @@ def test_what_another_recipe_made_is_missing(tmp_path: Path) -> None:
 
 def test_a_run_is_held_against_the_truth(tmp_path: Path) -> None:
     said = [("", "OK"), ("", "NG"), ("", "REVIEW"), ("missing", "NG"), ("cracked", "OK"), ("lifted", "REVIEW")]
-    places = [Place("SN1", f"R{index}", "R0402-10K", defect, (1,)) for index, (defect, _) in enumerate(said)]
+    places = [BoardPlace("SN1", f"R{index}", "R0402-10K", defect, (1,)) for index, (defect, _) in enumerate(said)]
     (tmp_path / "images").mkdir()
     write_truth(places, tmp_path / "images")
     with ResultsFile(tmp_path / "run", RunIdentity("demo")) as results:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from apps.deeppcb import measures, tiles
-from apps.deeppcb.crops import Crops, Loaded, marked
+from apps.deeppcb.crops import Crops, PairImages, marked
 from apps.deeppcb.data import DataMissing, Defect, find, read, split_held_out
 from apps.deeppcb.images import write
 from apps.deeppcb.patch_train import read_list, threshold, write_list
@@ -101,7 +101,7 @@ def test_places_of_a_crop_are_defect_unknown_or_good():
 
 def test_crops_are_drawn_by_seed():
     tested, template = np.zeros((640, 640), np.uint8), np.full((640, 640), 255, np.uint8)
-    loaded = [Loaded(tested, template, (Defect(0, (300, 300, 340, 340)),), "g")]
+    loaded = [PairImages(tested, template, (Defect(0, (300, 300, 340, 340)),), "g")]
     images, targets, weights = Crops(loaded, 5).batch(8)
     assert images.shape == (8, 1, 160, 160)
     assert [int(image.max()) for image in images] == [0, 255] * 4
@@ -157,7 +157,7 @@ def test_a_list_that_is_none_is_told(tmp_path):
 
 
 def shown(true, found):
-    return measures.Shown(
+    return measures.ImageBoxes(
         np.array([box for box, _ in true], float).reshape(-1, 4),
         np.array([label for _, label in true], int),
         np.array([box for box, _, _ in found], float).reshape(-1, 4),

@@ -6,6 +6,7 @@ The rows stand in docs/architecture.md, and nowhere else: this test reads them t
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -165,3 +166,16 @@ def test_neither_the_front_door_nor_help_waits_for_torch(modules: str) -> None:
     imports_all = f"import sys, {modules}; print('torch' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", imports_all], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(given: str | None, policy: str) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    said = subprocess.run(
+        [sys.executable, "-c", "import coe, os; print(os.environ['OMP_WAIT_POLICY'])"],
+        env={**environment, **({"OMP_WAIT_POLICY": given} if given else {})},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == policy

@@ -256,8 +256,8 @@ def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: Callable[[st
     sentence = str(caught.value)
     assert sentence == (
         "preset 'box.yaml', device 'gpu': a pool of 95.4 MiB, one of 2 in memory 'device', does not hold expert 'a' "
-        "(95.4 MiB) and the activations of one image (3.8 MiB); let memory 'device' have at least 199MiB beside what "
-        "is reserved, or take fewer executors"
+        "(95.4 MiB) and the activations of one image (3.8 MiB); let memory 'device' have at least 199MiB in "
+        "addition to what is reserved, or take fewer executors"
     )
     # The advice, followed to the letter, is enough.
     enough = parse_bytes(re.search(r"at least (\w+)", sentence)[1])  # type: ignore[index]
@@ -271,7 +271,7 @@ def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: Callable[[st
 
 
 def test_one_executor_cannot_be_fewer(box: Callable[[str], Machine]) -> None:
-    with pytest.raises(TooSmall, match=r"at least 100MiB beside what is reserved$"):
+    with pytest.raises(TooSmall, match=r"at least 100MiB in addition to what is reserved$"):
         plan_for(box("50MB"), "samba", Configuration({"gpu": 2}, {}), SMALL)
 
 

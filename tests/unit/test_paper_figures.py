@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from apps.paper import curves, reported
-from apps.paper.bars import COLOURS, SPARE, colours, grouped
 from apps.paper.curves import ExecutorPoint, LoadedPoint
 from apps.paper.figures import ABLATION, SWITCHES, THROUGHPUT, draw, switches, throughput
+from coe.bench.bars import COLOURS, SPARE, colours, grouped
 from coe.bench.rows import Row
 from coe.errors import ConfigError
 from coe.scheduler.strategies import STRATEGIES

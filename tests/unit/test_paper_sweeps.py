@@ -8,7 +8,7 @@ import pytest
 
 from apps.paper import sweeps
 from apps.paper.sweeps import MOST_FIRST, MOST_SECOND
-from coe.bench.simulated import ENTRIES, simulated_run
+from coe.bench.simulated import CONTENDERS, simulated_run
 from coe.errors import ConfigError
 from coe.profiler.search import windows
 from coe.sim.machine import Configuration, Machine
@@ -52,7 +52,7 @@ def test_a_point_is_what_a_run_with_these_numbers_gives() -> None:
     machine = Machine("uma-m2")
     point = sweeps.executors(machine, WORK, seed=3, tick=Ticks())[2]
     share = machine.configuration("best", "board_a").expert_share
-    row = simulated_run(machine, WORK, ENTRIES["coserve"], seed=3, configuration=Configuration({"mps": 3}, share))
+    row = simulated_run(machine, WORK, CONTENDERS["coserve"], seed=3, configuration=Configuration({"mps": 3}, share))
     assert (point.executors, point.images_per_s) == ("3G", row.images_per_s)
 
 
@@ -87,7 +87,7 @@ def test_as_many_experts_are_loaded_as_is_said(name: str) -> None:
     found = machine.configuration("best", "board_a")
     costs, first = machine.costs(WORK.board), next(iter(machine.preset.devices))
     mean = sum(costs(first, expert).weights_bytes for expert in WORK.board.experts) / len(WORK.board.experts)
-    plan = machine.plan(WORK.board, costs, ENTRIES["coserve"].strategy, found)
+    plan = machine.plan(WORK.board, costs, CONTENDERS["coserve"].strategy, found)
     pools = [pool for pool in plan.pools if pool.device == first]
     single = max(costs(first, expert).batch_bytes(1) for expert in WORK.board.experts)
     room = sum(pool.capacity_bytes - single for pool in pools)

@@ -61,7 +61,7 @@ def test_a_budget_that_is_too_small_names_the_expert_and_what_is_enough() -> Non
 def test_what_images_under_way_take_is_told_where_it_is_missing() -> None:
     with pytest.raises(ConfigError) as caught:
         plan({"cpu": 1}, 80 * MIB, ["big"], table(big=cost(75)), with_images=True)
-    assert "because each has 70.0 MiB of it beside 10.0 MiB for images under way; give at least" in str(caught.value)
+    assert "because each has 70.0 MiB of it after 10.0 MiB for images under way; give at least" in str(caught.value)
 
 
 @given(st.integers(2, 1 << 40), st.integers(0, 1 << 30), st.integers(1, 5))

@@ -16,7 +16,7 @@ from coe.scheduler.controller import Controller, Executor
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import World
+from coe.scheduler.policies.base import Eviction, Need, World
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import STRATEGIES, Strategy
 from coe.testing import VirtualLine, pools_of, rules_from
@@ -224,6 +224,80 @@ def test_an_unknown_name_lists_the_folder(family: str) -> None:
     close = policies.names(family)[0][:-1] + "?"
     with pytest.raises(ConfigError, match="did you mean"):
         policies.make(family, close)
+
+
+class NewestFirst(Eviction):
+    """A user's policy: it lies in no folder of ours."""
+
+    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        return reversed(list(pool.by_arrival()))
+
+
+class Unfinished(Eviction):
+    """Lacks its one method."""
+
+
+class Tuned(NewestFirst):
+    """Cannot be made by the line, which does not know the factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class Needy(NewestFirst):
+    needs = frozenset({Need.SHARED_BACKLOG})
+
+
+def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
+    costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
+    chosen = replace(STRATEGIES["samba"], name="newest", eviction=NewestFirst)
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=chosen)
+    line.arrive(10.0, "C")
+    line.run()
+    assert [what for _, what in line.log if "evict" in what or "load" in what] == [
+        "cpu0 load a",
+        "cpu0 load x",
+        "cpu0 evict x",
+        "cpu0 load c",
+    ]
+    assert line.switches == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        (Unfinished, "eviction policy 'Unfinished' lacks methods that the line calls: rank"),
+        (
+            Tuned,
+            "eviction policy 'Tuned' needs arguments to be made, and the line gives none; give each of them a default "
+            "value",
+        ),
+        (
+            policies.class_of("select", "head"),
+            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy (dependency, fifo, "
+            "lru, next-use), or a subclass of coe.scheduler.policies.base.Eviction",
+        ),
+        (
+            None,
+            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use), or a subclass of "
+            "coe.scheduler.policies.base.Eviction",
+        ),
+        (
+            Needy,
+            "strategy 'mine' cannot work: eviction policy 'Needy' needs one backlog that all executors share, as with "
+            "assign policy 'shared'",
+        ),
+    ],
+)
+def test_a_class_that_is_no_such_policy_is_refused(policy: Any, complaint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Strategy("mine", eviction=policy)
+    assert str(caught.value) == complaint
+
+
+def test_an_instance_of_a_policy_is_refused() -> None:
+    with pytest.raises(ConfigError, match="give the name of a policy"):
+        Strategy("mine", eviction=NewestFirst())  # type: ignore[arg-type]
 
 
 def test_names_are_those_of_files_with_dashes() -> None:

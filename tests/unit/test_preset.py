@@ -129,7 +129,7 @@ BAD = {
     "more than all of the memory": ("{cpu: 0.5}", "{cpu: 1.5}", "configurations.best.expert_share.cpu: "),
     "no executors": ("{cpu: 1}", "{}", "configurations.best.executors: "),
     "too many executors": ("{cpu: 1}", "{cpu: 1000}", "configurations.best.executors.cpu: "),
-    "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: nothing is left beside what is reserved"),
+    "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: all of the memory is reserved"),
     "the cost of a kind that there is not": ("      k:\n", "      q:\n", "devices.cpu.kinds: 'q' is not among"),
 }
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tables import with_slow_rows
 
 from coe.errors import ConfigError
 from coe.inspector.profile import (
@@ -86,7 +87,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", with_slow_rows(CASES, fast=3))
 def test_a_picture_is_drawn_whatever_there_is(name: str, tmp_path: Path) -> None:
     path = draw(CASES[name], "A", tmp_path / "new" / f"{name}.png")
     with Image.open(path) as picture:
@@ -113,7 +114,7 @@ def test_the_chosen_number_is_that_of_the_search() -> None:
 
 
 def test_a_board_without_profile_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing on board 'B'; known: A"):
+    with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
         draw(CASES["one-kind"], "B", tmp_path / "a.png")
 
 

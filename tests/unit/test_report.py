@@ -248,7 +248,7 @@ def test_the_gallery_has_a_stated_limit(tmp_path: Path) -> None:
 
     page = render(tmp_path, results, load, pictures=6)[1]
     assert asked == ["n0", "n1", "n2", "n3", "n4", "r0"]
-    assert "6 images shown, NG first; 4 more are listed in results.csv alone" in page.text
+    assert "6 images shown, NG first; 4 more are listed only in results.csv" in page.text
 
 
 def test_thumbnails_are_small(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.scheduler.events import Load, Why
-from coe.sim.resources import Lane, Processor
+from coe.sim.resources import Processor, SimulatedLane
 
 
 def test_a_lane_serves_one_at_a_time_the_urgent_first() -> None:
-    lane = Lane()
+    lane = SimulatedLane()
     for expert, why in (("a", Why.INITIAL), ("b", Why.PREFETCH), ("c", Why.DEMAND)):
         lane.put(Load("p", expert, why))
     served = []

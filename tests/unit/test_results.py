@@ -220,13 +220,16 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
         ({"strategy": "coserve"}, "another strategy \\('line', not 'coserve'\\); give --strategy line again, or give"),
         ({"precision": "half"}, "another precision \\('fp32', not 'half'\\); give --precision fp32 again"),
         ({"label_floor": 0.5}, "another label floor \\('0.999', not '0.5'\\); give --label-floor 0.999 again"),
-        ({"experts": {"body": "1", "joint": "3"}}, "other weights of 1 of 2 experts \\('joint'\\); put those back"),
+        (
+            {"experts": {"body": "1", "joint": "3"}},
+            "other weights of 1 of 2 experts \\('joint'\\); put the former",
+        ),
         ({"experts": {"body": "1"}}, "other weights of 1 of 1 experts \\('joint'\\)"),
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(ConfigError, match="does not say whose results these are"):
+    with pytest.raises(ConfigError, match="does not say which run these results are of"):
         start(tmp_path, resume=True)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
@@ -327,9 +330,9 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
         run.write(result("a"))
         change(folder)
         there = [path.read_bytes() for path in sorted(folder.glob("*"))]
-        with pytest.raises(NotWritten, match="was taken away or replaced while this run wrote into it"):
+        with pytest.raises(NotWritten, match="was removed or replaced while this run wrote into it"):
             run.write(result("b"))
-        with pytest.raises(NotWritten, match="was taken away or replaced"):
+        with pytest.raises(NotWritten, match="was removed or replaced"):
             run.finish([item("a")], RUN)
     assert [path.read_bytes() for path in sorted(folder.glob("*"))] == there
 

@@ -127,7 +127,7 @@ CHANGES = {
     "the label none": (
         "[joint, bridge]",
         "[none, bridge]",
-        "board.yaml:7: expert 'joint': 'none' is kept for a detector that sees nothing",
+        "board.yaml:7: expert 'joint': 'none' is reserved for a detector that sees nothing",
     ),
     "an expert with the name of a verdict": (
         "  joint: {",

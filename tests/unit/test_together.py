@@ -10,8 +10,8 @@ from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler import survey
 from coe.profiler.draft import Draft
-from coe.profiler.site import Site
-from coe.profiler.steps import Steps
+from coe.profiler.site import CalibrationSite
+from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_together
 from coe.profiler.target import Target
 from coe.profiler.together import _batch_s
@@ -57,7 +57,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
 
     monkeypatch.setattr(survey, "together", together)
     draft = Draft(tmp_path / "profile.json", print)
-    site = Site(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
+    site = CalibrationSite(rules_from(BOARD), Store(tmp_path / "store"), [], 1 << 30)
     measure_together(site, draft, "resnet18", Target("cuda", 1), 4)
     assert draft.scaling("cuda", 1) == (1.0, 1.5)
     # Those are known now; under another budget more may fit.
@@ -71,7 +71,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
 
 def test_steps_that_were_left_out_count_as_done() -> None:
     told: list[tuple[str, float]] = []
-    steps = Steps(print, lambda what, done, total: told.append((what, done)))
+    steps = ProgressSteps(print, lambda what, done, total: told.append((what, done)))
     steps.expect([("a", 1.0), ("b", 2.0), ("c", 4.0)])
     steps.begin("a")
     steps.begin("c")

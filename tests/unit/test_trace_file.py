@@ -152,7 +152,7 @@ def test_a_name_is_a_task_or_a_trace(board: Rules, path: Path) -> None:
     write(path, synthetic(board, task="day", requests=5))
     assert workload(str(path)).task == workload(path).task == "day"
     for name in ("A3", "no/such.jsonl", "x" * 5000):
-        with pytest.raises(ConfigError, match=r"is neither a task \(A1, A2, B1, B2\) nor a trace file"):
+        with pytest.raises(ConfigError, match=r"is neither a task \(A1, A2, B1, B2\) nor an existing trace file"):
             workload(name)
 
 

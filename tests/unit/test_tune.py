@@ -10,7 +10,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.profiler.site import Seen, Site
+from coe.profiler.site import CalibrationSite, KnownMemory
 from coe.profiler.tune import Search, Setup
 from coe.runtime.fit import LatencyLine
 from coe.sim.workload import synthetic
@@ -49,10 +49,10 @@ def kind_of(device: str, threads: int, *, activation: int = MB, max_batch: int =
     )
 
 
-def seen(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], Seen]:
+def looked_at(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], KnownMemory]:
     """A GPU whose executors hold 20 MB each."""
-    known = {("cpu", number): Seen(None, 0, 0) for number in range(1, 9)}
-    return known | {("cuda", number): Seen(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
+    known = {("cpu", number): KnownMemory(None, 0, 0) for number in range(1, 9)}
+    return known | {("cuda", number): KnownMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
 
 
 def search(
@@ -62,7 +62,7 @@ def search(
     scaling: tuple[float, ...] = (1.0,),
     gpu: tuple[float, ...] = (),
     cores: int = 2,
-    memories: dict[tuple[str, int], Seen] | None = None,
+    memories: dict[tuple[str, int], KnownMemory] | None = None,
     **kind: Any,
 ) -> Search:
     """`gpu` is how fast executors of a GPU are together; there is none if it is empty. Nothing is in the store."""
@@ -73,7 +73,7 @@ def search(
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
-    site = Site(board, Store("nowhere"), [], memory_bytes, seen=memories or seen())
+    site = CalibrationSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
     return Search(site, known, cores, [cores, 1], synthetic(board, task="sample", requests=200, every_s=0.0))
 
 
@@ -117,7 +117,7 @@ def test_a_machine_too_small_for_one_expert_is_said_to_be(board: Rules) -> None:
 
 def test_executors_of_a_gpu_are_added_first_then_those_of_the_cpu(board: Rules) -> None:
     scaling = {"gpu": (1.0, 1.6, 1.6, 1.6), "scaling": (1.0, 2.0, 3.0, 3.0)}
-    best = choose(board, 500 * MB, **scaling, cores=8, memories=seen(gpu_bytes=500 * MB))[0]
+    best = choose(board, 500 * MB, **scaling, cores=8, memories=looked_at(gpu_bytes=500 * MB))[0]
     assert best.chosen.executors["cuda"] == 2
     tried = [point.executors for point in best.executors]
     assert tried[:3] == [{"cuda": 1}, {"cuda": 2}, {"cuda": 3}]
@@ -143,7 +143,7 @@ def test_each_executor_has_a_core(board: Rules) -> None:
 
 
 def test_a_gpu_too_small_is_left_out(board: Rules) -> None:
-    best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=seen(gpu_bytes=25 * MB))[0]
+    best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=looked_at(gpu_bytes=25 * MB))[0]
     assert best.chosen.executors == {"cpu": 1}
     assert "0 executor(s) on cuda: 1 do not fit" in best.chosen.reasons[0]
 

@@ -1,4 +1,4 @@
-"""Policies by family and name. A policy is added by adding a file; a strategy names one of each family."""
+"""Policies by family and name. To add one, add a file; a strategy has one of each family, by name or as a class."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pkgutil
 from functools import cache
 from typing import Any
 
+from coe import values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, Split
 
@@ -30,7 +31,7 @@ def names(family: str) -> tuple[str, ...]:
 
 @cache
 def named(family: str, name: str) -> type[Policy]:
-    """Return a policy's class; raises ConfigError, listing the family's folder, if there is none of that name."""
+    """Return the class of a policy; raises ConfigError, listing the family's policies, if the name is unknown."""
     if name not in names(family):
         raise ConfigError(f"there is no {family} policy '{name}'{did_you_mean(name, names(family))}")
     module = importlib.import_module(f"coe.scheduler.policies.{family}.{name.replace('-', '_')}")
@@ -43,6 +44,33 @@ def named(family: str, name: str) -> type[Policy]:
     return policy
 
 
-def make(family: str, name: str) -> Any:
-    """Return a new `FAMILIES[family]`; raises ConfigError, listing the folder, if there is none of that name."""
-    return named(family, name)()
+def class_of(family: str, policy: str | type[Policy]) -> type[Policy]:
+    """Return the class that a name stands for, or the class itself if a class is given.
+
+    Raises ConfigError, with the names that there are, for a name without a file, and for what is no class that can be
+    made without arguments and has all methods of the family.
+    """
+    if isinstance(policy, str):
+        return named(family, policy)
+    parent = FAMILIES[family]
+    if not (inspect.isclass(policy) and issubclass(policy, parent)):
+        raise ConfigError(
+            f"{family}={values.shown(policy)}: give the name of a policy ({', '.join(names(family))}), "
+            f"or a subclass of {parent.__module__}.{parent.__name__}"
+        )
+    members = inspect.getmembers(policy, lambda member: getattr(member, "__isabstractmethod__", False))
+    if missing := ", ".join(name for name, _ in members):
+        raise ConfigError(f"{family} policy '{policy.__name__}' lacks methods that the line calls: {missing}")
+    try:
+        inspect.signature(policy).bind()
+    except TypeError:
+        raise ConfigError(
+            f"{family} policy '{policy.__name__}' needs arguments to be made, and the line gives none; "
+            "give each of them a default value"
+        ) from None
+    return policy
+
+
+def make(family: str, policy: str | type[Policy]) -> Any:
+    """Return a new `FAMILIES[family]`; raises ConfigError as `class_of` does."""
+    return class_of(family, policy)()

@@ -1,6 +1,6 @@
-"""What a policy is: one file, one class, a ranking. Policies look at the line itself and change nothing.
+"""The base classes of policies. A policy is one file, one class, one ranking; it looks at the line and changes nothing.
 
-They are given the very executors, backlogs and pools; a test that every policy inherits proves that it only looks.
+Policies get the real executors, backlogs and pools, not copies; a test proves for every policy that it only looks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coe.scheduler.pool import ModelPool
 
 
 class Need(StrEnum):
-    """What a policy may need of the others of its strategy, in words for messages."""
+    """What a policy may need from the other policies of its strategy; the values are words for messages."""
 
     SHARED_BACKLOG = "one backlog that all executors share"
     RESIDENT_FIRST = "stages of resident experts to run before an executor waits for a load"
@@ -42,14 +42,14 @@ class World:
     """By pool."""
 
     def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
-        """Return the backlogs of all executors, or of those that run from a pool; each once, also if it is shared."""
-        own = [one.backlog for one in self.executors.values() if pool is None or one.pool.id == pool]
-        return tuple(dict.fromkeys(own))
+        """Return the backlogs of all executors, or of those with a pool; a shared backlog is returned once."""
+        executors = [executor for executor in self.executors.values() if pool is None or executor.pool.id == pool]
+        return tuple(dict.fromkeys(executor.backlog for executor in executors))
 
     def loads_ahead(self, device: str) -> int:
-        """Return for how many loads beyond the one under way room is made: as many as begin during the longest batch.
+        """Return for how many loads after the present one to make room: as many as begin during the longest batch.
 
-        It looks at all experts; ask once.
+        The function looks at all experts, so call it once.
         """
         costs = [self.costs(device, expert) for expert in self.graph.experts]
         longest = max(cost.batch_s(cost.max_batch) / max(cost.load_s, 1e-9) for cost in costs)
@@ -57,7 +57,7 @@ class World:
 
 
 class Policy:
-    """One of a strategy's six. The strategy is refused unless its policies together give what each of them needs."""
+    """The base class of a strategy's six policies. Together they must give everything that each of them needs."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     gives: ClassVar[frozenset[Need]] = frozenset()
@@ -76,14 +76,14 @@ class Arrange(Policy, ABC):
 
     @abstractmethod
     def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
-        """Return whether it goes behind the last stage of its expert (else to the end)."""
+        """Return whether the stage goes behind the last stage of its expert, rather than to the end."""
 
 
 class Select(Policy, ABC):
     """Which group does an idle executor take?"""
 
     def watch(self, world: World) -> None:
-        """Get to know the world, before anything happens; called once."""
+        """Take the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
@@ -95,39 +95,39 @@ class Split(Policy, ABC):
 
     @abstractmethod
     def size(self, group: Group, cost: Cost, room_bytes: int) -> int:
-        """Return the size of the batch, 0 if none fits; never more than memory or the group allow."""
+        """Return the size of the batch, 0 if none fits; at most what `room_bytes` and the group allow."""
 
 
 class Eviction(Policy, ABC):
-    """Who leaves first? One object serves one pool, and may keep its ranking as experts come and go."""
+    """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go."""
 
     def watch(self, pool: ModelPool, world: World) -> None:
-        """Get to know the pool, before anything is in it; called once."""
+        """Take the pool, before anything is in it; called once."""
 
     def entered(self, expert: str) -> None:
-        """Take note of an expert that is in the pool, or on its way, from now on."""
+        """Take note of an expert that is in the pool, or on its way into it, from now on."""
 
     def left(self, expert: str) -> None:
         """Take note of an expert that is gone, or leaving."""
 
     @abstractmethod
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
-        """Yield experts of the pool, the first to leave first; what may not leave yet is passed over later.
+        """Yield experts of the pool, the first to leave first; the caller skips experts that may not leave yet.
 
-        It is called for every switch: only as much is drawn from it as has to leave, so it should not look at all.
+        This is called for every switch, and the caller takes only as many experts as must leave: do not look at all.
         """
 
     def spares(self, expert: str, newcomer: str) -> bool:
-        """Return whether an expert, and all that rank behind it, stay rather than make room for another."""
+        """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`."""
         return False
 
 
 class Prefetch(Policy, ABC):
-    """What is loaded while the executor runs and the lane idles?"""
+    """Which expert is loaded while the executor runs and the lane idles?"""
 
     def watch(self, world: World) -> None:
-        """Get to know the world, before anything happens; called once."""
+        """Take the world, before anything happens; called once."""
 
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        """Yield experts in order of preference; only the first that is absent is tried."""
+        """Yield experts in order of preference; only the first absent expert is tried."""

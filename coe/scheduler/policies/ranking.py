@@ -1,4 +1,4 @@
-"""Experts in the order of their keys, kept as keys change, for policies that rank often and change little."""
+"""Experts in the order of their keys, for policies that rank often while few keys change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sortedcontainers import SortedList
 
 
 class Ranking:
-    """Experts, the one with the least key first; of equal keys the name decides."""
+    """Experts, the least key first; ties in the order of names."""
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[float, float, str]] = {}
@@ -21,7 +21,7 @@ class Ranking:
         return (expert for _, _, expert in self._order)
 
     def put(self, expert: str, key: float, then: float = 0.0) -> None:
-        """Give an expert its place, or another; `then` decides between equal keys."""
+        """Place an expert, or move it; `then` decides between equal keys."""
         entry = (key, then, expert)
         if self._entries.get(expert) != entry:
             self.drop(expert)

@@ -7,7 +7,7 @@ from coe.scheduler.policies.base import Arrange
 
 
 class Append(Arrange):
-    """Nobody is overtaken."""
+    """No stage overtakes another."""
 
     def joins(self, expert: str, backlog: Backlog, now: float) -> bool:
         return False

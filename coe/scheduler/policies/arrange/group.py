@@ -7,11 +7,11 @@ from coe.scheduler.backlog import Backlog
 from coe.scheduler.policies.base import Arrange
 
 
-class Group(Arrange):
-    """Stages of one expert are run together.
+class GroupByExpert(Arrange):
+    """Stages of one expert run together.
 
-    A group that has been running for `config.GROUP_HOLD_S` takes no more, else a busy expert could hold up the others
-    for ever; this bound is ours, the paper has none.
+    A group takes no more stages once it has been running for `config.GROUP_HOLD_S`, because a busy expert could hold up
+    the others for ever. This bound is ours; the paper has none.
     """
 
     def joins(self, expert: str, backlog: Backlog, now: float) -> bool:

@@ -1,4 +1,4 @@
-"""All that waits for an expert is one group; that none waits for ever is seen to where groups are selected."""
+"""All stages of an expert are one group; the select policy must see to it that no group waits for ever."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from coe.scheduler.policies.base import Arrange, Need
 
 
 class Together(Arrange):
-    """Behind the last stage of the same expert, however long its group has been running."""
+    """A stage joins the group of its expert, however long the group has been running."""
 
     needs = frozenset({Need.DUE_FIRST})
 

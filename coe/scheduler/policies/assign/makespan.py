@@ -7,9 +7,9 @@ from coe.scheduler.policies.base import Assign, World
 
 
 class Makespan(Assign):
-    """The executor for which the longest total time over all is least; ties go to the smallest additional latency.
+    """Chooses the executor that keeps the longest total time of all executors least.
 
-    Further ties go to the executor that is done sooner, then to the first by name.
+    Ties go to the smallest additional latency, then to the executor that is done sooner, then to the first by name.
     """
 
     def choose(self, expert: str, world: World, now: float) -> str:
@@ -18,10 +18,10 @@ class Makespan(Assign):
         longest, second = ordered[0], ordered[1] if len(ordered) > 1 else 0.0
 
         def rank(executor: Executor) -> tuple[float, float, float, str]:
-            own = remaining[executor.id]
-            others = second if own == longest else longest
+            before = remaining[executor.id]
+            others = second if before == longest else longest
             added = additional_s(expert, executor, world)
-            return max(own + added, others), added, own, executor.id
+            return max(before + added, others), added, before, executor.id
 
         return min(world.executors.values(), key=rank).id
 
@@ -29,8 +29,8 @@ class Makespan(Assign):
 def additional_s(expert: str, executor: Executor, world: World) -> float:
     """Predict the latency that one more stage of an expert adds to an executor, in seconds.
 
-    Execution is K if the backlog holds the expert already, else K + B. The switch is free if the expert is resident,
-    on its way, or awaited in the backlog anyway.
+    Execution takes K if the backlog already holds stages of the expert, else K + B. The switch is free if the expert is
+    resident or on its way, or if the backlog already holds its stages.
     """
     cost = world.costs(executor.device, expert)
     if executor.backlog.waiting(expert):

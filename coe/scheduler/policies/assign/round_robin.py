@@ -1,4 +1,4 @@
-"""Requests are dealt out evenly, whatever they need (the paper's CoServe None and Samba-CoE Parallel)."""
+"""Stages are dealt out evenly, whatever their experts (the paper's CoServe None and Samba-CoE Parallel)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from coe.scheduler.policies.base import Assign, World
 
 
 class RoundRobin(Assign):
-    """One executor after the other."""
+    """Each stage goes to the next executor in turn."""
 
     def __init__(self) -> None:
         self._turn = 0

@@ -1,4 +1,4 @@
-"""Late binding: nobody is chosen when a stage comes; all executors take from one backlog."""
+"""Late binding: a new stage is not assigned to an executor; all executors take from one backlog."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from coe.scheduler.policies.base import Assign, Need, World
 
 
 class Shared(Assign):
-    """Any executor stands for all: their backlog is the same."""
+    """Returns any executor, because all of them have the same backlog."""
 
     gives = frozenset({Need.SHARED_BACKLOG})
 

@@ -1,1 +1,1 @@
-"""Who leaves a pool first? One file a policy; the file name is the policy's name."""
+"""Which expert leaves a pool first? One file a policy; the file name is the policy's name."""

@@ -1,8 +1,8 @@
-"""CoServe's two-stage eviction (paper section 4.3): orphaned successors first, then the least likely to be used.
+"""CoServe's two-stage eviction (paper section 4.3): orphaned successors first, then the least likely experts.
 
 The paper evicts orphans first "since these experts are not executed until their preliminary experts are fully loaded".
-An expert with which the inspection of a component begins is executed at once, so it is no orphan, even if it follows
-others in the rules of another component.
+An expert with which the inspection of a component begins runs at once, so it is no orphan, even if it follows other
+experts in the rules of another component.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Dependency(Eviction):
     def watch(self, pool: ModelPool, world: World) -> None:
         self._pool, self._graph = pool, world.graph
         self._backed: Counter[str] = Counter()
-        """For each expert, here or not, how many of its predecessors are in the pool."""
+        """For each expert, in the pool or not, how many of its predecessors are in the pool."""
         self._orphans: SortedDict[tuple[int, float, str], str] = SortedDict()
         self._others: SortedDict[tuple[float, str], str] = SortedDict()
 

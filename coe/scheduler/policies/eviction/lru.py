@@ -9,7 +9,7 @@ from coe.scheduler.pool import ModelPool
 
 
 class Lru(Eviction):
-    """Ranks by recency of use; one that was loaded but not used counts as used when it was loaded."""
+    """Ranks by recency of use; an expert that has not run since its load counts as used at its load."""
 
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return pool.by_recency()

@@ -1,4 +1,4 @@
-"""By next use: who is cheapest to give up, in seconds lost for each byte that is freed."""
+"""By next use: the expert that is cheapest to give up leaves first, in seconds lost for each byte freed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from coe.scheduler.pool import ModelPool
 
 
 class NextUse(Eviction):
-    """Giving up an expert costs the loads that bring it back and the time until what it is open for has run.
+    """Giving up an expert costs the loads that bring it back, and the time in which its open stages run.
 
-    It comes back if stages are on their way to it through its predecessors, or images that need it are likely. As long
-    as stages wait for it, it stays, and so does all that is dearer: an executor sees to those stages first; but it
-    leaves for one whose stages are due before.
+    It must come back for stages that are on their way to it through its predecessors, and for images that are likely to
+    need it. An expert stays while stages wait for it, and so do all that cost more: an executor runs those stages
+    first. But it leaves for an expert whose stages are due earlier.
     """
 
     needs = frozenset({Need.SHARED_BACKLOG, Need.RESIDENT_FIRST})

@@ -1,4 +1,4 @@
-"""What is loaded next: the expert in no pool by which most is gained, for each second of its load."""
+"""The next load is the absent expert that gains most for each second of its load."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from coe.scheduler.policies.work import Work
 
 
 class Gain(Prefetch):
-    """What is gained are the stages that wait, less what would have to be loaded for again.
+    """The gain of an expert is the number of its waiting stages; stages that are expected later reduce it.
 
-    An expert that more images are likely to need gains by waiting, for then it runs them all in one stay. What is
-    in a hurry goes before, as it is due. An expert is left to another device that is done with it sooner, even if that
-    must load another first; it is loaded on a second device where that ends sooner what would end last of all.
+    An expert that more images are likely to need should wait for them, and then run them all in one stay.
+    Stages in a hurry go first, by due time. A device leaves an expert to another device that would be done with it
+    sooner, even after loading another expert first. A device also loads an expert of the pool that would finish last of
+    all, if that ends its work sooner.
     """
 
     needs = frozenset({Need.SHARED_BACKLOG})
@@ -33,7 +34,7 @@ class Gain(Prefetch):
         (self._backlog,) = world.backlogs()
         self._order, self._hurried = Ranking(), Ranking()
         self._work = {id: Work() for id in self._holders}
-        # The predicted loads of what waits and is in no pool.
+        # The predicted loads of experts that stages wait for and that are in no pool.
         self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0
 
@@ -46,7 +47,7 @@ class Gain(Prefetch):
                 yield expert
 
     def _to_share(self, executor: Executor) -> Iterator[str]:
-        """Yield what another device has most work with, if that device ends last and it would end sooner here too."""
+        """Yield the expert with most work on another device, if that device ends last and this would end it sooner."""
         for id, work in self._work.items():
             if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
                 expert = next(iter(work.parts))
@@ -78,12 +79,12 @@ class Gain(Prefetch):
             if group is None:
                 continue
             waiting = self._backlog.waiting(expert)
-            here = [holder for holder in self._holders.values() if expert in holder.pool]
-            for holder in here:
+            present = [holder for holder in self._holders.values() if expert in holder.pool]
+            for holder in present:
                 cost = self._world.costs(holder.device, expert)
-                self._work[holder.pool.id].put(expert, cost.batch_s(waiting) / len(here))
-            if not here:
-                load_s = min(self._world.costs(one.device, expert).load_s for one in self._holders.values())
+                self._work[holder.pool.id].put(expert, cost.batch_s(waiting) / len(present))
+            if not present:
+                load_s = min(self._world.costs(holder.device, expert).load_s for holder in self._holders.values())
                 gain = waiting / (1 + self._later(expert))
                 self._order.put(expert, -gain / max(load_s, 1e-9), group.since_s)
                 self._loads_s[expert] = load_s

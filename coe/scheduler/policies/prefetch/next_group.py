@@ -11,7 +11,7 @@ from coe.scheduler.policies.base import Need, Prefetch, World
 
 
 class NextGroup(Prefetch):
-    """The backlog's order, as the paper's cost model supposes: a load hides behind the work on a preceding group."""
+    """The order of the backlog, as in the paper's cost model: a load is hidden by the work on an earlier group."""
 
     gives = frozenset({Need.LOADS})
 

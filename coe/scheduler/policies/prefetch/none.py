@@ -1,4 +1,4 @@
-"""Nothing is loaded before its turn."""
+"""No expert is loaded before a group that needs it has its turn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coe.scheduler.policies.base import Prefetch, World
 
 
 class Nothing(Prefetch):
-    """Loads are made on demand alone."""
+    """Experts are loaded on demand only."""
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         yield from ()

@@ -11,7 +11,7 @@ from coe.scheduler.policies.base import Select, World
 
 
 class Head(Select):
-    """Order is made when stages are arranged; an executor waits for the expert of the head."""
+    """The arrange policy has made the order; an executor waits until the expert of the head is loaded."""
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
         yield from islice(executor.backlog.groups(), 1)

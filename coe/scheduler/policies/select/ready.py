@@ -1,4 +1,4 @@
-"""Late binding: an idle executor takes from all that waits for experts of its pool, the fullest batch first."""
+"""Late binding: an idle executor takes any group whose expert is in its pool, the fullest batch first."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from coe.scheduler.pool import ModelPool
 
 
 class Ready(Select):
-    """Of full batches the one that waits longest, then by size: a batch that is not full may still grow.
+    """The full batch that has waited longest, then batches by size: a batch that is not full may still grow.
 
-    What is in a hurry goes before, in the order in which it is due. While absent experts are wanted, those that are to
-    leave for them next go first, so that no load waits for room.
+    Groups in a hurry go first, by due time. While stages wait for absent experts, the group of the next expert to leave
+    for them goes before the rest, so that no load waits for room.
     """
 
     needs = frozenset({Need.SHARED_BACKLOG, Need.LOADS})
@@ -30,7 +30,7 @@ class Ready(Select):
         self._hurried = {id: Ranking() for id in self._holders}
         self._absent: dict[str, Group] = {}
         self._absent_hurried = Ranking()
-        self._ahead = {one.device: world.loads_ahead(one.device) for one in self._holders.values()}
+        self._ahead = {holder.device: world.loads_ahead(holder.device) for holder in self._holders.values()}
         self._largest_bytes = {
             executor.device: max(world.costs(executor.device, expert).weights_bytes for expert in world.graph.experts)
             for executor in world.executors.values()
@@ -51,16 +51,16 @@ class Ready(Select):
                 yield group
 
     def _must_leave(self, pool: ModelPool, blocking: Group) -> bool:
-        """Return whether something absent is due before what waits for an expert that is to leave, and has run."""
+        """Return whether the blocking group's expert must leave now: it has run, and an absent group is due earlier."""
         if not self._absent_hurried or pool.unused(blocking.expert):
             return False
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
     def _blocking(self, executor: Executor, now: float) -> Group | None:
-        """Return what waits for an expert that is to make room, if such a one is in the way.
+        """Return the group of the next expert to leave that has waiting stages; None if there is room without it.
 
-        Room is made for loads after the one that is under way, or begins as soon as this executor is busy: no batch is
-        so long then that the disk waits for its end.
+        Room is made for the loads after the present load, or after the load that begins once this executor is busy.
+        So the disk never waits for the end of a long batch.
         """
         pool = executor.pool
         loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))

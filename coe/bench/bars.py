@@ -1,10 +1,12 @@
-"""Grouped bars: a panel per device and order, a group per task, a bar per strategy. A missing run leaves a gap."""
+"""Rows as bars: a panel per device and order, a group per task, a bar per strategy. A missing run leaves a gap."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,7 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from coe.bench.rows import Row
-from coe.results.plots import HALO, INK, SMALL, head, note, sheet, tidy
+from coe.results import plots
+from coe.results.plots import HALO, INK, SMALL, head, note, save, sheet, tidy
 
 COLOURS = {
     "samba": "#4d4d4d",
@@ -25,22 +28,22 @@ COLOURS = {
     "coserve": "#d55e00",
     "line": "#009e73",
 }
-"""Greys, blues, oranges and a green, told apart by lightness too, in the order in which strategies are drawn."""
+"""Greys, blues, oranges and a green, which differ in lightness, too; strategies are drawn in this order."""
 
 SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
-"""For strategies that have no colour of their own, again from the start when they run out."""
+"""Colours for other strategies, reused from the start when they run out."""
 
 TASKS = ("A1", "A2", "B1", "B2")
 _GROUP, _WIDEST = 0.76, 0.16
-"""What the bars of a group take of its place, so that one of the paper's fits on either side, and one bar at most."""
+"""The share of a group's width for its bars, which leaves room for the paper's on either side, and for one bar."""
 _HATCH = "/////"
 _FAR = 2.0
-"""A limit so many times above all bars is told in words, so that the bars stay tall."""
+"""A limit more than so many times the highest bar is written as a note, so that the bars stay tall."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What is drawn of a row, and what the clairvoyant bound says of it (None: not known)."""
+    """The figure of a row to draw, and its limit by the clairvoyant bound (None: not known)."""
 
     axis: str
     value: Callable[[Row], float]
@@ -49,9 +52,25 @@ class Measure:
     text: Callable[[float], str]
 
 
+THROUGHPUT = Measure(
+    plots.THROUGHPUT,
+    lambda row: row.images_per_s,
+    lambda row: row.images / row.lower_bound_makespan_s if row.lower_bound_makespan_s else None,
+    "clairvoyant limit",
+    lambda value: f"{value:#.3g}" if value < 99.95 else f"{value:,.0f}",
+)
+SWITCHES = Measure(
+    "expert switches",
+    lambda row: row.switches,
+    lambda row: row.lower_bound_switches,
+    "clairvoyant limit",
+    lambda value: f"{value:,.0f}",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One device and order, its axes, and where its bars stand. What is outlined is the paper's."""
+    """One device and order, its axes, and the positions of its bars. Outlined bars are the paper's."""
 
     axes: Axes
     device: str
@@ -70,7 +89,7 @@ class Panel:
         return self.slot(group, list(self.palette).index(strategy))
 
     def slot(self, group: int, index: float) -> float:
-        """Return the middle of a place for a bar; -1 is left of the first strategy's."""
+        """Return the middle of a bar by its index in the group; -1 is left of the first strategy."""
         return group + (index - (len(self.palette) - 1) / 2) * self.width
 
     def outline(self, x: float, height: float, text: str, colour: str) -> None:
@@ -100,17 +119,26 @@ class Panel:
 
 
 def colours(strategies: Iterable[str]) -> dict[str, str]:
-    """Return the strategies in the order of drawing, each with its colour; those that are not known come last."""
+    """Return the strategies in the order of drawing, each with its colour; strategies without one come last."""
     given = dict.fromkeys(strategies)
-    known = {name: colour for name, colour in COLOURS.items() if name in given}
+    fixed = {name: colour for name, colour in COLOURS.items() if name in given}
     others = [name for name in given if name not in COLOURS]
-    return known | {name: SPARE[index % len(SPARE)] for index, name in enumerate(others)}
+    return fixed | {name: SPARE[index % len(SPARE)] for index, name in enumerate(others)}
 
 
 def by_task(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the tasks of rows: the paper's in its order, then others as they come."""
+    """Return the tasks of rows: the paper's tasks in its order, then the others as they come."""
     given = dict.fromkeys(row.task for row in rows)
     return (*(task for task in TASKS if task in given), *(task for task in given if task not in TASKS))
+
+
+@rc_context({"text.parse_math": False})  # names and arguments may hold dollars
+def draw(rows: Sequence[Row], folder: Path, *, command: str | None = None) -> list[Path]:
+    """Draw throughput and switches by task and strategy, with `command` at the foot; return the files."""
+    return [
+        save(grouped(rows, THROUGHPUT, "Throughput by task and strategy", command), folder / "throughput.png"),
+        save(grouped(rows, SWITCHES, "Expert switches by task and strategy", command), folder / "switches.png"),
+    ]
 
 
 def grouped(
@@ -120,7 +148,7 @@ def grouped(
     command: str | None,
     paper: Callable[[Panel], list[str]] | None = None,
 ) -> Figure:
-    """Draw rows; of two for the same bar the later counts. `paper` adds to a panel and returns its notes."""
+    """Draw rows; of two rows for the same bar the later counts. `paper` adds to a panel and returns its notes."""
     palette = colours(row.strategy for row in rows)
     places = dict.fromkeys((row.device, row.order) for row in rows)
     orders = {row.order for row in rows}
@@ -130,8 +158,10 @@ def grouped(
     has_limit = any(measure.limit(row) is not None for row in rows)
     has_paper = False
     for axes, (device, order) in zip(grid[:, 0], places, strict=True):
-        mine = [row for row in rows if (row.device, row.order) == (device, order)]
-        panel = Panel(axes, device, order, by_task(mine), palette, {(row.task, row.strategy): row for row in mine})
+        panel_rows = [row for row in rows if (row.device, row.order) == (device, order)]
+        panel = Panel(
+            axes, device, order, by_task(panel_rows), palette, {(row.task, row.strategy): row for row in panel_rows}
+        )
         tidy(axes, title=device if len(orders) < 2 else f"{device}, order {order}", x="", y=measure.axis)
         axes.set_xticks(range(len(panel.tasks)), panel.tasks)
         axes.tick_params(axis="x", length=0)
@@ -150,21 +180,21 @@ def grouped(
 
 
 def _draw(panel: Panel, measure: Measure) -> list[str]:
-    """Draw the bars and limits of a panel; return what the bound says that does not fit in it."""
+    """Draw the bars and limits of a panel; return a note of the limits that do not fit in it."""
     values = [measure.value(row) for row in panel.rows.values()]
     top, far = max(values), set[str]()
     for strategy, colour in panel.palette.items():
-        found = {group: panel.rows.get((task, strategy)) for group, task in enumerate(panel.tasks)}
-        there = {group: row for group, row in found.items() if row is not None}
+        by_group = {group: panel.rows.get((task, strategy)) for group, task in enumerate(panel.tasks)}
+        drawn = {group: row for group, row in by_group.items() if row is not None}
         panel.axes.bar(
-            [panel.x(group, strategy) for group in there],
-            [measure.value(row) for row in there.values()],
+            [panel.x(group, strategy) for group in drawn],
+            [measure.value(row) for row in drawn.values()],
             panel.width * 0.92,
             color=colour,
             label=strategy,
             zorder=2,
         )
-        for group, row in there.items():
+        for group, row in drawn.items():
             x, value, limit = panel.x(group, strategy), measure.value(row), measure.limit(row)
             panel.label(x, value, measure.text(value))
             if limit is not None and limit <= _FAR * max(values):

@@ -1,0 +1,73 @@
+"""The programs of README and docs run as they stand, and print what the page says; their board files can be read.
+
+Lines of boards that must be trained first run on a small board that has components of the same names.
+"""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from types import CodeType
+
+import pages
+import pytest
+import torch
+from pages import Block
+from quick_line import quick
+from tiny_line import TINY
+
+import coe.inspector
+from coe import Inspector
+from coe.board import rules
+
+TRAINED_FIRST = ("demo", "first_look")
+ALL = [block for page in pages.PAGES for block in pages.blocks(page)]
+
+
+def place(block: object) -> str:
+    return block.place if isinstance(block, Block) else block[0].place  # type: ignore[index]
+
+
+@pytest.mark.parametrize("program", pages.programs(), ids=place)
+def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys, program: list[Block]) -> None:
+    stand_in = tmp_path / "stand-in.yaml"
+    stand_in.write_text(TINY.replace("  C: {", "  R0402-10K: {"), encoding="utf-8")
+
+    def open_line(board: str | Path, **options: object) -> Inspector:
+        if board in TRAINED_FIRST:
+            return quick((stand_in, tiny[1]), **options)
+        return Inspector(board, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        for block in program:
+            exec(compiled(block), names)
+            printed = capsys.readouterr().out
+            assert doctest.OutputChecker().check_output(block.output, printed, doctest.ELLIPSIS), printed
+
+
+def test_no_program_and_no_comment_is_passed_over() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    python = [block for block in ALL if block.language == "python"]
+    assert sum(text.count("```python") for text in texts) == len(python) > 0
+    assert sum(text.count("<!-- not run") for text in texts) == sum(block.reason is not None for block in python)
+    shown = sum(text.count("<!-- prints") + text.count("```text") for text in texts)
+    assert shown == sum(block.output != "" for block in python)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=place)
+def test_a_program_that_is_not_run_can_be_compiled(block: Block) -> None:
+    compiled(block)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.text.startswith("board:")], ids=place)
+def test_a_board_file_can_be_read(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "board.yaml").write_text(block.text, encoding="utf-8")
+    assert rules.load(tmp_path / "board.yaml").components
+
+
+def compiled(block: Block) -> CodeType:
+    """Compile a program so that an error names the page and its line."""
+    return compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")

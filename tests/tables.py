@@ -1,0 +1,13 @@
+"""Tables of cases of which `make test` runs a few rows, and `make test-all` all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+
+def with_slow_rows(rows: Iterable[Any], *, fast: int) -> list[Any]:
+    """Return the rows of a parametrised test; those behind the first `fast` are marked slow."""
+    return [row if index < fast else pytest.param(row, marks=pytest.mark.slow) for index, row in enumerate(rows)]

@@ -1,0 +1,122 @@
+"""What README and docs name exists: files, targets of make, options, and whole commands.
+
+Each command reads its arguments itself, as the page has them, and is ended where its work would begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pages
+import pytest
+import typer
+
+COMMANDS = ("coe-inspect", "coe-experts", "coe-bench", "coe-profile")
+LINES = [
+    (place, shlex.split(re.sub(r"\$\w+", "1", line), comments=True))  # a loop's variable is a number
+    for place, line in pages.commands()
+    if re.match(r"coe-|python -m apps\.|make ", line)
+]
+STARTED = [(place, words) for place, words in LINES if words[0] != "make"]
+
+
+class Began(BaseException):
+    """The arguments were taken, and the command's work would begin now."""
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
+    """Start a command, of typer or of argparse, up to where its work begins."""
+
+    def invoke(command: Any, context: Any) -> None:
+        if not hasattr(command, "commands"):  # a group goes on with the command that was named
+            raise Began
+
+    def parse_args(parser: argparse.ArgumentParser, *arguments: Any) -> None:
+        parse(parser, *arguments)
+        raise Began
+
+    parse = argparse.ArgumentParser.parse_args
+    (command,) = (parent for parent in typer.core.TyperCommand.__mro__ if parent.__name__ == "Command")
+    monkeypatch.setattr(command, "invoke", invoke)
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
+
+    def start(words: list[str]) -> None:
+        module = module_of(words)
+        monkeypatch.setattr(sys, "argv", words if words[0] in COMMANDS else words[2:])
+        main = partial(typer.run, module.main) if takes_options(module.main) else module.main
+        with pytest.raises(Began):
+            main()
+
+    return start
+
+
+def module_of(words: list[str]) -> Any:
+    """Return the module that has a command's `main`."""
+    if words[0] in COMMANDS:
+        return importlib.import_module(f"coe.cli.{words[0].removeprefix('coe-')}")
+    module = importlib.import_module(words[2])
+    return importlib.import_module(f"{words[2]}.__main__") if hasattr(module, "__path__") else module
+
+
+def options_of(module: Any) -> set[str]:
+    """Return the options of a command of typer and of its subcommands; of others, none."""
+    app = getattr(module, "app", None)
+    if app is None and takes_options(module.main):
+        app = typer.Typer()
+        app.command()(module.main)
+    command = app and typer.main.get_command(app)
+    commands = [command, *getattr(command, "commands", {}).values()] if command else []
+    return {option for command in commands for parameter in command.params for option in parameter.opts}
+
+
+def takes_options(main: Callable[..., object]) -> bool:
+    """Tell a function that typer makes a command of from one that reads the arguments itself."""
+    return not set(inspect.signature(main).parameters) <= {"arguments"}
+
+
+@pytest.mark.parametrize(("place", "words"), STARTED, ids=[f"{place} {' '.join(words)}" for place, words in STARTED])
+def test_a_command_takes_its_arguments(begin: Callable[[list[str]], None], place: str, words: list[str]) -> None:
+    begin(words)
+
+
+@pytest.mark.parametrize("wrong", ["coe-inspect --board a --images b --bord c", "python -m apps.demo.build --sed 1"])
+def test_a_stale_option_is_seen(begin: Callable[[list[str]], None], wrong: str) -> None:
+    with pytest.raises(SystemExit):
+        begin(wrong.split())
+
+
+def test_options_in_sentences_exist() -> None:
+    modules = [module_of(words) for words in ([[name] for name in COMMANDS] + [words for _, words in STARTED])]
+    known = {"--help"}.union(*(options_of(module) for module in modules))
+    stale = [
+        (page.name, option)
+        for page in pages.PAGES
+        for words in pages.inline(page)
+        if not words.startswith("python")
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", words)
+        if option not in known
+    ]
+    assert stale == []
+
+
+def test_links_lead_to_files() -> None:
+    dead = [(page.name, str(file)) for page in pages.PAGES for file in pages.links(page) if not file.exists()]
+    assert dead == []
+
+
+def test_make_has_the_targets_that_pages_name() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = {words[1] for _, words in LINES if words[0] == "make"}
+    inline = [words for page in pages.PAGES for words in pages.inline(page)]
+    named |= {target for words in inline for target in re.findall(r"^make ([a-z-]+)", words)}
+    assert named <= targets
+    assert named

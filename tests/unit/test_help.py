@@ -1,0 +1,43 @@
+"""Help texts: each command shows one example, and the command reads it."""
+
+import shlex
+from typing import Any
+
+import pytest
+import typer
+
+from coe.cli import bench, experts, inspect, profile
+
+APPLICATIONS = {
+    "coe-bench": bench.app,
+    "coe-experts": experts.app,
+    "coe-inspect": inspect.app,
+    "coe-profile": profile.app,
+}
+
+
+def commands() -> list[tuple[str, Any]]:
+    """Return all commands by the words that call them."""
+    listed: list[tuple[str, Any]] = []
+    for name, application in APPLICATIONS.items():
+        command: Any = typer.main.get_command(application)
+        parts = getattr(command, "commands", None)
+        listed += [(f"{name} {part}", parts[part]) for part in parts] if parts else [(name, command)]
+    return listed
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_command_shows_one_example_that_it_reads(name: str, command: Any) -> None:
+    examples = [line.strip() for line in command.help.splitlines() if line.strip().startswith("Example:")]
+
+    assert len(examples) == 1
+    words = shlex.split(examples[0].removeprefix("Example:"))
+    assert " ".join(words[: len(name.split())]) == name
+    command.make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_option_is_explained(name: str, command: Any) -> None:
+    silent = [option.name for option in command.params if not getattr(option, "help", None) and option.name != "help"]
+
+    assert silent == []
