@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
 
-# OpenMP reads it when torch is first imported. Threads that wait by spinning take a busy machine five times as long for a
-# batch (docs/api.md). What the user has set stays.
+# OpenMP reads this when torch is first imported. On a busy machine, threads that wait by spinning take five times as
+# long for a batch (docs/api.md). A value that the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:

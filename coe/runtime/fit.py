@@ -58,11 +58,10 @@ def spread(repeats: Sequence[float]) -> float:
 def fit(times: Mapping[int, float]) -> LatencyLine:
     """Fit K and B to the latencies of batches, in seconds by size, over the linear part of them.
 
-    Least squares of the relative errors, with K > 0 and B >= 0. To find the linear part: as long as any size lies off
-    the line by more than `ON_THE_LINE`, the size is left out without which the line is best: the smallest or the largest
-    where times bend, one between where other work disturbed it. At least half of the sizes, and at least three, are
-    kept. Raises ValueError if there is no size, or a time that is
-    not above 0.
+    Least squares of the relative errors, with K > 0 and B >= 0. To find the linear part: as long as any size lies
+    off the line by more than `ON_THE_LINE`, the size is left out without which the line is best: the smallest or
+    the largest where times bend, one between where other work disturbed it. At least half of the sizes, and at
+    least three, are kept. Raises ValueError if there is no size, or a time that is not above 0.
     """
     if not times or min(times) < 1 or min(times.values()) <= 0:
         raise ValueError(f"no line goes through {dict(times)}: sizes and times must be above 0")
