@@ -111,7 +111,7 @@ def test_the_plateau_of_the_average(averages, expected):
 def test_no_larger_size_than_the_plateau_gains_more(k, ratio, gain):
     times = line(k, ratio * k)
     found = plateau(times, gain)
-    assert all(times[n] / n > (1 - gain) * times[found] / found for n in SIZES if n > found)
+    assert all(times[n] / n > (1 - gain) * (times[found] / found) for n in SIZES if n > found)
 
 
 @given(st.dictionaries(st.integers(1, 64), st.integers(0, 1 << 30), min_size=1), st.integers(0, 1 << 24))
