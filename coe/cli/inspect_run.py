@@ -51,7 +51,7 @@ class InspectionRun:
         self.figures = replace(figures, started=datetime.now().astimezone().isoformat(timespec="seconds"))
 
     def go(self, line_config: LineConfig, variants: Variants) -> None:
-        """Inspect the images that have no result yet, on a line with this configuration and this run as its watcher."""
+        """Inspect the images that have no result yet, on a line with this configuration."""
         budget = line_config.asked.memory_bytes or config.parse_bytes(config.MEMORY)
         self.figures = replace(self.figures, budget_bytes=budget)
         todo = [item for item in self._items if item.failure is None]
