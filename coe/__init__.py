@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
 
-# OpenMP reads it when torch is first imported. On a busy machine a batch takes several times as long if threads spin
+# OpenMP reads it when torch is first imported. On a busy machine a batch takes up to twice as long if threads spin
 # while they wait (docs/api.md). What the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

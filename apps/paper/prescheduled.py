@@ -6,6 +6,8 @@ Each pool's commands keep their recorded order; a command is issued once its nee
 idle, its expert loaded and its stages waiting. A load needs its bytes free, an eviction its expert idle; both also wait
 for the images and ended batches that came before them in the record. Routing runs again, because models run again and
 give new findings. Real pools keep the books, so no budget can be exceeded.
+
+Longer than other files because it is one state machine, as the controller is.
 """
 
 from __future__ import annotations

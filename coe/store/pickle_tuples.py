@@ -1,7 +1,7 @@
-"""How large the tuples of a pickle are when they are written out. Law: a pickle's steps are read, never taken.
+"""What the steps of a pickle amount to when its tuples are written out. Law: a pickle's steps are read, never taken.
 
-A tuple can hold another tuple twice, that one a third one twice, and so on: forty such steps make a key of a dictionary
-whose hash takes until the end of the world, in a call that no Ctrl-C ends.
+A tuple can hold another tuple twice, which holds a third tuple twice, and so on. Forty such steps make a key of a
+dictionary whose hash takes for ever, in a call that no Ctrl-C ends. A smaller key does the same if it is used often.
 """
 
 from __future__ import annotations
@@ -22,19 +22,23 @@ class TupleSizes:
         self._memo: dict[int, int] = {}
 
     def take(self, step: pickletools.OpcodeInfo, argument: Any) -> int:
-        """Follow a step; return the values in what it makes, written out. Raises IndexError for an impossible step."""
+        """Follow a step; return the number of values in what it makes or fetches, with tuples written out.
+
+        Raises IndexError for an impossible step.
+        """
         if step.name == "MARK":
             self._stack.append(None)
             return 1
         if step.name in _FETCH:
-            self._stack.append(self._memo.get(int(argument), 1))
-            return 1
+            size = self._memo.get(int(argument), 1)
+            self._stack.append(size)
+            return size
         if step.name in _KEEP or step.name == "MEMOIZE":
             self._memo[len(self._memo) if step.name == "MEMOIZE" else argument] = self._stack[-1] or 1
             return 1
         if step.name == "DUP":
             self._stack.append(self._stack[-1])
-            return 1
+            return self._stack[-1] or 1
         members = self._taken(step)
         size = 1 + sum(members) if step.name in _TUPLES else 1
         self._stack.extend(size for _ in step.stack_after)

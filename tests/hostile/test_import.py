@@ -236,15 +236,30 @@ FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a key whose hash takes for ever": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02}" + b")" + b"2\x86" * 60 + text("a") + b"s."}),
-        "a tuple in it, written out",
+        "holds more than names and shapes",
     ),
     "a key that is fetched again and again": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02})q\x00" + b"0h\x00h\x00h\x00\x87q\x00" * 40 + text("a") + b"s."}),
-        "a tuple in it, written out",
+        "holds more than names and shapes",
+    ),
+    "a long key that is used a hundred thousand times": (
+        lambda p: archive(
+            p,
+            {
+                "data.pkl": b"\x80\x02}("
+                + b"K\x01" * 100_000
+                + b"tq\x00"
+                + text("a")
+                + b"s"
+                + (b"h\x00" + text("a") + b"s") * 100_000
+                + b"."
+            },
+        ),
+        "holds more than names and shapes",
     ),
     "such a key, the old way": (
         lambda p: p.write_bytes(b"\x80\x02})q\x00" + b"0(h\x00h\x00h\x00h\x00h\x00tq\x00" * 30 + text("a") + b"s."),
-        "a tuple in it, written out",
+        "holds more than names and shapes",
     ),
     "a hundred thousand lists in each other": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."}),

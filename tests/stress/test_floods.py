@@ -80,18 +80,22 @@ def held_bytes() -> int:
 def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors(tiny, pictures):
     board, store = tiny
 
-    def life() -> tuple[int, int, int]:
+    process = psutil.Process()
+
+    def life() -> tuple[int, int, int, int]:
         with Inspector(board, store=store, memory="75MB", profile=None) as line:
             assert sum(result.error is None for result in line.stream(pictures)) == len(pictures)
         del line
         gc.collect()
         give_memory_back()
-        return held_bytes(), threading.active_count(), len(os.listdir("/proc/self/fd"))
+        return held_bytes(), process.memory_info().rss, threading.active_count(), len(os.listdir("/proc/self/fd"))
 
     lives = [life() for _ in range(REOPENED)]
-    (early, *before), (late, *after) = lives[4], lives[-1]
+    (early, early_rss, *before), (late, late_rss, *after) = lives[4], lives[-1]
     assert after == before, "threads or descriptors are left"
     assert late - early <= 1e6, f"{REOPENED - 5} lines left {(late - early) / 1e6:.1f} MB"
+    # Buffers of weights are no part of the heap, and one of them is 45 MB.
+    assert late_rss - early_rss <= 45e6, f"the process grew by {(late_rss - early_rss) / 1e6:.1f} MB"
 
 
 @pytest.fixture(autouse=True)
