@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,14 @@ os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 def pytest_collection_finish() -> None:
     """Exclude the objects of imports from later collections: lines collect garbage when they open and close."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collections_stay_short() -> Iterator[None]:
+    """Exclude what the tests of a module imported from later collections, too."""
+    yield
     gc.collect()
     gc.freeze()
 

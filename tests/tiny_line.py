@@ -56,9 +56,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 TINY = """
 board: tiny
 experts:
-  body-a: {kind: resnet18, labels: [ok, bad], input: 48}
-  body-b: {kind: resnet18, labels: [ok, bad], input: 48}
-  body-c: {kind: resnet18, labels: [ok, bad], input: 48}
+  body-a: {kind: narrow, labels: [ok, bad], input: 48}
+  body-b: {kind: narrow, labels: [ok, bad], input: 48}
+  body-c: {kind: narrow, labels: [ok, bad], input: 48}
   joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}}
 components:
   A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}

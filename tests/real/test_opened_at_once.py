@@ -16,7 +16,7 @@ from coe.runtime import cpu, trial
 from coe.runtime.measured import MeasuredCosts
 
 LINES = 3
-MEMORY = "120MB"
+MEMORY = "43MB"
 """Enough for each line, and far less than what all of them grow by."""
 
 

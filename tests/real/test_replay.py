@@ -13,7 +13,7 @@ from coe.scheduler.strategies import strategy
 @pytest.mark.parametrize("name", ["coserve", "line"])
 def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
     board, store = tiny
-    options = {"memory": "150MB", "executors": "cpu=2", "keep_trace": True}
+    options = {"memory": "46MB", "executors": "cpu=2", "keep_trace": True}
     with Inspector(board, store=store, strategy=name, **options) as line:
         results = list(line.stream(pictures))
     assert len(results) == len(pictures)
@@ -36,7 +36,7 @@ def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
 
 def test_a_recorded_run_is_repeated_without_scheduling(tiny, pictures):
     board, store = tiny
-    options = {"store": store, "memory": "150MB", "executors": "cpu=2", "keep_trace": True}
+    options = {"store": store, "memory": "46MB", "executors": "cpu=2", "keep_trace": True}
     with Inspector(board, **options) as line:
         results = {result.request.id: result for result in line.stream(pictures)}
     with Inspector(board, costs=line.costs, make_decider=repeating(line.trace), **options) as again:
