@@ -33,6 +33,7 @@ class QuickDevice:
     threads = 1
     memory_bytes: int | None = None
     host_bytes = 0
+    has_lane = False
 
     def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
@@ -55,6 +56,9 @@ class QuickDevice:
 
     def enter(self, executor: str) -> None:
         self._meet("enter")
+
+    def read(self, pool: str, expert: Expert) -> None:
+        self._meet("read")
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         self._meet("load")

@@ -56,8 +56,11 @@ class UsualDevice:
 
     Executors share the modules. On a GPU the device uses `memory_bytes`. Copies in host memory, at most `host_bytes`,
     are state dicts, from which a load constructs the module again. Raises ConfigError for kinds
-    that open their own files.
+    that open their own files. A plain program loads on one thread: the disk and the copies to the device wait for each
+    other.
     """
+
+    has_lane = False
 
     def __init__(
         self,
@@ -103,6 +106,9 @@ class UsualDevice:
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Do nothing: `load` does all."""
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""

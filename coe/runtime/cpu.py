@@ -41,6 +41,7 @@ class CpuDevice:
 
     memory_bytes: int | None = None
     host_bytes = 0
+    has_lane = False
 
     def __init__(
         self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredCosts = HERE
@@ -77,6 +78,9 @@ class CpuDevice:
         """
         needed = (self._needs(expert) for expert in experts)
         return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Do nothing: `load` reads into the memory that runs."""
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies."""

@@ -26,6 +26,7 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evicted,
+    Fetched,
     Finished,
     Late,
     Loaded,
@@ -80,7 +81,7 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
             for spec in self.plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, self.cache)
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
@@ -90,7 +91,7 @@ class Controller:
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
-            least = LeastTime(costs, self.executors, self._cases)
+            least = LeastTime(self.world, self._cases)
             self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.too_late_s)
         self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
@@ -120,6 +121,8 @@ class Controller:
                 self._finished(event, now)
             case RunFailed():
                 self._run_failed(event, now)
+            case Fetched():
+                self._residency.fetched(event.pool, event.expert)
             case Loaded():
                 self._residency.loaded(event.pool, event.expert)
                 self._broken.loaded(event.expert)
@@ -183,7 +186,8 @@ class Controller:
         cost = self._cost(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
-        charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
+        if alone and stage.expert not in executor.pool:
+            charge_s += self.world.switch_s(executor.device, stage.expert)
         join = self._arrange.joins(stage.expert, executor.backlog, now)
         executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
 
@@ -284,7 +288,7 @@ class Controller:
             if executor.batch is None:
                 self._feed(executor, now)
         for executor in self.executors.values():
-            if (executor.batch is not None or self._shared is not None) and not executor.pool.is_moving():
+            if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
 
     def _feed(self, executor: Executor, now: float) -> None:
@@ -308,14 +312,21 @@ class Controller:
         return True
 
     def _prefetch_for(self, executor: Executor, now: float) -> None:
+        """Begin the next load from each tier from which nothing comes into the executor's pool."""
+        pool, idle = executor.pool, self._residency.idle_tiers(executor.pool)
+        if not idle:
+            return
         ahead: set[str] = set()
         for expert in self._prefetch.rank(executor, self.world, now):
-            if expert not in executor.pool:
-                if executor.pool.state(expert) is None:
+            if expert in pool:
+                ahead.add(expert)
+            elif (source := self.world.source(pool.device, expert)) in idle:
+                if pool.state(expert) is None:
                     why = Why.DEMAND if executor.batch is None else Why.PREFETCH
-                    self._residency.make_room(executor.pool, expert, why, ahead, now)
-                return
-            ahead.add(expert)
+                    self._residency.make_room(pool, expert, why, ahead, now)
+                idle.discard(source)
+                if not idle:
+                    return
 
     def _cost(self, device: str, expert: str) -> Cost:
         return self.costs(device, expert)

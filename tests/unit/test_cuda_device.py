@@ -13,6 +13,7 @@ from fake_gpu import FakeDriver
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.store import Store
 
@@ -188,6 +189,26 @@ def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
     device.forget("a")
     with pytest.raises(ZeroDivisionError):
         device.load("pool", expert("a"))
+
+
+def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeypatch):
+    """Two pools may want an expert at the same time: each load has the file read for itself, before it is copied."""
+    driver, reads = gpu(), []
+    device = device_of(store, driver)
+    content = Weights.content
+    monkeypatch.setattr(Weights, "content", lambda self, host: reads.append(self.name) or content(self, host))
+    device.read("pool", expert("b"))
+    device.read("other", expert("b"))
+    for pool in ("pool", "other"):
+        device.load(pool, expert("b"))
+    device.read("pool", expert("c"))
+    device.load("pool", expert("c"), keep=True)
+    assert len(reads) == 3
+    assert [says(device, name, 5) for name in "bc"] == [[10], [15]]
+    device.evict("pool", expert("c"))
+    device.load("pool", expert("c"))
+    assert says(device, "c", 4) == [12]
+    assert len(reads) == 3
 
 
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"})])

@@ -58,6 +58,7 @@ class CudaDevice:
     """
 
     threads = 1
+    has_lane = True
 
     def __init__(
         self,
@@ -187,18 +188,27 @@ class CudaDevice:
         """Set up the calling thread: its operators on the host use one thread."""
         bound_threads(1)
 
-    # The lane
+    # The disk reader and the lane
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Read an expert into pinned memory, for the `load` that follows; raises StoreError, DeviceFull, DeviceLost."""
+        assert self._host is not None, "read before prepare"
+        with self._watched():
+            self._host.keep((pool, expert.id), Copy(*weights(self.store, expert).content(self._host)))
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Copy an expert to the device, from its copy in host memory if there is one; with `keep` such a copy stays.
+        """Copy an expert to the device from host memory; with `keep` a copy stays there.
 
-        Returns before the copy is done: batches wait for it on the device. Raises StoreError, DeviceFull, DeviceLost.
+        Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
+        gone, it is read first. Raises StoreError, DeviceFull, DeviceLost.
         """
         assert self._host is not None, "load before prepare"
         assert self._blobs is not None, "load before prepare"
-        with self._watched():
-            kept = self._host.copy_of(expert.id)
-            copy = kept or Copy(*weights(self.store, expert).content(self._host))
+        read = pool, expert.id
+        with self._watched(), self._host.lock:
+            if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
+                copy = Copy(*weights(self.store, expert).content(self._host))
+                self._host.keep(read, copy)
             try:
                 recipe = self._networks.recipe(copy.content, expert)
                 resident = self._blobs.put(expert.id, copy.data(), recipe)
@@ -207,10 +217,11 @@ class CudaDevice:
                 keep = False
                 raise
             finally:
-                if keep and kept is None:
-                    self._host.keep(expert.id, copy)
-                elif kept is None:
-                    self._host.give(copy.buffer)
+                was_read = self._host.pull(read)
+                if was_read is not None and keep:
+                    self._host.keep(expert.id, was_read)
+                elif was_read is not None:
+                    self._host.give(was_read.buffer)
             template, most = self._networks.template(expert), self._sizing.held(expert).most
             self._loaded[pool, expert.id] = _LoadedExpert(resident, replace(copy.content, start=0), template, most)
 
@@ -256,13 +267,14 @@ class CudaDevice:
         return findings
 
     def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
-        buffer = host.take(loaded.resident.size)
-        try:
-            buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
-        except BaseException:
-            host.give(buffer)
-            raise
-        host.keep(expert, Copy(buffer, loaded.content))
+        with host.lock:
+            buffer = host.take(loaded.resident.size)
+            try:
+                buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
+            except BaseException:
+                host.give(buffer)
+                raise
+            host.keep(expert, Copy(buffer, loaded.content))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:
