@@ -86,8 +86,6 @@ class UsualDevice:
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
         if driver and memory_bytes is not None:
-            # A plain program does not search for the quickest kernels: that takes seconds for each new batch size.
-            torch.backends.cudnn.benchmark = False
             driver.limit(memory_bytes)
 
     def __repr__(self) -> str:

@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.measured import HERE, MeasuredCosts
+from coe.runtime.measured import HERE, Measured, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -44,7 +43,7 @@ class CpuDevice:
     has_lane = False
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredCosts = HERE
+        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured[Cost] = HERE
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
@@ -147,7 +146,7 @@ class CpuDevice:
 
         key = self._measured_as(expert)
         # The load reports a file that cannot be read; its cost is not remembered.
-        return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
+        return self._measured.once(key, lambda: aside(work))
 
     def _guessed(self, expert: Expert) -> Cost:
         """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.
@@ -172,12 +171,10 @@ class CpuDevice:
         kind = self.kinds[expert.kind]
         is_file = isinstance(kind, FileKind)
         path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
-        try:
-            file = path.absolute(), *_identity(path)
-        except OSError:
+        if (file := identity(path)) is None:
             return None
         network = expert.kind, type(kind), kind.name, kind.max_batch, len(expert.labels), expert.input_size
-        return *network, expert.variant, self.threads, *file
+        return *network, expert.variant, self.threads, file
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
@@ -219,11 +216,6 @@ class CpuDevice:
         with contextlib.suppress(StoreError):
             return weights(self.store, expert).needs()
         return None
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    stat = path.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:

@@ -488,3 +488,32 @@ def test_measuring_tells_times_and_leaves_no_memory_behind(store):
     assert cost.weights_bytes >= 4 * BLOB
     assert cost.max_batch <= 32
     assert driver.reserved == 0
+
+
+def captures(driver):
+    return [line for line in driver.log if "capture" in line]
+
+
+def test_nothing_is_measured_twice_in_a_process(store):
+    """A second line on the same GPU captures the graphs that it runs, and no others."""
+    driver = gpu()
+    first = bare_device(driver, store)
+    cost = first.measure(expert("a"))
+    sizes = first.fixed_bytes(EXPERTS, 1)
+    assert [line for line in captures(driver) if line.startswith("probe")]
+    driver.log.clear()
+    second = bare_device(driver, store)
+    assert second.measure(expert("a")) is cost
+    assert second.fixed_bytes(EXPERTS, 1) == sizes
+    assert captures(driver) == []
+    second.prepare(EXPERTS)
+    assert [line.split(":")[0] for line in captures(driver)] == ["executor 1"] * 5
+
+
+def test_other_memory_another_driver_and_other_weights_are_measured_for_themselves(store):
+    driver = gpu()
+    bare_device(driver, store).measure(expert("a"))
+    for other, name, memory in ((gpu(), "a", MEMORY), (driver, "b", MEMORY), (driver, "a", MEMORY // 2)):
+        other.log.clear()
+        bare_device(other, store, memory_bytes=memory).measure(expert(name))
+        assert captures(other), (name, memory)

@@ -27,7 +27,7 @@ from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.worker import Template, Worker
-from coe.runtime.measured import HERE
+from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
@@ -94,13 +94,16 @@ class CudaDevice:
     # Before anything runs
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and loads of an expert. The memory of its batches is part of `fixed_bytes`, not of the cost."""
+        """Time batches and loads, once in this process. The memory of batches is part of `fixed_bytes`, not of it."""
 
         def work() -> Cost:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._sizing.held(expert).most)
 
-        return HERE.alone(lambda: aside(work))
+        file = identity(weights(self.store, expert).path)
+        network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
+        # The load reports a file that cannot be read; its cost is not remembered.
+        return HERE.once(None if file is None else (*network, file), lambda: aside(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
