@@ -81,11 +81,11 @@ class _Track:
 class ChromeTrace:
     """Keeps all events in memory until `write`; memory grows with the run.
 
-    A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load` to
-    `Loaded`; the loads of a pool come one after another, so it begins no sooner than the load before it ends, and
-    `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver that does not call it,
-    lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that have arrived and have no
-    reply yet. Of several changes within a microsecond, counters show the last.
+    A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load`
+    to `Loaded`. It begins no sooner than the pool's load before it ends, even where the two overlap, one on the disk
+    and one on the lane; `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver
+    that does not call it, lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that
+    have arrived and have no reply yet. Of several changes within a microsecond, counters show the last.
     """
 
     def __init__(self, executors: Mapping[str, Executor], pools: Mapping[str, ModelPool]) -> None:

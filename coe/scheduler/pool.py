@@ -3,6 +3,8 @@
 An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
 (recency, arrival, use) by which eviction policies rank.
+
+The file is long because whatever changes the books stands beside the check that proves them.
 """
 
 from __future__ import annotations
