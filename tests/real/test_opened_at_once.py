@@ -72,7 +72,7 @@ def test_a_line_opens_while_another_runs(tiny: tuple[Path, Path], pictures: list
     with Inspector(board, store=store, memory=MEMORY, inbox=4) as busy, ThreadPoolExecutor(1) as pool:
         running = pool.submit(lambda: sum(result.error is None for result in busy.stream(endless())))
         try:
-            measured._costs.clear()
+            measured._results.clear()
             with Inspector(board, store=store, memory=MEMORY) as line:
                 assert all(result.error is None for result in line.stream(pictures[:3]))
         finally:
