@@ -61,6 +61,7 @@ class UsualDevice:
     """
 
     has_lane = False
+    depth = 1
 
     def __init__(
         self,
@@ -137,6 +138,13 @@ class UsualDevice:
         pixels = np.stack([image.pixels for image in images])
         outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
         return findings_of(self._kinds[expert.kind], outputs, images, expert)
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Run the batch: it has ended when this returns."""
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times of batches and loads, and the memory of batches, on a network with random weights."""

@@ -85,6 +85,7 @@ def assemble(config: LineConfig) -> Assembly:
         with_images=config.inbox.limit_bytes is None,
         demotes=not config.strategy.cached,
     )
+    plan = replace(plan, executors=tuple(replace(one, depth=devices[one.device].depth) for one in plan.executors))
     return Assembly(
         lineup.board,
         known,

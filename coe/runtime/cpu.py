@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,6 +41,7 @@ class CpuDevice:
     memory_bytes: int | None = None
     host_bytes = 0
     has_lane = False
+    depth = 1
 
     def __init__(
         self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured[Cost] = HERE
@@ -121,6 +122,13 @@ class CpuDevice:
         else:
             outputs = resident.run(pixels)
         return findings_of(kind, outputs, images, expert)
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Run the batch: it has ended when this returns."""
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times and the memory of batches, with the expert's weights, or random ones if they are damaged.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -23,6 +23,9 @@ class Device(Protocol):
     """How much host memory a device with its own memory uses for copies of experts."""
     has_lane: bool
     """Whether `read` brings experts into host memory, and `load` brings them on from there; else `load` does all."""
+
+    depth: int
+    """How many batches an executor may have on the device: more than 1 for a device that does its work later."""
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs on this device; called before anything runs."""
@@ -77,5 +80,15 @@ class Device(Protocol):
         """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost.
 
         Called by the executor's thread.
+        """
+        ...
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Begin a batch; the function that is returned waits for it, and is as `run` is.
+
+        Called by the executor's thread, if `depth` is more than 1; the function is called on another thread, before
+        as many as `depth` further batches begin. Raises CoeError, DeviceLost.
         """
         ...

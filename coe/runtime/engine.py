@@ -115,7 +115,7 @@ class Engine:
             "coe-control": self._control,
             "coe-reply": self._answer,
             **self._carriers.bodies(),
-            **{f"coe-executor-{id}": runner.work for id, runner in self._runners.items()},
+            **{name: body for runner in self._runners.values() for name, body in runner.bodies().items()},
         }
         self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
         self._threads += self._workers.threads

@@ -285,20 +285,25 @@ class Controller:
 
     def _dispatch(self, now: float) -> None:
         for executor in self.executors.values():
-            if executor.batch is None:
-                self._feed(executor, now)
+            while executor.is_free and self._feed(executor, now):
+                pass
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
 
-    def _feed(self, executor: Executor, now: float) -> None:
-        """Give an idle executor the first group that can run, or make room for the first expert that can be loaded."""
+    def _feed(self, executor: Executor, now: float) -> bool:
+        """Give an executor the first group that can run, or make room for the first expert that can be loaded.
+
+        Return whether a batch began.
+        """
+        why = self._why(executor)
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
-                return
-            if state is None and self._residency.make_room(executor.pool, group.expert, Why.DEMAND, (), now):
-                return
+                return True
+            if state is None and self._residency.make_room(executor.pool, group.expert, why, (), now):
+                return False
+        return False
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
         cost = self._cost(executor.device, group.expert)
@@ -307,7 +312,8 @@ class Controller:
         if size < 1 or cost.batch_bytes(size) > room_bytes:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
-        self._residency.begin(executor, batch, cost.batch_bytes(size), now + cost.batch_s(size))
+        until_s = executor.idle_from_s(now) + cost.batch_s(size)
+        self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
         self._commands.append(Run(executor.id, batch))
         return True
 
@@ -322,11 +328,14 @@ class Controller:
                 ahead.add(expert)
             elif (source := self.world.source(pool.device, expert)) in idle:
                 if pool.state(expert) is None:
-                    why = Why.DEMAND if executor.batch is None else Why.PREFETCH
-                    self._residency.make_room(pool, expert, why, ahead, now)
+                    self._residency.make_room(pool, expert, self._why(executor), ahead, now)
                 idle.discard(source)
                 if not idle:
                     return
+
+    @staticmethod
+    def _why(executor: Executor) -> Why:
+        return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
     def _cost(self, device: str, expert: str) -> Cost:
         return self.costs(device, expert)

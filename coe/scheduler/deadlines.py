@@ -270,10 +270,10 @@ class LeastTime:
         of them.
         """
         ends_s = {
-            stage: executor.busy_until_s
+            stage: flight.until_s
             for executor in self._executors.values()
-            if executor.batch is not None
-            for stage in executor.batch.stages
+            for flight in executor.flights
+            for stage in flight.batch.stages
         }
         alone_s: dict[str, float] = {}
         waiting: Counter[str] = Counter()
@@ -295,7 +295,7 @@ class LeastTime:
         least_s = math.inf
         for executor in self._executors.values():
             cost = self._costs(executor.device, expert)
-            busy_s = max(0.0, executor.busy_until_s - now) if executor.batch else 0.0
+            busy_s = executor.idle_from_s(now) - now
             here = executor.pool.state(expert) in (State.READY, State.LOADING)
             load_s = 0.0 if here else self._world.switch_s(executor.device, expert)
             least_s = min(least_s, max(busy_s, load_s) + cost.batch_s(1))

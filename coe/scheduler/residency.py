@@ -151,11 +151,11 @@ class Residency:
         executor.begin(batch, held_bytes, until_s)
 
     def end(self, executor: Executor) -> Batch:
-        """End the batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
-        held_bytes, batch = executor.held_bytes, executor.end()
-        executor.pool.unpin(batch.expert, held_bytes)
+        """End the oldest batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
+        flight = executor.end()
+        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
         self._give_up_lost(executor.pool)
-        return batch
+        return flight.batch
 
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""

@@ -8,6 +8,7 @@ each command starts work that ends in another event.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -97,9 +98,11 @@ class Simulator:
         copying = {device for device in devices if self._copies(device)}
         self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
+        self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: list[Load] = []
         self._requests: dict[int, Request] = {}
-        self._runs: dict[str, tuple[Run, float]] = {}
+        self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
+        self._run_began: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = count()
@@ -205,9 +208,15 @@ class Simulator:
     # Batches
 
     def _run(self, run: Run) -> None:
-        device = self.controller.executors[run.executor].device
+        self._runs[run.executor].append(run)
+        if len(self._runs[run.executor]) == 1:
+            self._begin_run(run)
+
+    def _begin_run(self, run: Run) -> None:
+        """Begin the oldest batch of an executor; the batch behind it waits for its end."""
+        device = self._devices[run.executor]
         work_s = self.controller.costs(device, run.batch.expert).batch_s(len(run.batch))
-        self._runs[run.executor] = (run, self.now)
+        self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
 
@@ -225,7 +234,9 @@ class Simulator:
             return
         processor.end(executor, self.now)
         self._expect_end(device)
-        run, began = self._runs.pop(executor)
+        run, began = self._runs[executor].popleft(), self._run_began[executor]
+        if self._runs[executor]:
+            self._begin_run(self._runs[executor][0])
         reason = self._faults.of_run(run)
         if reason is not None:
             self._step(RunFailed(executor, reason))

@@ -517,3 +517,43 @@ def test_other_memory_another_driver_and_other_weights_are_measured_for_themselv
         other.log.clear()
         bare_device(other, store, memory_bytes=memory).measure(expert(name))
         assert captures(other), (name, memory)
+
+
+@pytest.mark.parametrize("eager", [frozenset(), frozenset({"executor 1"})])
+def test_a_batch_is_put_on_the_device_before_the_batch_ahead_of_it_is_waited_for(store, eager):
+    """Each has pinned memory for its images and outputs; the next expert is activated behind the first batch."""
+    driver = gpu(eager=eager)
+    device = device_of(store, driver)
+    for name in "ab":
+        device.load("pool", expert(name))
+    launched = [
+        device.launch("one", "pool", expert(name), images(*shades)) for name, shades in (("a", (1, 2)), ("b", (7,)))
+    ]
+    if not eager:
+        assert driver.log == []
+    assert [[finding.score for finding in findings()] for findings in launched] == [[1, 2], [14]]
+    assert [line for line in driver.log if " run x" in line] == ["executor 1: run x4", "executor 1: run x1"]
+
+
+def test_a_batch_that_cannot_begin_leaves_the_batch_ahead_of_it_alone(store):
+    driver = gpu()
+    device = device_of(store, driver, troubles={})
+    for name in "ab":
+        device.load("pool", expert(name))
+    first = device.launch("one", "pool", expert("a"), images(1))
+    driver.troubles["run x"] = [FULL] * 2
+    with pytest.raises(DeviceFull):
+        device.launch("one", "pool", expert("b"), images(1))
+    assert [finding.score for finding in first()] == [1]
+    assert says(device, "b", 3) == [6]
+
+
+def test_a_lost_device_ends_both_batches(store):
+    driver = gpu()
+    device = device_of(store, driver)
+    device.load("pool", expert("a"))
+    launched = [device.launch("one", "pool", expert("a"), images(shade)) for shade in (1, 2)]
+    driver.troubles["wait"] = [DeviceLost("it fell off the bus")]
+    for findings in launched:
+        with pytest.raises(DeviceLost):
+            findings()

@@ -26,7 +26,7 @@ from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
-from coe.runtime.cuda.worker import Template, Worker
+from coe.runtime.cuda.worker import DEPTH, Template, Worker
 from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
@@ -59,6 +59,7 @@ class CudaDevice:
 
     threads = 1
     has_lane = True
+    depth = DEPTH
 
     def __init__(
         self,
@@ -257,16 +258,31 @@ class CudaDevice:
 
         Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
         """
+        return self.launch(executor, pool, expert, images)()
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], list[Finding]]:
+        """Put a batch on the executor's stream; the function that is returned waits for its findings, as `run` does.
+
+        At most `depth` batches of an executor may be without findings.
+        """
         assert self._blobs is not None, "run before prepare"
         loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
-        findings: list[Finding] = []
         with self._watched():
             worker = self._worker(executor)
             worker.activate(self._blobs, loaded.resident)
             pixels = [image.pixels for image in images]
-            for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
-                part = images[len(findings) : len(findings) + number]
-                findings += findings_of(kind, outputs, part, expert)
+            parts = worker.launch(loaded.template, loaded.resident.recipe, pixels, loaded.most)
+
+        def findings() -> list[Finding]:
+            found: list[Finding] = []
+            with self._watched():
+                for part in parts:
+                    outputs = part.outputs()
+                    found += findings_of(kind, outputs, images[len(found) : len(found) + part.images], expert)
+            return found
+
         return findings
 
     def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
