@@ -77,18 +77,15 @@ class Device(Protocol):
         ...
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost.
-
-        Called by the executor's thread.
-        """
+        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
         ...
 
     def launch(
         self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
     ) -> Callable[[], Sequence[Finding]]:
-        """Begin a batch; the function that is returned waits for it, and is as `run` is.
+        """Begin a batch, or run it if `depth` is 1; the function that is returned waits for the findings of `run`.
 
-        Called by the executor's thread, if `depth` is more than 1; the function is called on another thread, before
-        as many as `depth` further batches begin. Raises CoeError, DeviceLost.
+        Called by the executor's thread; the function is called once, on any thread, before as many as `depth` further
+        batches begin. Both raise CoeError, DeviceLost.
         """
         ...

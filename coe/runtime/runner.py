@@ -11,7 +11,6 @@ import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from coe.core import Expert, FailureKind, Finding
 from coe.errors import DeviceLost, ImageError, sentence_of
@@ -96,10 +95,8 @@ class Runner:
             return RunFailed(self._name, unusable)
         expert = self._experts[command.batch.expert]
         try:
-            batch = self._name, self._pool, expert, self._prepared(command)
-            if self._depth == 1:
-                return _Launched(began, partial(self._device.run, *batch))
-            return _Launched(began, self._device.launch(*batch))
+            findings = self._device.launch(self._name, self._pool, expert, self._prepared(command))
+            return _Launched(began, findings)
         except BaseException as error:
             return self._failed(error)
 

@@ -22,7 +22,7 @@ class Idle:
     def enter(self, executor: str) -> None:
         pass
 
-    def run(self, executor: str, pool: str, expert: Expert, images: object) -> None:
+    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
         raise AssertionError("no batch gets as far as this")
 
 

@@ -2,6 +2,8 @@
 
 All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
 get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
+
+The file is long because it is one protocol: measuring, the memory, loads and batches depend on each other's order.
 """
 
 from __future__ import annotations

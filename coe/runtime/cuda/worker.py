@@ -98,7 +98,10 @@ class Part:
 
 
 class Worker:
-    """One executor on the device, used by one thread at a time; `capturing` is held while a graph is captured."""
+    """One executor on the device, used by one thread at a time; any thread may wait for a `Part`.
+
+    `capturing` is held while a graph is captured.
+    """
 
     def __init__(
         self, name: str, driver: Driver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
