@@ -81,7 +81,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """A fake GPU in the place of the machine's, with few graphs, because it captures at the speed of this processor."""
     monkeypatch.setattr(worker, "SIZES", FEW)
     fake = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: fake)
+    monkeypatch.setattr(torch_driver, "driver", lambda search_kernels=True: fake)
     return fake
 
 

@@ -288,10 +288,10 @@ class Prescheduled:
 
     def _let_go(self, executor_id: str) -> Batch:
         executor = self.executors[executor_id]
-        held_bytes, batch = executor.held_bytes, executor.end()
+        flight = executor.end()
         self._turns[executor.pool.id].finished += 1
-        executor.pool.unpin(batch.expert, held_bytes)
-        return batch
+        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
+        return flight.batch
 
     def _fail(self, stages: Iterable[Stage], failure: Failure, now: float) -> None:
         """Let stages wait for the next batch that was recorded with them; if there is none, they fail."""

@@ -26,6 +26,7 @@ from coe.cli.options import (
     JsonOption,
     LabelFloorOption,
     MaxWaitOption,
+    SearchKernelsOption,
     SeedOption,
     StoreOption,
     WithinOption,
@@ -109,6 +110,7 @@ def run(  # noqa: PLR0913
     ] = None,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
+    search_kernels: SearchKernelsOption = True,
     profile_at: Annotated[
         Path | None,
         typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
@@ -180,7 +182,12 @@ def run(  # noqa: PLR0913
         board=path,
         store=shelf,
         asked=AskedSettings.parsed(
-            memory=budget, executors=executors, device_memory=device_memory, host_memory=host_memory, profile=None
+            memory=budget,
+            executors=executors,
+            device_memory=device_memory,
+            host_memory=host_memory,
+            search_kernels=search_kernels,
+            profile=None,
         ),
         label_floor=label_floor,
         # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.

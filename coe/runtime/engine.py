@@ -24,7 +24,7 @@ from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
 from coe.runtime.device import Device
-from coe.runtime.lane import Disk, Lane
+from coe.runtime.lane import Carriers, Disk
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.runner import Runner
@@ -99,10 +99,8 @@ class Engine:
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._inbox.put, _crashing(self._inbox)
-        disk = disk or Disk({}, None)
-        self._lanes = {
-            name: Lane(name, device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()
-        }
+        pools = {id: pool.device for id, pool in controller.pools.items()}
+        self._carriers = Carriers(devices, pools, experts, disk or Disk({}, None), tell=tell, crash=crash)
         self._runners = {
             id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
@@ -116,8 +114,8 @@ class Engine:
         bodies: dict[str, Callable[[], None]] = {
             "coe-control": self._control,
             "coe-reply": self._answer,
-            **{f"coe-lane-{name}": lane.work for name, lane in self._lanes.items()},
-            **{f"coe-executor-{id}": runner.work for id, runner in self._runners.items()},
+            **self._carriers.bodies(),
+            **{name: body for runner in self._runners.values() for name, body in runner.bodies().items()},
         }
         self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
         self._threads += self._workers.threads
@@ -169,7 +167,7 @@ class Engine:
         self.join()
         # A caller who keeps a closed line, to read its counts, must not keep its memory.
         self.devices = {}
-        self._lanes.clear()
+        self._carriers.release()
         self._runners.clear()
 
     def abandon(self) -> None:
@@ -261,7 +259,7 @@ class Engine:
     def _carry_out(self, command: Command) -> None:
         match command:
             case Load() | Evict():
-                self._lanes[self.controller.pools[command.pool].device].put(command)
+                self._carriers.put(command)
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():
@@ -274,8 +272,7 @@ class Engine:
         self._workers.close()
         for runner in self._runners.values():
             runner.close()
-        for lane in self._lanes.values():
-            lane.close()
+        self._carriers.close()
         self._replies.put(None)
         self._settled.set()
 

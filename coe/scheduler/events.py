@@ -10,7 +10,7 @@ from coe.scheduler.costs import Tier
 
 
 class Why(StrEnum):
-    """Why an expert is loaded. Lanes serve by urgency; loads of equal urgency are served first come, first served."""
+    """Why an expert is loaded. The disk reader and the copy lanes serve by urgency, then first come, first served."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
@@ -104,6 +104,14 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """An expert has been read into host memory and waits for the copy lane of its device: the disk reader is free."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """An expert is in the pool and can run; the load itself took `took_s` seconds."""
 
@@ -160,4 +168,4 @@ class Stopped:
     """The user stops the line: running batches are finished, all other requests are answered with an error."""
 
 
-Event = Arrived | Rejected | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped
+Event = Arrived | Rejected | Fetched | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped

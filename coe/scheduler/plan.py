@@ -24,11 +24,12 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """One worker of a device; it runs the experts of one pool."""
+    """One worker of a device; it runs the experts of one pool, and has at most `depth` batches under way."""
 
     id: str
     device: str
     pool: str
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)

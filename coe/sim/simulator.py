@@ -8,6 +8,7 @@ each command starts work that ends in another event.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,7 @@ from coe.scheduler.events import (
     Event,
     Evict,
     Evicted,
+    Fetched,
     Finished,
     Load,
     Loaded,
@@ -32,8 +34,9 @@ from coe.scheduler.events import (
     RunFailed,
     Why,
 )
+from coe.scheduler.lanes import READER, Lanes
 from coe.sim.oracle import Oracle
-from coe.sim.resources import Processor, SimulatedLane
+from coe.sim.resources import Processor
 
 Span = Callable[[str | None, str, float, float], None]
 """Called when a device's copy lane (None: the disk) begins work, with (device, the work, begin, end) in seconds."""
@@ -92,13 +95,14 @@ class Simulator:
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
         devices = {pool.device for pool in controller.pools.values()}
-        self._disk = SimulatedLane()
-        self._lanes = {device: SimulatedLane() for device in devices}
+        copying = {device for device in devices if self._copies(device)}
+        self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
+        self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: list[Load] = []
-        self._reading: dict[str, list[Load]] = {}
         self._requests: dict[int, Request] = {}
-        self._runs: dict[str, tuple[Run, float]] = {}
+        self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
+        self._run_began: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = count()
@@ -155,50 +159,30 @@ class Simulator:
             case Reply():
                 self._requests.pop(command.result.request.id, None)
 
-    # Loads: the disk, unless the host has a copy, then the lane of the device, unless its memory is the host's
+    # Loads
 
     def _load(self, load: Load) -> None:
         if self._preloaded and load.why is Why.INITIAL:
             self._preloads.append(load)
-        elif load.source is Tier.DISK:
-            self._reading.setdefault(load.expert, [])
-            self._disk.put(load)
-        elif load.expert in self._reading:
-            # The host's copy does not exist yet: the expert is still being read for another pool.
-            self._reading[load.expert].append(load)
         else:
-            self._lanes[self._device(load)].put(load)
+            self._lanes.put(load)
 
     def _serve(self) -> None:
-        while (load := self._disk.next()) is not None:
-            self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
-        for device, lane in self._lanes.items():
-            while (load := lane.next()) is not None:
-                self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
+        for place in self._lanes.places:
+            if (load := self._lanes.begin(place)) is not None:
+                self._serve_one(load, place)
 
-    def _serve_one(
-        self, load: Load, device: str | None, lane: SimulatedLane, took_s: float, then: Callable[[Load], None]
-    ) -> None:
+    def _serve_one(self, load: Load, place: str | None) -> None:
+        took_s = self._disk_s(load) if place is READER and load.source is Tier.DISK else self._copy_s(load)
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
-            self._span(device, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
+            self._span(place, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
+        self._when(self.now + took_s, lambda: self._end_leg(load, place))
 
-        def end() -> None:
-            lane.busy = False
-            then(load)
-
-        self._when(self.now + took_s, end)
-
-    def _was_read(self, load: Load) -> None:
-        to_copy = [load] if self._copy_s(load) > 0 else []
-        for waiting in [*to_copy, *self._reading.pop(load.expert, [])]:
-            self._lanes[self._device(waiting)].put(waiting)
-        if to_copy:
-            self._serve()
-        else:
-            self._end_load(load)
-
-    def _end_load(self, load: Load) -> None:
+    def _end_leg(self, load: Load, place: str | None) -> None:
+        if not self._lanes.end(place):
+            self._step(Fetched(load.pool, load.expert))
+            return
         began = self._began.pop((load.pool, load.expert))
         reason = self._faults.of_load(load)
         if reason is None:
@@ -208,6 +192,11 @@ class Simulator:
 
     def _device(self, load: Load) -> str:
         return self.controller.pools[load.pool].device
+
+    def _copies(self, device: str) -> bool:
+        """Return whether a device has a copy lane: its memory is not the host's."""
+        costs, graph = self.controller.costs, self.controller.graph
+        return any(costs(device, expert).copy_s > 0 for expert in graph.experts)
 
     def _disk_s(self, load: Load) -> float:
         cost = self.controller.costs(self._device(load), load.expert)
@@ -219,9 +208,15 @@ class Simulator:
     # Batches
 
     def _run(self, run: Run) -> None:
-        device = self.controller.executors[run.executor].device
+        self._runs[run.executor].append(run)
+        if len(self._runs[run.executor]) == 1:
+            self._begin_run(run)
+
+    def _begin_run(self, run: Run) -> None:
+        """Begin the oldest batch of an executor; the batch behind it waits for its end."""
+        device = self._devices[run.executor]
         work_s = self.controller.costs(device, run.batch.expert).batch_s(len(run.batch))
-        self._runs[run.executor] = (run, self.now)
+        self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
 
@@ -239,7 +234,9 @@ class Simulator:
             return
         processor.end(executor, self.now)
         self._expect_end(device)
-        run, began = self._runs.pop(executor)
+        run, began = self._runs[executor].popleft(), self._run_began[executor]
+        if self._runs[executor]:
+            self._begin_run(self._runs[executor][0])
         reason = self._faults.of_run(run)
         if reason is not None:
             self._step(RunFailed(executor, reason))

@@ -85,7 +85,7 @@ def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, 
 def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, costs, monkeypatch):
     # As large as one line, its context and a little; what the first one held is kept by the allocator until asked for.
     driver = FakeDriver(total=700 << 20)
-    monkeypatch.setattr(torch_driver, "driver", lambda: driver)
+    monkeypatch.setattr(torch_driver, "driver", lambda search_kernels: driver)
     board, store = tiny
     for _ in range(2):
         with Inspector(board, store=store, costs=costs, **GPU) as line:

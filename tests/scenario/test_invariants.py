@@ -4,7 +4,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,10 +55,12 @@ class Case:
             for number in range(len(self.arrivals))
             for expert in self.rules.experts
         }
+        plan = pools_of(executors, capacity, workspace)
+        depth = 1 + self.salt % 2
         line = VirtualLine(
             self.rules,
             self.costs,
-            pools_of(executors, capacity, workspace),
+            replace(plan, executors=tuple(replace(executor, depth=depth) for executor in plan.executors)),
             strategy=strategy,
             findings=findings,
             troubles=Troubles(bad_loads or {}, bad_stages),
