@@ -110,14 +110,15 @@ class CpuDevice:
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
-        kind = self.kinds[expert.kind]
+        return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)
+
+    def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> Any:
+        """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
         if isinstance(resident, Blob):
-            outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
-        else:
-            outputs = resident.run(pixels)
-        return findings_of(kind, outputs, images, expert)
+            return self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
+        return resident.run(pixels)
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times and the memory of batches, with the expert's weights, or random ones if they are damaged.
