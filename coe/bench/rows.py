@@ -32,8 +32,8 @@ class MachineFigures:
     budget_bytes: int
     peak_rss_bytes: int
     rss_growth_bytes: int
+    cpu_ms_per_image: float
     peak_device_bytes: int | None = None
-    cpu_ms_per_image: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from coe.runtime.device import Device
 from coe.store.kinds import Kind
 from coe.store.manifest import Manifest
 from coe.store.store import NoSuchExpert, Store
+from coe.system import usable_cores
 
 MakeDevices = Callable[..., Mapping[str, Device]]
 """Makes a line's devices, by name, from the arguments of `devices`."""
@@ -27,8 +28,8 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 
 
 def decode_workers() -> int:
-    """Return how many threads decode pictures."""
-    return max(2, min(8, os.cpu_count() or 2))
+    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are more."""
+    return max(1, usable_cores() - 2)
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:

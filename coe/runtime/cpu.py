@@ -255,11 +255,12 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Ex
 
 
 def _check(finding: Finding, expert: Expert) -> None:
-    if finding.boxes and NOTHING in finding.labels:
+    labels = finding.labels
+    if finding.boxes and NOTHING in labels:
         raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
-    if strange := sorted(finding.labels.difference(expert.labels, {NOTHING})):
+    if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not all(math.isfinite(score) for score in (finding.score, *(box.score for box in finding.boxes))):
+    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
         raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
-    if not all(math.isfinite(coordinate) for box in finding.boxes for coordinate in box.xyxy):
+    if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
         raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")
