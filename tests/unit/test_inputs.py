@@ -20,8 +20,8 @@ RULES = rules_from(
 board: b
 experts:
   body: {kind: k, labels: [ok, bad], input: 8}
-  joint: {kind: k, labels: [ok, bad], input: 8}
-  mark: {kind: k, labels: [ok, bad], input: 8}
+  joint: {kind: k, labels: [ok, bad], input: 8, then: {ok: OK, bad: NG}}
+  mark: {kind: k, labels: [ok, bad], input: 8, then: {ok: OK, bad: NG}}
 components:
   A: {inspect: body, shares: {ok: 0.9}, then: {ok: [joint], bad: mark}}
 """
