@@ -28,7 +28,7 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 
 
 def decode_workers() -> int:
-    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are more."""
+    """Return how many threads decode pictures: two cores are left to decisions and to an executor."""
     return max(1, usable_cores() - 2)
 
 
