@@ -28,8 +28,11 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 
 
 def decode_workers() -> int:
-    """Return how many threads decode pictures: two cores are left to decisions and to an executor."""
-    return max(1, usable_cores() - 2)
+    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are four.
+
+    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results/host.md).
+    """
+    return max(2, usable_cores() - 2)
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:

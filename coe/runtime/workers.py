@@ -1,7 +1,4 @@
-"""Threads that do work in the order in which it comes, urgent work first. Law: no work is lost.
-
-A token is queued for each piece of work after the work itself, so a thread that holds a token finds a piece.
-"""
+"""Threads that do work in the order in which it comes, urgent work first. Law: work that was taken in is done."""
 
 from __future__ import annotations
 
@@ -23,27 +20,29 @@ class Workers:
 
     def __init__(self, count: int, name: str) -> None:
         self._urgent: deque[Work] = deque()
-        self._ordinary: deque[Work] = deque()
-        self._tokens: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock, self._closed = threading.Lock(), False
-        # Threads refer to the queues and not to this object: whoever drops it must be able to end them.
-        next_work = _taker(self._tokens, self._urgent, self._ordinary)
+        rows = self._work, self._urgent
         self.threads = [
-            threading.Thread(target=_work_through, args=(next_work,), name=f"{name}-{number}", daemon=True)
+            threading.Thread(target=_work_through, args=rows, name=f"{name}-{number}", daemon=True)
             for number in range(count)
         ]
 
     def put(self, work: Work) -> None:
         """Queue `work`, which raises nothing. Raises LineClosed after `close`."""
-        self._queue(self._ordinary, work)
+        # A single put: an interrupt of the caller leaves the work in the queue or out of it, and nothing halfway.
+        with self._lock:
+            self._expect_open()
+            self._work.put(work)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Queue urgent work; the future gives what it returns or raises. Raises LineClosed after `close`."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
-        # The only reference to the work and its result, so that a thread keeps neither afterwards.
-        todo = [(future, work)]
-        self._queue(self._urgent, lambda: _fulfil(*todo.pop()))
+        with self._lock:
+            self._expect_open()
+            self._urgent.append(lambda: _fulfil(future, work))
+            self._work.put(_look_up)
         return future
 
     def close(self) -> None:
@@ -51,14 +50,15 @@ class Workers:
         with self._lock:
             self._closed = True
             for _ in self.threads:
-                self._tokens.put(False)
+                self._work.put(None)
 
-    def _queue(self, row: deque[Work], work: Work) -> None:
-        with self._lock:
-            if self._closed:
-                raise LineClosed("its threads have ended")
-            row.append(work)
-            self._tokens.put(True)
+    def _expect_open(self) -> None:
+        if self._closed:
+            raise LineClosed("its threads have ended")
+
+
+def _look_up() -> None:
+    """Do nothing: this wakes a thread for urgent work."""
 
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
@@ -70,26 +70,24 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
         future.set_result(result)
 
 
-def _taker(tokens: queue.SimpleQueue[bool], urgent: deque[Work], ordinary: deque[Work]) -> Callable[[], Work | None]:
-    def take() -> Work | None:
-        if not tokens.get():
-            return None
-        try:
-            return urgent.popleft()
-        except IndexError:
-            return ordinary.popleft()
-
-    return take
-
-
-def _work_through(take: Callable[[], Work | None]) -> None:
-    while _do(take()):
+def _work_through(given: queue.SimpleQueue[Work | None], urgent: deque[Work]) -> None:
+    while _do(given.get(), urgent):
         pass
 
 
-def _do(work: Work | None) -> bool:
-    """Do one piece of work, and keep no reference to it; return False at the end."""
+def _do(work: Work | None, urgent: deque[Work]) -> bool:
+    """Do all urgent work, then this piece, and keep no reference to it; return False at the end."""
+    while urgent:
+        _do_urgent(urgent)
     if work is None:
         return False
     work()
     return True
+
+
+def _do_urgent(urgent: deque[Work]) -> None:
+    try:
+        work = urgent.popleft()
+    except IndexError:  # another thread has taken it
+        return
+    work()

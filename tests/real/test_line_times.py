@@ -116,7 +116,6 @@ def test_two_that_fit_are_decoded_side_by_side(tiny, monkeypatch, tmp_path):
         return decode(source)
 
     monkeypatch.setattr(ImageSource, "decode", together)
-    monkeypatch.setattr("coe.inspector.line.decode_workers", lambda: 2)
     with quick(tiny, memory="200MB") as line:
         results = [future.result(60) for future in [line.submit(path, "C") for path in pictures(tmp_path, [600, 600])]]
     assert {result.error for result in results} == {None}
