@@ -100,6 +100,8 @@ LOAD_ATTEMPTS = 2
 """After this many failed loads of an expert, its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
 """How long an expert whose loads failed is left alone before the next attempt."""
+LIKELY = 0.5
+"""The share of a component's images from which on their inputs for an expert are made when they are decoded."""
 WORKSPACE_SHARE = 0.25
 """The largest part of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
 

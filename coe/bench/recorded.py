@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from coe.core import Batch, Finding
 from coe.runtime.engine import Trace
-from coe.scheduler.events import Arrived, Finished, Run, RunFailed
+from coe.scheduler.events import Arrived, Finished, Run, RunFailed, single_steps
 from coe.sim.workload import Arrival
 
 
@@ -26,7 +26,8 @@ def recorded(trace: Trace) -> Recorded:
     numbers: dict[int, int] = {}
     running: defaultdict[str, deque[Batch]] = defaultdict(deque)
     began_s: float | None = None
-    for now, event, commands in trace:
+    steps = ((now, *step) for now, event, commands in trace for step in single_steps(event, commands))
+    for now, event, commands in steps:
         if isinstance(event, Arrived):
             began_s = now if began_s is None else began_s
             number = numbers[event.request.id] = len(arrivals)

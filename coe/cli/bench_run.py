@@ -11,10 +11,11 @@ import typer
 
 from coe import config
 from coe.bench.configurations import in_turn
+from coe.bench.forms import Form
 from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_runs import Comparison
-from coe.cli.bench_source import check_source, given, synthetic_experts, variants
+from coe.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
 from coe.cli.common import err, out
 from coe.cli.console import Progress
@@ -136,6 +137,19 @@ def run(  # noqa: PLR0913
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
+    form: Annotated[
+        Form | None,
+        typer.Option(
+            help="Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
+        ),
+    ] = None,
+    host_only: Annotated[
+        bool,
+        typer.Option(
+            "--host-only",
+            help="Measure all work but the devices': networks answer from memory, and loads take no time.",
+        ),
+    ] = False,
     with_prediction: Annotated[
         bool,
         typer.Option(
@@ -161,6 +175,7 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.bench import engine, prediction, synthetic
+    from coe.bench.host import RememberedOutputs
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
@@ -169,13 +184,14 @@ def run(  # noqa: PLR0913
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
+    check_host_only(host_only, names, executors, with_prediction=with_prediction)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
-        path, shelf, pictures = given(board, images_at, store, requests, seed)
+        path, shelf, pictures = given(board, images_at, store, requests, seed, form)
         task, order = rules.load(path).board, "given" if images_at else "iid"
     else:
         path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, variants(executors, precisions))
-        pictures = synthetic.synthetic_pictures(path, requests, seed)
+        pictures = synthetic.synthetic_pictures(path, requests, seed, form or Form.ARRAY)
         task, order = f"{experts} x {kind}", "iid"
     budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     line_config = LineConfig(
@@ -195,7 +211,8 @@ def run(  # noqa: PLR0913
         disk_bytes_per_s=speed,
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
-    comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed)
+    remembered = RememberedOutputs() if host_only else None
+    comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered)
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
     compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)

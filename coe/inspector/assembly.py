@@ -20,6 +20,7 @@ from coe.runtime.device import Device
 from coe.store.kinds import Kind
 from coe.store.manifest import Manifest
 from coe.store.store import NoSuchExpert, Store
+from coe.system import usable_cores
 
 MakeDevices = Callable[..., Mapping[str, Device]]
 """Makes a line's devices, by name, from the arguments of `devices`."""
@@ -40,8 +41,11 @@ class GpuSettings:
 
 
 def decode_workers() -> int:
-    """Return how many threads decode pictures."""
-    return max(2, min(8, os.cpu_count() or 2))
+    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are four.
+
+    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results/host.md).
+    """
+    return max(2, usable_cores() - 2)
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:

@@ -114,14 +114,15 @@ class CpuDevice:
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
-        kind = self.kinds[expert.kind]
+        return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)
+
+    def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> Any:
+        """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
         if isinstance(resident, Blob):
-            outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
-        else:
-            outputs = resident.run(pixels)
-        return findings_of(kind, outputs, images, expert)
+            return self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
+        return resident.run(pixels)
 
     def launch(
         self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
@@ -258,11 +259,12 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Ex
 
 
 def _check(finding: Finding, expert: Expert) -> None:
-    if finding.boxes and NOTHING in finding.labels:
+    labels = finding.labels
+    if finding.boxes and NOTHING in labels:
         raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
-    if strange := sorted(finding.labels.difference(expert.labels, {NOTHING})):
+    if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not all(math.isfinite(score) for score in (finding.score, *(box.score for box in finding.boxes))):
+    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
         raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
-    if not all(math.isfinite(coordinate) for box in finding.boxes for coordinate in box.xyxy):
+    if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
         raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

@@ -38,6 +38,7 @@ from coe.scheduler.events import (
     RunFailed,
     Stopped,
     Why,
+    single_events,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
@@ -107,7 +108,19 @@ class Controller:
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return the commands, in order. `now` is in seconds and never goes back."""
+        """Take an event, or events that came together; return the commands, in order.
+
+        `now` is in seconds and never goes back.
+        """
+        for part in single_events(event):
+            self._take_in(part, now)
+        self._hurry(now)
+        if not self._stopped:
+            self._residency.issue()
+            self._dispatch(now)
+        return self._flush()
+
+    def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
                 self.demand.arrived()
@@ -134,11 +147,6 @@ class Controller:
                 self._lose(event, now)
             case Stopped():
                 self._stop(now)
-        self._hurry(now)
-        if not self._stopped:
-            self._residency.issue()
-            self._dispatch(now)
-        return self._flush()
 
     @property
     def under_way(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -168,4 +169,23 @@ class Stopped:
     """The user stops the line: running batches are finished, all other requests are answered with an error."""
 
 
-Event = Arrived | Rejected | Fetched | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Events that came while an earlier event was answered: they are taken in in their order, and decided on once."""
+
+    events: tuple[Event, ...]
+
+
+Event = Arrived | Rejected | Fetched | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped | Together
+
+
+def single_events(event: Event) -> tuple[Event, ...]:
+    """Return the events that came together, in their order; an event that came alone stays alone."""
+    return event.events if isinstance(event, Together) else (event,)
+
+
+def single_steps(event: Event | None, commands: list[Command]) -> Iterator[tuple[Event | None, list[Command]]]:
+    """Yield each of the events that came together with its commands: all commands belong to the last event."""
+    *earlier, last = [None] if event is None else single_events(event)
+    yield from ((part, []) for part in earlier)
+    yield last, commands

@@ -14,7 +14,7 @@ import pytest
 from coe import Inspector, Picture, config
 from coe.errors import ConfigError, LineClosed, LineFull, StoreError
 from coe.runtime.engine import Engine
-from coe.scheduler.events import Loaded
+from coe.scheduler.events import Loaded, single_steps
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_ready_line_holds_what_it_begins_with(tiny):
         assert [type(event) for event in seen] == [type(None), *[Loaded] * 4]
         assert line.metrics().wall_s == 0.0
         line.submit(np.zeros((50, 50, 3), np.uint8), "C").result(60)
-        assert [event for _, event, _ in line.trace] == seen
+        assert [part for _, event, commands in line.trace for part, _ in single_steps(event, commands)] == seen
     assert line.metrics().switches == 0
 
 

@@ -211,6 +211,18 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     assert len(reads) == 3
 
 
+def test_a_copy_in_host_memory_keeps_its_recipe(store, monkeypatch):
+    device = device_of(store, gpu(), copies=3.2)
+    device.load("pool", expert("a"), keep=True)
+    device.evict("pool", expert("a"))
+    device.load("pool", expert("b"))
+    device.evict("pool", expert("b"), keep=True)
+    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.recipe", lambda *_: 1 / 0)
+    for name, value in (("a", 1), ("b", 2)):
+        device.load("pool", expert(name))
+        assert says(device, name, 7) == [7 * value]
+
+
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"})])
 def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, eager):
     driver = gpu(eager=eager)

@@ -216,8 +216,9 @@ class CudaDevice:
                 copy = Copy(*weights(self.store, expert).content(self._host))
                 self._host.keep(read, copy)
             try:
-                recipe = self._networks.recipe(copy.content, expert)
-                resident = self._blobs.put(expert.id, copy.data(), recipe)
+                if copy.recipe is None:
+                    copy.recipe = self._networks.recipe(copy.content, expert)
+                resident = self._blobs.put(expert.id, copy.data(), copy.recipe)
                 copy.buffer.busy = resident.written
             except BaseException:
                 keep = False
@@ -295,7 +296,7 @@ class CudaDevice:
             except BaseException:
                 host.give(buffer)
                 raise
-            host.keep(expert, Copy(buffer, loaded.content))
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

@@ -20,6 +20,7 @@ from coe.errors import DeviceFull
 from coe.runtime.blob import Content
 from coe.runtime.cuda.driver import Driver, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
+from coe.runtime.cuda.recipe import Recipe
 
 
 class Pinned:
@@ -52,12 +53,13 @@ class Pinned:
             self.busy = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
-    """An expert's weights in pinned memory."""
+    """An expert's weights in pinned memory; `recipe` is kept with them, because to look it up takes a while."""
 
     buffer: Pinned
     content: Content
+    recipe: Recipe | None = None
 
     def data(self) -> torch.Tensor:
         """Return the data alone, (n,) uint8."""
