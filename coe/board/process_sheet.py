@@ -48,6 +48,11 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
 
     Messages call the file `noun`, and say that it needs `needs`.
     """
+    return parse(path, content(path, noun), needs)
+
+
+def content(path: Path, noun: str = "board file") -> bytes:
+    """Return the bytes of a file; raises RulesError, which calls the file `noun`."""
     try:
         with path.open("rb") as file:
             raw = file.read(config.MAX_RULES_BYTES + 1)
@@ -55,6 +60,11 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(raw) > config.MAX_RULES_BYTES:
         raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
+    return raw
+
+
+def parse(path: Path, raw: bytes, needs: str = "board, experts and components") -> Sheet:
+    """Return the sheet that a file's bytes are; raises RulesError as `read` does."""
     try:
         text = raw.decode("utf-8-sig")
         _refuse_cleverness(path, text)

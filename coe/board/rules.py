@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,13 @@ class Rules:
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
     path = find(board)
-    sheet = process_sheet.read(path)
+    return _resolved(path, process_sheet.content(path))
+
+
+@lru_cache(maxsize=16)
+def _resolved(path: Path, raw: bytes) -> Rules:
+    """Return the rules that a file's bytes are: a command asks for them several times, and 352 components take long."""
+    sheet = process_sheet.parse(path, raw)
     try:
         return _RulesReader(sheet).rules()
     except RecursionError:
