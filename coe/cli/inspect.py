@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from coe import config
-from coe.board import images, rules
+from coe.board import given_references, images, rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
@@ -30,7 +30,7 @@ from coe.cli.options import (
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
-from coe.inspector.weights_used import expert_digests, manifests_of, usable_variants
+from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
 from coe.results.run_file import RunIdentity
@@ -52,7 +52,7 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             "--images",
             help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes.",
+            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference.",
         ),
     ],
     out_dir: Annotated[
@@ -151,6 +151,7 @@ def inspect(  # noqa: PLR0913
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
     items, skipped = images.find(images_at, loaded_board.components)
+    given_references.check(items, loaded_board.components.values())
     if skipped and not quiet:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
@@ -163,11 +164,14 @@ def inspect(  # noqa: PLR0913
         precision,
         label_floor,
         expert_digests(loaded_board, manifests, precision),
+        reference_digests(loaded_board, line_config.store),
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
         identity.refuse_changes(
-            loaded_board.path, expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision)
+            loaded_board.path,
+            expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision),
+            reference_digests(loaded_board, line_config.store),
         )
         return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from coe.board.image_source import ImageSource
 from coe.core import Expert, Failure, FailureKind, Request, Result
-from coe.errors import RulesError, sentence_of
+from coe.errors import ImageError, RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
@@ -27,11 +27,12 @@ from coe.runtime.device import Device
 from coe.runtime.lane import Disk, Lane
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
+from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
 from coe.scheduler.failures import STOPPED
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import Comparing, Kind, Prepared
 
 Trace = list[tuple[float, Event | None, list[Command]]]
 
@@ -42,6 +43,7 @@ class _Job:
 
     request: Request
     source: ImageSource
+    reference: ReferenceSource | None
     future: Pending
     prepared: dict[str, Prepared] = field(default_factory=dict)
 
@@ -131,9 +133,9 @@ class Engine:
             self._end_others()
             raise
 
-    def submit(self, request: Request, source: ImageSource) -> Pending:
-        """Take in an image; the future's result is its one reply, errors included."""
-        job = _Job(request, source, Pending(self.line_threads))
+    def submit(self, request: Request, source: ImageSource, reference: ReferenceSource | None = None) -> Pending:
+        """Take in an image, and its reference if experts compare it; the future's result is its one reply."""
+        job = _Job(request, source, reference, Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
             self._workers.submit(lambda: self._receive(job))
@@ -203,9 +205,14 @@ class Engine:
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
-        spec = self.experts[expert]
-        with self._decoding.room(job.source.decoding_bytes()):
-            return self.kinds[spec.kind].preprocess(job.source.decode(), spec)
+        spec, kind = self.experts[expert], self.kinds[self.experts[expert].kind]
+        if not isinstance(kind, Comparing):
+            with self._decoding.room(job.source.decoding_bytes()):
+                return kind.preprocess(job.source.decode(), spec)
+        if job.reference is None:
+            raise ImageError("came without a reference, and its component has none")
+        with self._decoding.room(job.source.decoding_bytes() + job.reference.decoding_bytes()):
+            return kind.compare(job.source.decode(), job.reference.decode(), spec)
 
     # The control thread
 
