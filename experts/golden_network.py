@@ -1,4 +1,4 @@
-"""The network of the kind `golden`: it judges crops of (picture, reference, difference), each with a label and a box."""
+"""The network of the kind `golden`: it gives crops of (picture, reference, difference) a label and a box."""
 
 from __future__ import annotations
 

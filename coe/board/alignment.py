@@ -18,10 +18,12 @@ Pixels = NDArray[np.uint8]
 Numbers = NDArray[np.float64]
 _Grey = NDArray[np.float32]
 
-LEVELS = ((128, 40), (320, 10))
+LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
 ENOUGH = 0.95
-"""A fit from which nothing better is searched: a warp would only blur the picture."""
+"""A fit from which nothing better is searched if no quarter of the picture moves: a warp would only blur it."""
+STILL = 1.0
+"""The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
 """The side in pixels of the blur with which ECC begins."""
 STRETCH = 0.25
@@ -71,7 +73,7 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
         candidate = _moved(image, reference, motion)
         if best is None or candidate.fit > best.fit:
             best = candidate
-        if best.fit >= ENOUGH:
+        if best.fit >= ENOUGH and (_is_turned(best.to_picture) or _is_still(best.image, reference)):
             break
     assert best is not None
     whole = resized @ np.vstack((best.to_picture, (0.0, 0.0, 1.0)))
@@ -100,6 +102,24 @@ def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
     for start in (shift, np.eye(2, 3)):
         if (motion := _turned(image, reference, start)) is not None:
             yield motion
+
+
+def _is_turned(motion: Numbers) -> bool:
+    return not np.array_equal(motion[:, :2], np.eye(2))
+
+
+def _is_still(image: Pixels, reference: Pixels) -> bool:
+    """Tell whether each quarter of a picture lies where it does in the reference; quarters that show nothing do."""
+    small, wanted, scale = _smaller(image, reference, LEVELS[-1][0])
+    height, width = (length // 2 for length in small.shape)
+    window = cv2.createHanningWindow((width, height), cv2.CV_32F)
+    for top, left in ((0, 0), (0, width), (height, 0), (height, width)):
+        quarters = [grey[top : top + height, left : left + width] for grey in (wanted, small)]
+        if min(float(quarter.std()) for quarter in quarters) >= _FLAT:
+            (right, down), _ = cv2.phaseCorrelate(quarters[0].copy(), quarters[1].copy(), window)
+            if max(abs(right), abs(down)) > STILL * scale:
+                return False
+    return True
 
 
 def _shift(image: Pixels, reference: Pixels) -> Numbers:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from coe import config
 from coe.board import given_references, images, rules
+from coe.board.images import Item
+from coe.board.router import GIVEN
+from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
@@ -32,12 +37,13 @@ from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
-from coe.results.report import write_report
+from coe.results.report import Pictures, write_report
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import dotted
+from coe.store.references import References
 from coe.store.store import Store
 
 app = application("")
@@ -181,8 +187,7 @@ def inspect(  # noqa: PLR0913
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
-        paths = {item.name: item.path for item in items}
-        write_report(report, loaded_board.board, results.results, summary, lambda name: images.decode(paths[name]))
+        write_report(report, loaded_board.board, results.results, summary, _pictures(items, loaded_board, store))
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
@@ -193,6 +198,23 @@ def inspect(  # noqa: PLR0913
     if run_.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     raise typer.Exit(_status(summary))
+
+
+def _pictures(items: Sequence[Item], board: Rules, store: Path | None) -> Pictures:
+    """Return where the report's pictures come from; those of references are what the store or the table has now."""
+    by_name = {item.name: item for item in items}
+
+    def reference(name: str) -> NDArray[np.uint8] | None:
+        item = by_name[name]
+        id = board.components[item.component].reference
+        if item.reference is not None:
+            return images.decode(item.reference)
+        if not id or id == GIVEN:
+            return None
+        references = References(Store(store))
+        return images.decode(references.read(references.manifest(id)).image)
+
+    return Pictures(lambda name: images.decode(by_name[name].path), reference)
 
 
 def _status(summary: Summary) -> Exit:
