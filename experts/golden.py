@@ -15,7 +15,7 @@ import torch
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
-from experts.findings import detected
+from experts.findings import detected, suppress
 from experts.golden_network import GoldenNetwork
 from experts.pair import Compared, PreparedPair, compared, differences, doubted, in_picture, stand_in
 from experts.proposals import CELL, CONTEXT, crops, regions
@@ -30,15 +30,19 @@ UNUSED = 255
 class Golden(ModuleKind, Comparing):
     """Defects where a picture differs from its reference, each with a label and a box.
 
-    `threshold` is the least score of a box, `overlap` the IoU above which two boxes of one label count as one, `most`
-    the number of boxes kept. `levels` is the least difference, in grey levels, that is looked at.
+    `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
+    each with a box: of boxes that overlap by more than `overlap` (IoU) the best stays, whatever their labels are, but a
+    box with a label to reject gives way to such boxes alone. `levels` is the least difference, in grey levels, that is
+    looked at.
     """
 
     name = "golden"
     task = "detect"
     max_batch = 8
 
-    def __init__(self, *, threshold: float = 0.25, overlap: float = 0.3, most: int = 300, levels: int = LEVELS) -> None:
+    def __init__(
+        self, *, threshold: float = 0.25, overlap: float = 0.15, most: int = 300, levels: int = LEVELS
+    ) -> None:
         self.threshold = threshold
         self.overlap = overlap
         self.most = most
@@ -103,8 +107,8 @@ class Golden(ModuleKind, Comparing):
             if pair.centres and pair.to_picture is not None:
                 boxes = _corners(judged[:, -4:], pair.centres).numpy().astype(np.float64)
                 corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
-            candidates = torch.cat((corners, judged[:, 1:-4]), dim=1)
-            finding = detected(candidates, pair, expert, threshold=self.threshold, overlap=self.overlap, most=self.most)
+            candidates = _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
+            finding = detected(candidates, pair, expert, threshold=self.threshold, overlap=1.0, most=self.most)
             findings.append(doubted(finding, pair))
         return findings
 
@@ -127,6 +131,13 @@ def cells(expert: Expert) -> int:
 def _judged(module: torch.nn.Module, tiles: torch.Tensor) -> torch.Tensor:
     logits, box = module(tiles.to(next(module.parameters()).dtype).div(255.0))
     return torch.cat((logits.softmax(dim=1), box), dim=1)
+
+
+def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Tensor:
+    """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
+    best, places = candidates[:, 4:].max(dim=1)
+    against = torch.tensor([label in expert.reject for label in expert.labels])[places]
+    return candidates[suppress(candidates[:, :4], best, against.long(), overlap)]
 
 
 def _corners(box: torch.Tensor, centres: Sequence[tuple[int, int]]) -> torch.Tensor:

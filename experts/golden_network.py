@@ -8,6 +8,8 @@ from torch import nn
 from experts.proposals import CELL
 
 _WIDTHS = (32, 64, 96)
+_BOX = 0.2
+"""A usual distance from the middle of a crop to the border of a defect, as a share of the crop."""
 
 
 class _Convolution(nn.Module):
@@ -57,6 +59,7 @@ class GoldenNetwork(nn.Module):
         self.neck = nn.Sequential(nn.Flatten(), nn.Linear(last * side * side, 128), nn.ReLU(), nn.Dropout(0.2))
         self.label = nn.Linear(128, 1 + labels)
         self.box = nn.Linear(128, 4)
+        nn.init.constant_(self.box.bias, _BOX)  # boxes that overlap the true boxes from the first step on
 
     def forward(self, crops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and boxes."""

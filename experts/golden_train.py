@@ -193,7 +193,7 @@ def _overlaps(found: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
 
 def _remember(average: dict[str, torch.Tensor], network: torch.nn.Module, step: int) -> None:
     """Move the averaged weights towards those of this step; the first steps count for little later."""
-    share = 1 - min(_MEMORY, step / (step + 50))
+    share = 1 - min(_MEMORY, step / (step + 10))
     with torch.no_grad():
         for name, value in network.state_dict().items():
             if value.is_floating_point():

@@ -20,8 +20,8 @@ _Grey = NDArray[np.float32]
 
 LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
-ENOUGH = 0.95
-"""A fit from which nothing better is searched if no quarter of the picture moves: a warp would only blur it."""
+ENOUGH = 0.97
+"""A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
@@ -71,9 +71,13 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     best: Alignment | None = None
     for motion in _motions(image, reference):
         candidate = _moved(image, reference, motion)
-        if best is None or candidate.fit > best.fit:
+        # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
+        if best is None or _rank(candidate) > _rank(best):
             best = candidate
-        if best.fit >= ENOUGH and (_is_turned(best.to_picture) or _is_still(best.image, reference)):
+        if _is_turned(motion):
+            if best.fit >= LEAST_FIT:
+                break
+        elif best.fit >= ENOUGH and _is_still(best.image, reference):
             break
     assert best is not None
     whole = resized @ np.vstack((best.to_picture, (0.0, 0.0, 1.0)))
@@ -83,12 +87,14 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
 def fit_of(image: Pixels, reference: Pixels) -> float:
     """Return the correlation coefficient of two pictures of one size in grey, -1 to 1.
 
-    A picture of a single grey fits another such picture wholly, and any other picture not at all.
+    A reference of a single grey lies right at any place: every picture fits it, and all that it shows is a difference.
+    A picture of a single grey fits no other reference.
     """
     first, second = _grey(image), _grey(reference)
-    flat = [float(cv2.meanStdDev(grey)[1][0, 0]) < _FLAT for grey in (first, second)]
-    if any(flat):
-        return float(all(flat))
+    if float(cv2.meanStdDev(second)[1][0, 0]) < _FLAT:
+        return 1.0
+    if float(cv2.meanStdDev(first)[1][0, 0]) < _FLAT:
+        return 0.0
     return float(cv2.matchTemplate(first, second, cv2.TM_CCOEFF_NORMED)[0, 0])
 
 
@@ -102,6 +108,10 @@ def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
     for start in (shift, np.eye(2, 3)):
         if (motion := _turned(image, reference, start)) is not None:
             yield motion
+
+
+def _rank(alignment: Alignment) -> tuple[bool, float]:
+    return alignment.seen >= LEAST_SEEN, alignment.fit
 
 
 def _is_turned(motion: Numbers) -> bool:
