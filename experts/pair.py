@@ -53,8 +53,9 @@ def compared(image: Image, reference: Reference) -> Compared:
         return Compared(None, alignment, f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}")
     if alignment.seen < LEAST_SEEN:
         return Compared(None, alignment, f"it shows only {alignment.seen:.0%} of its reference, not {LEAST_SEEN:.0%}")
-    difference = np.asarray(cv2.absdiff(alignment.image, reference.image).max(axis=2), np.uint8)
-    difference = np.asarray(cv2.subtract(difference, reference.spread), np.uint8)
+    red, green, blue = cv2.split(cv2.absdiff(alignment.image, reference.image))
+    largest = cv2.max(cv2.max(red, green), blue)
+    difference = np.asarray(cv2.subtract(largest, reference.spread), np.uint8)
     return Compared(stacked(alignment.image, reference.image, difference), alignment)
 
 

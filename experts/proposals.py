@@ -65,7 +65,8 @@ def regions(different: NDArray[np.bool_]) -> list[Region]:
 
 def stacked(image: Image, reference: Image, difference: Grey) -> Image:
     """Return (H, W, 3) uint8: the picture in grey, its reference in grey, and how much they differ."""
-    return np.dstack([cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), cv2.cvtColor(reference, cv2.COLOR_RGB2GRAY), difference])
+    greys = [cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) for pixels in (image, reference)]
+    return np.asarray(cv2.merge([*greys, difference]), np.uint8)
 
 
 def crops(stack: Image, centres: list[tuple[int, int]], context: int = CONTEXT) -> Image:

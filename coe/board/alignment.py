@@ -84,18 +84,25 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     return Alignment(best.image, best.seen, best.fit, whole[:2])
 
 
-def fit_of(image: Pixels, reference: Pixels) -> float:
-    """Return the correlation coefficient of two pictures of one size in grey, -1 to 1.
+def fit_of(image: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
+    """Return the correlation coefficient of two pictures of one size in grey, -1 to 1, where `shown` (H, W) is not 0.
 
     A reference of a single grey lies right at any place: every picture fits it, and all that it shows is a difference.
     A picture of a single grey fits no other reference.
     """
-    first, second = _grey(image), _grey(reference)
-    if float(cv2.meanStdDev(second)[1][0, 0]) < _FLAT:
+    greys, deviations = [], []
+    for pixels in (image, reference):
+        grey = _grey(pixels)
+        mean, deviation = (float(value[0, 0]) for value in cv2.meanStdDev(grey, mask=shown))
+        centred = grey.astype(np.float32) - np.float32(mean)
+        greys.append((centred if shown is None else np.where(shown > 0, centred, np.float32(0))).ravel())
+        deviations.append(deviation)
+    if deviations[1] < _FLAT:
         return 1.0
-    if float(cv2.meanStdDev(first)[1][0, 0]) < _FLAT:
+    if deviations[0] < _FLAT:
         return 0.0
-    return float(cv2.matchTemplate(first, second, cv2.TM_CCOEFF_NORMED)[0, 0])
+    count = greys[0].size if shown is None else cv2.countNonZero(shown)
+    return float(greys[0] @ greys[1]) / (count * deviations[0] * deviations[1])
 
 
 def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
@@ -173,13 +180,12 @@ def _moved(image: Pixels, reference: Pixels, motion: Numbers) -> Alignment:
     size = (reference.shape[1], reference.shape[0])
     back = cv2.WARP_INVERSE_MAP
     whole = np.full(reference.shape[:2], 255, np.uint8)
-    shown = cv2.warpAffine(whole, motion, size, flags=cv2.INTER_NEAREST | back) > 0
-    warped = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | back, borderMode=cv2.BORDER_REPLICATE)
-    moved = np.asarray(warped, np.uint8)
-    moved[~shown] = reference[~shown]
+    shown = np.asarray(cv2.warpAffine(whole, motion, size, flags=cv2.INTER_NEAREST | back), np.uint8)
+    moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | back, borderMode=cv2.BORDER_REPLICATE)
+    filled = np.asarray(cv2.copyTo(reference, cv2.bitwise_not(shown), moved), np.uint8)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
-    fit = fit_of(moved[shown][None], reference[shown][None]) if shown.any() else 0.0
-    return Alignment(moved, float(shown.mean()), fit, motion)
+    count = cv2.countNonZero(shown)
+    return Alignment(filled, count / shown.size, fit_of(filled, reference, shown) if count else 0.0, motion)
 
 
 def _grey(image: Pixels) -> Pixels:
