@@ -6,6 +6,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from experts.difference import Difference
+from experts.golden import Golden
+
 Pixels = NDArray[np.uint8]
 SIDE = 160
 DEFECT = (70, 50, 86, 66)
@@ -15,16 +18,28 @@ BOARD = """
 board: pairs
 experts:
   first-day:
-    kind: "experts.difference:difference"
+    kind: "golden_parts:FirstDay"
     labels: [different]
     input: 160
     reject: [different]
     then: {none: OK}
-  golden: {kind: "experts.golden:golden", labels: [hole, blob], input: 96, reject: [hole, blob], then: {none: OK}}
+  golden: {kind: "golden_parts:GoldenPart", labels: [hole, blob], input: 96, reject: [hole, blob], then: {none: OK}}
 components:
   U1: {inspect: first-day, reference: U1}
   U2: {inspect: golden, reference: given}
 """
+
+
+class FirstDay(Difference):
+    """The kind `difference` under a path, so that a test needs no installed entry point."""
+
+    name = "golden_parts:FirstDay"
+
+
+class GoldenPart(Golden):
+    """The kind `golden` under a path."""
+
+    name = "golden_parts:GoldenPart"
 
 
 def part(seed: int = 0, side: int = SIDE) -> Pixels:

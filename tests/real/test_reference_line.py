@@ -21,7 +21,7 @@ from coe.store import kinds
 from coe.store.references import References
 from coe.store.store import Store
 
-ALLOW = ["experts"]
+ALLOW = ["golden_parts"]
 OPTIONS = {"memory": "200MiB", "allow_kinds": ALLOW, "profile": None}
 
 
@@ -155,6 +155,21 @@ def test_a_line_keeps_to_the_reference_that_it_was_opened_with(line_files: tuple
         assert line.submit(part(), "U1", order="RGB").result().verdict is Verdict.REVIEW
 
 
+@pytest.mark.parametrize("precision", ["half", "mixed"])
+def test_experts_with_a_reference_have_blobs_and_variants_like_others(
+    line_files: tuple[Path, Store], call: Call, precision: str
+) -> None:
+    board, store = line_files
+    prepared = call("prepare", "--board", board, "--store", store.root, "--allow-kind", "golden_parts", command=experts)
+    assert prepared.status == 0, prepared.err
+    assert all(set(store.manifest(f"pairs/{id}").variants) == {"fp32", "bf16", "q8"} for id in ("first-day", "golden"))
+    pictures = [Picture(make(part()), "U1", name=make.__name__, order="RGB") for make in (np.copy, bad)] * 3
+    with Inspector(board, store=store, precision=precision, **OPTIONS) as line:
+        results = list(line.stream(pictures))
+    assert not [result.error for result in results if result.error]
+    assert {(result.request.image, result.verdict) for result in results} == {("copy", Verdict.OK), ("bad", Verdict.NG)}
+
+
 def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:
     board, store = line_files
     images = tmp_path / "images"
@@ -163,7 +178,7 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
     save(images / "golden.png", part(3))
     (images / "images.csv").write_text("path,component,reference\ngood.png,U1,\nbad.png,U2,golden.png\n")
     options = ("--board", board, "--images", images, "--store", store.root, "--out", tmp_path / "run")
-    first = call(*options, "--allow-kind", "experts", "--profile", "none", "--json", command=inspect)
+    first = call(*options, "--allow-kind", "golden_parts", "--profile", "none", "--json", command=inspect)
     assert first.status in (0, 1), first.err
     assert json.loads((tmp_path / "run" / "run.json").read_text())["references"] == {
         "pairs/U1": References(store).manifest("pairs/U1").checksum
@@ -171,7 +186,7 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
     page = (tmp_path / "run" / "report.html").read_text()
     assert page.count('alt="Reference of U2"') == page.count('alt="Difference of U2"') == page.count('alt="NG: U2')
     References(store).put("pairs/U1", learn({"other": noisy(part(), 1)}).encoded("another"))
-    again = call(*options, "--allow-kind", "experts", "--profile", "none", "--resume", command=inspect)
+    again = call(*options, "--allow-kind", "golden_parts", "--profile", "none", "--resume", command=inspect)
     assert again.status == 2
     assert "holds a run with other references ('pairs/U1')" in again.words
 
@@ -226,10 +241,10 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
     assert json.loads(shown.out)["left_out"] == ["U1/else.png", "U1/hole.png"]
     listed = call("list", "--store", store.root, command=experts)
     assert "references/pairs/U1" in listed.out
-    assert call("verify", "--store", store.root, "--allow-kind", "experts", command=experts).status == 0
+    assert call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts).status == 0
     manifest = References(store).manifest("pairs/U1")
     (store.root / "references" / "pairs" / "U1" / manifest.file).write_bytes(b"damaged")
-    verified = call("verify", "--store", store.root, "--allow-kind", "experts", command=experts)
+    verified = call("verify", "--store", store.root, "--allow-kind", "golden_parts", command=experts)
     assert verified.status == 1
     assert "its checksum differs" in verified.words
     with pytest.raises(StoreError, match="its checksum differs"):
