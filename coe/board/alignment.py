@@ -31,6 +31,9 @@ STRETCH = 0.25
 LEAST_FIT, LEAST_SEEN = 0.75, 0.9
 """Under this fit, or with less of the reference in the picture, a picture cannot be compared. Of DeepPCB's training
 pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0.2."""
+LEVELS_APART = 40
+"""Pixels differ if they are more than so many grey levels apart."""
+_OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 ASPECT = 0.02
 """The share by which the shapes of a picture and its reference may differ."""
 _FLAT = 2.0
@@ -61,19 +64,21 @@ def same_shape(image: Pixels, reference: Pixels) -> bool:
 def align(image: Pixels, reference: Pixels) -> Alignment:
     """Bring a picture (h, w, 3) into the frame of its reference (H, W, 3), both uint8 RGB of the same aspect.
 
-    The simplest motion that fits is taken: none, a shift, then a shift with a turn and a scale. If none fits well, the
-    best of them is returned, with its fit: the caller decides whether that is enough.
+    The simplest motion that fits is taken: none, a shift, then a shift with a turn and a scale. If none fits well, that
+    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough.
     """
     height, width = reference.shape[:2]
     resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
     if image.shape != reference.shape:
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
     best: Alignment | None = None
+    best_rank = (False, 0, 0.0)
     for motion in _motions(image, reference):
         candidate = _moved(image, reference, motion)
         # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
-        if best is None or _rank(candidate) > _rank(best):
-            best = candidate
+        rank = (candidate.seen >= LEAST_SEEN, -_lasting(candidate.image, reference), candidate.fit)
+        if best is None or rank > best_rank:
+            best, best_rank = candidate, rank
         if _is_turned(motion):
             if best.fit >= LEAST_FIT:
                 break
@@ -117,8 +122,10 @@ def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
             yield motion
 
 
-def _rank(alignment: Alignment) -> tuple[bool, float]:
-    return alignment.seen >= LEAST_SEEN, alignment.fit
+def _lasting(image: Pixels, reference: Pixels) -> int:
+    """Return how many pixels differ and last through an opening: a motion that leaves fewer explains more."""
+    differing = (cv2.absdiff(_grey(image), _grey(reference)) > LEVELS_APART).astype(np.uint8)
+    return int(cv2.countNonZero(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING)))
 
 
 def _is_turned(motion: Numbers) -> bool:
