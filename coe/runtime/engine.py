@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from coe.board.image_source import ImageSource
 from coe.core import Expert, Failure, FailureKind, Request, Result
-from coe.errors import ImageError, RulesError, sentence_of
+from coe.errors import RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
@@ -27,12 +27,13 @@ from coe.runtime.device import Device
 from coe.runtime.lane import Disk, Lane
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
+from coe.runtime.preparing import prepare
 from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
 from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
 from coe.scheduler.failures import STOPPED
-from coe.store.kinds import Comparing, Kind, Prepared
+from coe.store.kinds import Kind, Prepared
 
 Trace = list[tuple[float, Event | None, list[Command]]]
 
@@ -205,14 +206,8 @@ class Engine:
         self._inbox.put(event)
 
     def _prepare(self, job: _Job, expert: str) -> Prepared:
-        spec, kind = self.experts[expert], self.kinds[self.experts[expert].kind]
-        if not isinstance(kind, Comparing):
-            with self._decoding.room(job.source.decoding_bytes()):
-                return kind.preprocess(job.source.decode(), spec)
-        if job.reference is None:
-            raise ImageError("came without a reference, and its component has none")
-        with self._decoding.room(job.source.decoding_bytes() + job.reference.decoding_bytes()):
-            return kind.compare(job.source.decode(), job.reference.decode(), spec)
+        spec = self.experts[expert]
+        return prepare(job.source, job.reference, self.kinds[spec.kind], spec, self._decoding)
 
     # The control thread
 
