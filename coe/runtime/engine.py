@@ -75,8 +75,7 @@ def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
 class Engine:
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
-    `watchers` see every step, on the control thread.
-    With `keep_trace` every event and the commands that answered it are kept, for replay.
+    `watchers` see each step, on the control thread. `keep_trace` keeps each event and its commands, for replay.
     """
 
     def __init__(
@@ -101,8 +100,7 @@ class Engine:
         self._inbox: _Inbox = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
-        tell, crash = self._inbox.put, _crashing(self._inbox)
-        disk = disk or Disk({}, None)
+        tell, crash, disk = self._inbox.put, _crashing(self._inbox), disk or Disk({}, None)
         self._lanes = {
             name: Lane(name, device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()
         }
