@@ -16,7 +16,7 @@ from torch import nn
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
-from experts.findings import detected
+from experts.findings import Cut, detected, of_corners
 from experts.geometry import letterbox
 from experts.pair import PreparedPair, compared, doubted, in_picture, stand_in
 from experts.proposals import OPENING, regions
@@ -85,11 +85,11 @@ class Difference(ModuleKind, Comparing):
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn scores into boxes in pixels of the pictures."""
-        findings = []
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
         for scores, pair in zip(outputs, prepared, strict=True):
             assert isinstance(pair, PreparedPair)
             candidates = self._candidates(scores.float().cpu().numpy(), pair)
-            finding = detected(candidates, pair, expert, threshold=self.threshold, overlap=1.0, most=self.most)
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
             findings.append(doubted(finding, pair))
         return findings
 

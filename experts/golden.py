@@ -15,7 +15,7 @@ import torch
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
-from experts.findings import detected, suppress
+from experts.findings import Cut, detected, of_corners, suppress
 from experts.golden_network import GoldenNetwork
 from experts.pair import Compared, PreparedPair, compared, differences, doubted, in_picture, stand_in
 from experts.proposals import CELL, CONTEXT, crops, regions
@@ -99,7 +99,7 @@ class Golden(ModuleKind, Comparing):
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn each picture's crops into boxes in pixels of the picture."""
-        findings = []
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
         for rows, pair in zip(outputs, prepared, strict=True):
             assert isinstance(pair, PreparedPair)
             judged = rows[: len(pair.centres)].float().cpu()
@@ -108,7 +108,7 @@ class Golden(ModuleKind, Comparing):
                 boxes = _corners(judged[:, -4:], pair.centres).numpy().astype(np.float64)
                 corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
             candidates = _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
-            finding = detected(candidates, pair, expert, threshold=self.threshold, overlap=1.0, most=self.most)
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
             findings.append(doubted(finding, pair))
         return findings
 
@@ -135,9 +135,12 @@ def _judged(module: torch.nn.Module, tiles: torch.Tensor) -> torch.Tensor:
 
 def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Tensor:
     """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
+    if not len(candidates):
+        return candidates
     best, places = candidates[:, 4:].max(dim=1)
     against = torch.tensor([label in expert.reject for label in expert.labels])[places]
-    return candidates[suppress(candidates[:, :4], best, against.long(), overlap)]
+    corners, scores = candidates[:, :4].numpy(), best.numpy()
+    return candidates[suppress(corners, scores, against.long().numpy(), overlap, len(candidates))]
 
 
 def _corners(box: torch.Tensor, centres: Sequence[tuple[int, int]]) -> torch.Tensor:
