@@ -11,37 +11,16 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 import torch
-from torch import nn
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
+from experts.difference_network import DifferenceNetwork
 from experts.findings import Cut, detected, of_corners
 from experts.geometry import letterbox
 from experts.pair import PreparedPair, compared, doubted, in_picture, stand_in
 from experts.proposals import OPENING, regions
 from experts.resnet import fitted
-
-LIMIT, UNIT = 64.0, 8.0
-"""The limit and its unit, in grey levels, of an expert that was not calibrated."""
-
-
-class DifferenceNetwork(nn.Module):
-    """Scores each pixel: 0.5 at the limit, and more for a greater difference."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.limit = nn.Parameter(torch.tensor([LIMIT]))
-        self.unit = nn.Parameter(torch.tensor([UNIT]))
-
-    def forward(self, difference: torch.Tensor) -> torch.Tensor:
-        """Return scores (n, H, W) of differences (n, 1, H, W) in grey levels."""
-        return torch.sigmoid((averaged(difference) - self.limit) / self.unit)[:, 0]
-
-
-def averaged(difference: torch.Tensor) -> torch.Tensor:
-    """Return differences (n, 1, H, W) averaged over 3 x 3 pixels."""
-    return nn.functional.avg_pool2d(difference, 3, stride=1, padding=1, count_include_pad=False)
 
 
 class Difference(ModuleKind, Comparing):

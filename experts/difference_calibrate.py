@@ -9,9 +9,9 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import Progress, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts import pair_data
-from experts.difference import UNIT, Difference, averaged
+from experts.difference_network import UNIT, averaged
 from experts.geometry import letterbox
 from experts.pair_data import PairFiles
 from experts.proposals import OPENING
@@ -22,14 +22,14 @@ _LEAST, _MOST = 20.0, 240.0
 """The limits, in grey levels, between which a calibrated limit lies: noise of a camera, and no contrast left."""
 
 
-def calibrate(kind: Difference, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def calibrate(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Return the limit for good parts: the pairs of the data set that have no box.
 
     `good_parts` among the measures is how many there were, `largest` their largest difference in grey levels, and
     `held_out_called` the share of the held-out good parts in which the expert would see something. Raises ConfigError
     if there is no good part, or if good parts differ too much from their references.
     """
-    training, held = (_largest(kind, expert, part, plan) for part in pair_data.read(expert, plan))
+    training, held = (_largest(expert, part, plan) for part in pair_data.read(expert, plan))
     if not training:
         raise ConfigError(f"data set '{plan.data}' has no image without a box; calibrate on good parts")
     largest = max(training)
@@ -47,7 +47,7 @@ def calibrate(kind: Difference, expert: Expert, plan: TrainingPlan, progress: Pr
     return Trained(state=dict(state), labels=expert.labels, metrics={**metrics, "held_out": float(len(held))})
 
 
-def _largest(kind: Difference, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> list[float]:
+def _largest(expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> list[float]:
     """Return for each good part the largest difference, in grey levels, that lasts as the expert would see it."""
     largest = []
     for pair in pair_data.labelled(pairs, len(expert.labels), plan.data):

@@ -16,11 +16,9 @@ from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import Progress, Trained, TrainingPlan
-from coe.surroundings import quiet_torch
+from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
 from experts import pair_data
 from experts.classifier_train import computing, pace
-from experts.golden import Golden
 from experts.golden_network import GoldenNetwork
 from experts.matching import load_matching
 from experts.pair import differences
@@ -53,31 +51,34 @@ class Crops:
         return len(self.labels)
 
 
-def train(kind: Golden, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
     """Train and return the averaged weights of the epoch with the least held-out loss.
+
+    Crops are cut where a picture differs from its reference by more than `levels` grey levels.
 
     Raises ConfigError for a data set that does not fit, and for frozen layers, which this kind has not.
     """
     if plan.freeze:
         raise ConfigError(f"expert '{expert.id}': layers of this kind cannot be frozen; plan it without 'freeze'")
-    quiet_torch()
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
         training, held = pair_data.read(expert, plan)
-        return _train(kind, expert, plan, progress, (cut(kind, expert, training, plan), cut(kind, expert, held, plan)))
+        return _train(
+            kind, expert, plan, progress, (cut(levels, expert, training, plan), cut(levels, expert, held, plan))
+        )
 
 
-def cut(kind: Golden, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> Crops:
+def cut(levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> Crops:
     """Cut the crops of pairs, as a line would find them."""
-    parts = [_cut(kind, pair) for pair in pair_data.labelled(pairs, len(expert.labels), plan.data)]
+    parts = [_cut(levels, pair) for pair in pair_data.labelled(pairs, len(expert.labels), plan.data)]
     images = np.concatenate([part[0] for part in parts])
     labels, boxes = (torch.from_numpy(np.concatenate([part[place] for part in parts])) for place in (1, 2))
     kept = labels != _IGNORED
     return Crops(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()[kept], labels[kept], boxes[kept])
 
 
-def _cut(kind: Golden, pair: LabelledPair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    found = regions(differences(pair.stack) > kind.levels)
+def _cut(levels: int, pair: LabelledPair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    found = regions(differences(pair.stack) > levels)
     labels, boxes = np.zeros(len(found), np.int64), np.zeros((len(found), 4), np.float32)
     for place, region in enumerate(found):
         low = np.maximum(pair.boxes[:, :2], region.xyxy[:2])
@@ -95,7 +96,9 @@ def _cut(kind: Golden, pair: LabelledPair) -> tuple[np.ndarray, np.ndarray, np.n
     return crops(pair.stack, [region.centre for region in found], wide), labels, boxes
 
 
-def _train(kind: Golden, expert: Expert, plan: TrainingPlan, progress: Progress, data: tuple[Crops, Crops]) -> Trained:
+def _train(
+    kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, data: tuple[Crops, Crops]
+) -> Trained:
     training, held = data
     bad, other = (training.labels > 0).nonzero().flatten(), (training.labels == 0).nonzero().flatten()
     if not len(bad):
@@ -203,7 +206,7 @@ def _remember(average: dict[str, torch.Tensor], network: torch.nn.Module, step: 
 
 
 def _measure(
-    kind: Golden, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
+    kind: ModuleKind, expert: Expert, state: dict[str, torch.Tensor], held: Crops, device: torch.device
 ) -> dict[str, float]:
     """Return the share of held-out crops with the right label, the mean IoU of the boxes of defects, and the loss."""
     network = kind.skeleton(expert)

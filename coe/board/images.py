@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from coe.board import given_references
 from coe.board.decoding import decode
 from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.board.table_paths import leaves, reference_at
 from coe.core import Failure, FailureKind
 from coe.errors import ConfigError, did_you_mean
 
@@ -262,7 +262,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplu
     kind, error = FailureKind.IMAGE, ""
     if not inside:
         error = "the path is empty"
-    elif given_references.leaves(inside):
+    elif leaves(inside):
         error = f"'{inside}' leaves the folder of the table; give a path relative to it"
     elif surplus:
         error = f"'{surplus[0]}' stands after the last column; quote cells that contain the separator"
@@ -274,7 +274,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplu
         error = f"'{inside}' {reason}"
     elif component not in known:
         kind, error = FailureKind.RULES, _unknown(component, known)
-    reference, reference_error = given_references.stated(table.parent, row.get("reference", ""))
+    reference, reference_error = reference_at(table.parent, row.get("reference", ""))
     error = error or reference_error
     failure = Failure(kind, f"{where}: {error}") if error else None
     return Item(table.parent / inside, component, serial, refdes, inside or where, failure, reference)

@@ -20,7 +20,8 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.prepare.fold import fold, network
 from coe.store.kinds import Reference, TrainingPlan, random_weights
-from experts.difference import LIMIT, difference
+from experts.difference import difference
+from experts.difference_network import LIMIT
 from experts.golden import UNUSED, golden
 from experts.pair import PreparedPair, in_picture
 from experts.proposals import CELL, LARGE, PART, crops, regions
