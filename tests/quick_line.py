@@ -62,6 +62,9 @@ class QuickDevice:
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         self._meet("evict")
 
+    def fill(self, expert: Expert) -> None:
+        self._meet("fill")
+
     def forget(self, expert: str) -> None:
         self._meet("forget")
 

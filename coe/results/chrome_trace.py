@@ -20,6 +20,7 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Filled,
     Finished,
     Load,
     Loaded,
@@ -116,10 +117,9 @@ class ChromeTrace:
                 self._ended(event.executor, at, 0.0, failed=event.reason)
             case Loaded():
                 self._came(event.pool, event.expert, at)
-                if event.took_s > 0:
-                    lane = self._track(self._pools[event.pool].device, "load lane")
-                    began_us = at - _us(event.took_s)
-                    self._lane_events.append(lane.slice("lane", event.expert, began_us, at, {"pool": event.pool}))
+                self._moved(self._pools[event.pool].device, event.expert, at, event.took_s, {"pool": event.pool})
+            case Filled():
+                self._moved(event.device, event.expert, at, event.took_s, {"why": "fill"})
             case LoadFailed():
                 self._came(event.pool, event.expert, at, failed=event.reason)
         for command in commands:
@@ -204,6 +204,11 @@ class ChromeTrace:
             track = self._loads[pool]
             args = _load_args(load) | {"waited_ms": max(0, track.end_us - issued_us) / 1000} | more
             self._events.append(track.slice("load", expert, issued_us, at_us, args))
+
+    def _moved(self, device: str, expert: str, at_us: int, took_s: float, args: dict[str, Any]) -> None:
+        if took_s > 0:
+            lane = self._track(device, "load lane")
+            self._lane_events.append(lane.slice("lane", expert, at_us - _us(took_s), at_us, args))
 
     def _count(self, pid: int, name: str, unit: str, value: float, at_us: int) -> None:
         last = self._counters.get((pid, name))

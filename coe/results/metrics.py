@@ -9,7 +9,23 @@ from typing import Protocol
 
 from coe.core import Verdict, second_looks
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Arrived, Command, Event, Evict, Finished, Late, Load, Loaded, Rejected, Reply, Run, Why
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Fill,
+    Filled,
+    FillFailed,
+    Finished,
+    Late,
+    Load,
+    Loaded,
+    Rejected,
+    Reply,
+    Run,
+    Why,
+)
 from coe.scheduler.pool import ModelPool
 
 
@@ -26,8 +42,9 @@ class Metrics:
     """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that did not cause one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
-    of decisions, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in
+    that did not cause one. `disk_loads` are the switches that found no copy in host memory, `fills` the experts that an
+    idle disk read into host memory. `control_s` is the time of decisions, `wall_s` runs from the first image handed in
+    to the last event other than the end of a fill. `escalated` findings were run again in
     full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
     they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results
     counts again).
@@ -43,6 +60,7 @@ class Metrics:
     switches: int
     disk_loads: int
     initial_loads: int
+    fills: int
     evictions: int
     switch_s: float
     switch_bytes: int
@@ -88,7 +106,8 @@ class Recorder:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and the commands that answer it."""
-        self._now_s = now
+        # Filling goes on without images, and must not make a run longer.
+        self._now_s = self._now_s if isinstance(event, Filled | FillFailed) else now
         if isinstance(event, Arrived | Rejected):
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
@@ -114,6 +133,8 @@ class Recorder:
                         self._switches_under_way.add((command.pool, command.expert))
                 case Evict():
                     self._evictions += 1
+                case Fill():
+                    self._loads[Why.FILL] += 1
                 case Late():
                     self._late_boards += 1
                 case Reply():
@@ -136,6 +157,7 @@ class Recorder:
             switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
             disk_loads=self._disk_loads,
             initial_loads=self._loads[Why.INITIAL],
+            fills=self._loads[Why.FILL],
             evictions=self._evictions,
             switch_s=self._switch_s,
             switch_bytes=self._switch_bytes,

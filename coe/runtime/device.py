@@ -56,6 +56,13 @@ class Device(Protocol):
         """
         ...
 
+    def fill(self, expert: Expert) -> None:
+        """Read an expert from disk into host memory, for a device with its own memory; raises StoreError, DeviceLost.
+
+        Called by the copy lane alone.
+        """
+        ...
+
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one. Called by the copy lane alone."""
         ...

@@ -29,7 +29,7 @@ from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.runner import Runner
 from coe.runtime.workers import Workers
-from coe.scheduler.events import Arrived, Command, Event, Evict, Load, Rejected, Reply, Run, Stopped
+from coe.scheduler.events import Arrived, Command, Event, Evict, Fill, Load, Rejected, Reply, Run, Stopped
 from coe.scheduler.failures import STOPPED
 from coe.store.kinds import Kind, Prepared
 
@@ -262,6 +262,8 @@ class Engine:
         match command:
             case Load() | Evict():
                 self._lanes[self.controller.pools[command.pool].device].put(command)
+            case Fill():
+                self._lanes[command.device].put(command)
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():

@@ -14,7 +14,7 @@ from coe.errors import DeviceLost, sentence_of
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Event, Evict, Evicted, Load, Loaded, LoadFailed, Lost
+from coe.scheduler.events import Event, Evict, Evicted, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost
 
 _FIRST, _END = -1, -2
 """Evictions go before all loads, because loads wait for them; the end goes before everything."""
@@ -54,13 +54,13 @@ class Lane:
     ) -> None:
         self._name, self._device, self._experts, self._disk = name, device, experts, disk
         self._tell, self._crash = tell, crash
-        self._queue: queue.PriorityQueue[tuple[int, int, Load | Evict | None]] = queue.PriorityQueue()
+        self._queue: queue.PriorityQueue[tuple[int, int, Load | Evict | Fill | None]] = queue.PriorityQueue()
         self._turn = itertools.count()
         self._closed = threading.Event()
 
-    def put(self, command: Load | Evict) -> None:
+    def put(self, command: Load | Evict | Fill) -> None:
         """Queue a command."""
-        urgency = command.why.urgency if isinstance(command, Load) else _FIRST
+        urgency = _FIRST if isinstance(command, Evict) else command.why.urgency
         self._queue.put((urgency, next(self._turn), command))
 
     def close(self) -> None:
@@ -74,6 +74,8 @@ class Lane:
             while (command := self._queue.get()[2]) is not None:
                 if isinstance(command, Evict):
                     self._evict(command)
+                elif isinstance(command, Fill):
+                    self._fill(command)
                 else:
                     self._load(command)
         except BaseException as error:
@@ -103,6 +105,19 @@ class Lane:
         # `close` comes when every image has its reply: then no image waits for this expert any more.
         self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
         self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
+
+    def _fill(self, command: Fill) -> None:
+        began = time.perf_counter()
+        least_s = self._disk.least_s(command.expert, began)
+        try:
+            self._device.fill(self._experts[command.expert])
+        except BaseException as error:
+            if isinstance(error, DeviceLost):
+                self._tell(Lost(self._name, sentence_of(error)))
+            self._tell(FillFailed(command.device, command.expert, sentence_of(error)))
+            return
+        self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
+        self._tell(Filled(command.device, command.expert, time.perf_counter() - began))
 
     @contextmanager
     def _losing(self) -> Iterator[None]:

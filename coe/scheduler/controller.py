@@ -26,6 +26,8 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evicted,
+    Filled,
+    FillFailed,
     Finished,
     Late,
     Loaded,
@@ -127,6 +129,8 @@ class Controller:
                 self._residency.evicted(event.pool, event.expert)
             case LoadFailed():
                 self._load_failed(event, now)
+            case Filled() | FillFailed():
+                self._residency.fill_ended(event.expert, kept=isinstance(event, Filled))
             case Lost():
                 self._lose(event, now)
             case Stopped():
@@ -286,6 +290,7 @@ class Controller:
         for executor in self.executors.values():
             if (executor.batch is not None or self._shared is not None) and not executor.pool.is_moving():
                 self._prefetch_for(executor, now)
+        self._residency.fill_host()
 
     def _feed(self, executor: Executor, now: float) -> None:
         """Give an idle executor the first group that can run, or make room for the first expert that can be loaded."""

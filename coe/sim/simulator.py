@@ -23,6 +23,9 @@ from coe.scheduler.events import (
     Event,
     Evict,
     Evicted,
+    Fill,
+    Filled,
+    FillFailed,
     Finished,
     Load,
     Loaded,
@@ -53,6 +56,10 @@ class Faults:
 
     def of_load(self, load: Load) -> str | None:
         """Return why a load fails; None if it succeeds."""
+        return None
+
+    def of_fill(self, fill: Fill) -> str | None:
+        """Return why a fill of host memory fails; None if it succeeds."""
         return None
 
     def of_run(self, run: Run) -> str | None:
@@ -96,6 +103,7 @@ class Simulator:
         self._lanes = {device: SimulatedLane() for device in devices}
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._preloads: list[Load] = []
+        self._fill: Fill | None = None
         self._reading: dict[str, list[Load]] = {}
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, tuple[Run, float]] = {}
@@ -148,6 +156,9 @@ class Simulator:
         match command:
             case Load():
                 self._load(command)
+            case Fill():
+                self._reading.setdefault(command.expert, [])
+                self._fill = command
             case Evict():
                 self.at(self.now + self._evict_s, Evicted(command.pool, command.expert))
             case Run():
@@ -172,6 +183,9 @@ class Simulator:
     def _serve(self) -> None:
         while (load := self._disk.next()) is not None:
             self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
+        if self._fill is not None and not self._disk.busy:
+            fill, self._fill = self._fill, None
+            self._serve_fill(fill)
         for device, lane in self._lanes.items():
             while (load := lane.next()) is not None:
                 self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
@@ -186,6 +200,25 @@ class Simulator:
         def end() -> None:
             lane.busy = False
             then(load)
+
+        self._when(self.now + took_s, end)
+
+    def _serve_fill(self, fill: Fill) -> None:
+        self._disk.busy = True
+        cost = self.controller.costs(fill.device, fill.expert)
+        took_s = cost.load_s - cost.copy_s
+        if self._span is not None:
+            self._span(None, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
+
+        def end() -> None:
+            self._disk.busy = False
+            reason, waiting = self._faults.of_fill(fill), self._reading.pop(fill.expert)
+            for load in waiting:
+                self._lanes[self._device(load)].put(load)
+            if reason is None:
+                self._step(Filled(fill.device, fill.expert, took_s))
+            else:
+                self._step(FillFailed(fill.device, fill.expert, reason))
 
         self._when(self.now + took_s, end)
 

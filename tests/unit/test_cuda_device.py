@@ -190,6 +190,14 @@ def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
         device.load("pool", expert("a"))
 
 
+def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monkeypatch):
+    device = device_of(store, gpu(), copies=1.2)
+    device.fill(expert("b"))
+    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
+    device.load("pool", expert("b"))
+    assert says(device, "b", 9) == [18]
+
+
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"})])
 def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, eager):
     driver = gpu(eager=eager)

@@ -214,6 +214,12 @@ class CudaDevice:
             template, most = self._networks.template(expert), self._sizing.held(expert).most
             self._loaded[pool, expert.id] = _LoadedExpert(resident, replace(copy.content, start=0), template, most)
 
+    def fill(self, expert: Expert) -> None:
+        """Read an expert from disk into host memory, where its copy stays; raises StoreError, DeviceLost."""
+        assert self._host is not None, "fill before prepare"
+        with self._watched():
+            self._host.keep(expert.id, Copy(*weights(self.store, expert).content(self._host)))
+
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
         if self._host is not None:
