@@ -10,7 +10,7 @@ import numpy as np
 
 from coe import Inspector
 from coe.core import FULL, Expert, Finding
-from coe.inspector.measuring import LineCosts
+from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Choice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Prepared

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from coe.bench.engine import MeasuredRun
     from coe.inspector.inspector import Picture
     from coe.inspector.line_config import LineConfig
-    from coe.inspector.measuring import LineCosts
+    from coe.inspector.line_costs import LineCosts
     from coe.inspector.profile import Profile
 
 

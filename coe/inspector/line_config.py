@@ -23,7 +23,7 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     from coe.inspector.assembly import MakeDevices
-    from coe.inspector.measuring import LineCosts
+    from coe.inspector.line_costs import LineCosts
     from coe.results.metrics import Watcher
 
 AUTO = "auto"

@@ -11,7 +11,8 @@ from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import assembly, precision
 from coe.inspector.line_config import LineConfig
-from coe.inspector.measuring import LineCosts, file_bytes, measure
+from coe.inspector.line_costs import LineCosts
+from coe.inspector.measuring import file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import Choice
 from coe.inspector.settings import Settings, settle

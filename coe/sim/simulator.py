@@ -104,6 +104,7 @@ class Simulator:
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._preloads: list[Load] = []
         self._fill: Fill | None = None
+        self._warming = False
         self._reading: dict[str, list[Load]] = {}
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, tuple[Run, float]] = {}
@@ -118,11 +119,17 @@ class Simulator:
         """Let an event happen at a time."""
         self._when(when_s, lambda: self._step(event))
 
-    def start(self) -> None:
-        """Let the controller fill the pools."""
+    def start(self, *, warm: bool = False) -> None:
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
+        self._warming = warm
         self._step(None)
         for load in self._preloads:
             self._step(Loaded(load.pool, load.expert))
+        while self._fill is not None:
+            fill, self._fill = self._fill, None
+            self._reading.pop(fill.expert)
+            self._step(Filled(fill.device, fill.expert))
+        self._warming = False
 
     def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
         """Go on until no event is left. Arrivals are taken one by one, in the order of their times."""
@@ -183,7 +190,7 @@ class Simulator:
     def _serve(self) -> None:
         while (load := self._disk.next()) is not None:
             self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
-        if self._fill is not None and not self._disk.busy:
+        if self._fill is not None and not self._disk.busy and not self._warming:
             fill, self._fill = self._fill, None
             self._serve_fill(fill)
         for device, lane in self._lanes.items():
