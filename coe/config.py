@@ -100,6 +100,10 @@ LOAD_ATTEMPTS = 2
 """After this many failed loads of an expert, its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
 """How long an expert whose loads failed is left alone before the next attempt."""
+PACE_BATCHES = 9
+"""The last batches of a device whose times tell how fast it is; after a change, that many more are needed."""
+PACE_STEP = 1.25
+"""Costs are corrected once batches take this many times as long, or as short, as expected."""
 WORKSPACE_SHARE = 0.25
 """The largest part of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
 

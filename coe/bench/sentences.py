@@ -22,6 +22,16 @@ def of_precisions(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
     return sentences
 
 
+def of_paces(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
+    """Return sentences on runs whose batches took clearly longer, or shorter, at the end than measured before."""
+    return [
+        f"{name}{'' if precision == FULL else ' ' + precision}: at the end batches took {pace:.2f} times as long as "
+        "measured; the costs followed"
+        for (name, precision), run in runs.items()
+        if (pace := run.metrics.pace) != 1
+    ]
+
+
 def of_ways(runs: Mapping[tuple[str, str], MeasuredRun], suffix: str) -> list[str]:
     """Return sentences on the gain of strategies that also ran the usual way, under their name with `suffix`."""
     sentences = []

@@ -229,7 +229,7 @@ def _compare(
             rows.append(measured.row)
             if with_prediction:
                 rows.append(prediction.predict(measured, comparison.times))
-    texts = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
+    texts = sentences.of_precisions(best) + sentences.of_ways(best, USUAL) + sentences.of_paces(best)
     return _Compared(rows, texts, measured)
 
 

@@ -21,6 +21,7 @@ from coe.scheduler.events import (
     Late,
     Load,
     Loaded,
+    PaceChanged,
     Rejected,
     Reply,
     Run,
@@ -47,7 +48,7 @@ class Metrics:
     to the last event other than the end of a fill. `escalated` findings were run again in
     full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
     they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results
-    counts again).
+    counts again). `pace` tells how many times as long as the cost table states batches take now, on the slowest device.
     """
 
     images: int
@@ -73,6 +74,7 @@ class Metrics:
     escalated_s: float
     late: int
     late_boards: int
+    pace: float
 
     @property
     def images_per_s(self) -> float:
@@ -100,6 +102,7 @@ class Recorder:
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
         self._switch_bytes = self._escalated = self._changed = 0
         self._late = self._late_boards = 0
+        self._paces: dict[str, float] = {}
         self._running: dict[str, str] = {}
         self._began_s: float | None = None
         self._now_s = 0.0
@@ -121,28 +124,33 @@ class Recorder:
             self._switch_s += event.took_s
             self._switch_bytes += self._pools[event.pool].size(event.expert)
         for command in commands:
-            match command:
-                case Run():
-                    self._batches += 1
-                    self._stages += len(command.batch)
-                    self._running[command.executor] = command.batch.expert
-                case Load():
-                    self._loads[command.why] += 1
-                    if command.why is not Why.INITIAL:
-                        self._disk_loads += command.source is Tier.DISK
-                        self._switches_under_way.add((command.pool, command.expert))
-                case Evict():
-                    self._evictions += 1
-                case Fill():
-                    self._loads[Why.FILL] += 1
-                case Late():
-                    self._late_boards += 1
-                case Reply():
-                    self._late += command.result.late
-                    self._verdicts[command.result.verdict] += 1
-                    looks = second_looks(command.result.findings)
-                    self._escalated += len(looks)
-                    self._changed += sum(look.changed for look in looks)
+            self._count(command)
+
+    def _count(self, command: Command) -> None:
+        match command:
+            case Run():
+                self._batches += 1
+                self._stages += len(command.batch)
+                self._running[command.executor] = command.batch.expert
+            case Load():
+                self._loads[command.why] += 1
+                if command.why is not Why.INITIAL:
+                    self._disk_loads += command.source is Tier.DISK
+                    self._switches_under_way.add((command.pool, command.expert))
+            case Evict():
+                self._evictions += 1
+            case Fill():
+                self._loads[Why.FILL] += 1
+            case Late():
+                self._late_boards += 1
+            case PaceChanged():
+                self._paces[command.device] = command.pace
+            case Reply():
+                self._late += command.result.late
+                self._verdicts[command.result.verdict] += 1
+                looks = second_looks(command.result.findings)
+                self._escalated += len(looks)
+                self._changed += sum(look.changed for look in looks)
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
@@ -170,4 +178,5 @@ class Recorder:
             escalated_s=self._escalated_s,
             late=self._late,
             late_boards=self._late_boards,
+            pace=max(self._paces.values(), default=1.0),
         )

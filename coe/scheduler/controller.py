@@ -33,6 +33,7 @@ from coe.scheduler.events import (
     Loaded,
     LoadFailed,
     Lost,
+    PaceChanged,
     Rejected,
     Reply,
     Run,
@@ -211,9 +212,18 @@ class Controller:
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
+        self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
+
+    def _follow(self, device: str, batch: Batch, took_s: float) -> None:
+        """Let the costs follow a batch; policies rank all experts again if that changed them."""
+        pace = self.costs.ran(device, batch.expert, len(batch), took_s)
+        if pace is not None:
+            self._commands.append(PaceChanged(device, pace))
+            for expert in self.graph.experts:
+                self.demand.changed(expert)
 
     # Failures
 

@@ -97,7 +97,15 @@ class Late:
     due_s: float
 
 
-Command = Load | Evict | Fill | Run | Reply | Late
+@dataclass(frozen=True, slots=True)
+class PaceChanged:
+    """Say that batches on a device take `pace` times as long as the cost table states; decisions expect that now."""
+
+    device: str
+    pace: float
+
+
+Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged
 
 # Events
 

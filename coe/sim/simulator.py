@@ -76,7 +76,7 @@ class Speeds:
 
 
 class Simulator:
-    """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the controller predicts.
+    """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the cost table states.
 
     With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). `clock`
     measures the time of decisions; without it the watchers get 0.
@@ -95,6 +95,8 @@ class Simulator:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.controller, self.oracle = controller, oracle
+        # The box is as the table states it, whatever the controller has come to expect.
+        self._costs = controller.costs.stated
         self.now = 0.0
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
@@ -212,7 +214,7 @@ class Simulator:
 
     def _serve_fill(self, fill: Fill) -> None:
         self._disk.busy = True
-        cost = self.controller.costs(fill.device, fill.expert)
+        cost = self._costs(fill.device, fill.expert)
         took_s = cost.load_s - cost.copy_s
         if self._span is not None:
             self._span(None, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
@@ -250,17 +252,17 @@ class Simulator:
         return self.controller.pools[load.pool].device
 
     def _disk_s(self, load: Load) -> float:
-        cost = self.controller.costs(self._device(load), load.expert)
+        cost = self._costs(self._device(load), load.expert)
         return cost.load_s - cost.copy_s
 
     def _copy_s(self, load: Load) -> float:
-        return self.controller.costs(self._device(load), load.expert).copy_s
+        return self._costs(self._device(load), load.expert).copy_s
 
     # Batches
 
     def _run(self, run: Run) -> None:
         device = self.controller.executors[run.executor].device
-        work_s = self.controller.costs(device, run.batch.expert).batch_s(len(run.batch))
+        work_s = self._costs(device, run.batch.expert).batch_s(len(run.batch))
         self._runs[run.executor] = (run, self.now)
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
