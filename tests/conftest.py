@@ -3,13 +3,14 @@
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coe import config
+from coe import config, system
+from coe.inspector import cores
 
 settings.register_profile(
     "stable",
@@ -49,6 +50,14 @@ def pytest_collection_finish() -> None:
     """Exclude the objects of imports from later collections: lines collect garbage when they open and close."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_cores_are_free() -> Iterator[None]:
+    """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cores, "free_cores", system.usable_cores)
+        yield
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,6 +134,14 @@ def run(  # noqa: PLR0913
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
+    beside: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=config.MAX_THREADS,
+            help="Keep so many other processes busy during all runs, each on one core.",
+        ),
+    ] = 0,
     with_prediction: Annotated[
         bool,
         typer.Option(
@@ -159,6 +167,8 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.bench import engine, prediction, synthetic
+    from coe.bench.beside import busy_processes
+    from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
@@ -188,9 +198,12 @@ def run(  # noqa: PLR0913
         disk_bytes_per_s=speed,
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
-    comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed)
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
-    compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
+    with busy_processes(beside):
+        # Decided once for all runs: they are compared with equal threads.
+        line_config = replace(line_config, free_cores=free_cores())
+        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed)
+        compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(compared.last))

@@ -11,6 +11,7 @@ from coe import config
 from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.errors import ConfigError, StoreError
+from coe.inspector.cores import threads_each
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
@@ -19,6 +20,7 @@ from coe.runtime.device import Device
 from coe.store.kinds import Kind
 from coe.store.manifest import Manifest
 from coe.store.store import NoSuchExpert, Store
+from coe.system import usable_cores
 
 MakeDevices = Callable[..., Mapping[str, Device]]
 """Makes a line's devices, by name, from the arguments of `devices`."""
@@ -76,7 +78,7 @@ def devices(
 ) -> dict[str, Device]:
     """Make the devices that `numbers` (of executors) names, with `threads` threads for each executor.
 
-    An executor of a device without `threads` gets an equal part of the cores. A GPU gets `device_bytes` of its memory
+    An executor of a device without `threads` gets an equal part of all cores. A GPU gets `device_bytes` of its memory
     and `host_bytes` of host memory for copies; None means a part of the free memory. `makers` make the devices, by
     name. Raises ConfigError for an unknown device.
     """
@@ -87,9 +89,8 @@ def devices(
         if device == "cuda":
             made[device] = _gpu(makers[device], numbers[device], store, known, device_bytes, host_bytes, say)
         else:
-            # Each executor of a GPU keeps a core busy, too, with the work before and after its batches.
-            cores = max(1, (os.cpu_count() or 1) - numbers.get("cuda", 0))
-            made[device] = makers[device](store, known, threads.get(device) or max(1, cores // numbers[device]))
+            number = threads.get(device) or threads_each(numbers, usable_cores())[device]
+            made[device] = makers[device](store, known, number)
     return made
 
 

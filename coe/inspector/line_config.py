@@ -101,8 +101,9 @@ class Inbox:
 class LineConfig:
     """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
-    `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a `max_wait_s` that the
-    strategy would ignore.
+    `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
+    the line opens. `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a
+    `max_wait_s` that the strategy would ignore.
     """
 
     board: str | Path
@@ -114,6 +115,7 @@ class LineConfig:
     inbox: Inbox = field(default_factory=Inbox)
     disk_bytes_per_s: int | None = None
     max_wait_s: float | None = None
+    free_cores: int | None = None
     costs: LineCosts | None = None
     watchers: Sequence[Watcher] = ()
     say: Callable[[str], None] = lambda sentence: None

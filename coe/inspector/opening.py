@@ -10,6 +10,7 @@ from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import assembly, precision
+from coe.inspector.cores import chosen_threads
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.measuring import file_bytes, measure
@@ -71,7 +72,7 @@ def assemble(config: LineConfig) -> Assembly:
         settings.executors,
         Snapshot(config.store, manifests),
         known,
-        settings.threads,
+        chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
         device_bytes=settings.device_bytes,
         host_bytes=settings.host_bytes,
         say=config.say,
