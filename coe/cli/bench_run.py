@@ -118,7 +118,7 @@ def run(  # noqa: PLR0913
         typer.Option(
             min=1,
             max=config.MAX_COUNT,
-            help="Run each strategy so many times, every second round backwards; its best run counts.",
+            help="Run each strategy so many times, every second round backwards; its run of median speed counts.",
         ),
     ] = 1,
     disk_bandwidth: Annotated[
@@ -213,7 +213,7 @@ def run(  # noqa: PLR0913
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """The rows and sentences of all runs, and the best run of the last way."""
+    """The rows and sentences of the runs that count, and that run of the last way."""
 
     rows: list[Row]
     sentences: list[str]
@@ -223,7 +223,7 @@ class _Compared:
 def _compare(
     comparison: Comparison, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
 ) -> _Compared:
-    """Run each way, a name and a precision, `repeat` times there and back, and keep the best of its runs."""
+    """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
     from coe.bench import prediction, sentences
 
     rows: list[Row] = []
@@ -235,14 +235,13 @@ def _compare(
             return comparison.measure(name, precision, tick=lambda: bar.advance(task))
 
         runs_by_way = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
-        best = {
-            way: max(runs, key=lambda run: run.row.images_per_s) for way, runs in zip(ways, runs_by_way, strict=True)
-        }
-        for measured in best.values():
+        chosen = {way: sentences.middle(runs) for way, runs in zip(ways, runs_by_way, strict=True)}
+        for measured in chosen.values():
             rows.append(measured.row)
             if with_prediction:
                 rows.append(prediction.predict(measured, comparison.times))
-    texts = sentences.of_precisions(best) + sentences.of_ways(best, USUAL) + sentences.of_paces(best)
+    texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
+    texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, USUAL) + sentences.of_paces(chosen)
     return _Compared(rows, texts, measured)
 
 
