@@ -106,6 +106,8 @@ PACE_BATCHES = 9
 """The last batches of a device whose times tell how fast it is; after a change, that many more are needed."""
 PACE_STEP = 1.25
 """Costs are corrected once batches take this many times as long, or as short, as expected."""
+LIKELY = 0.5
+"""The share of a component's images from which on their inputs for an expert are made when they are decoded."""
 WORKSPACE_SHARE = 0.25
 """The largest part of a pool that is set aside for activations (the paper's casual split, section 5.2)."""
 

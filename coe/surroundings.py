@@ -25,7 +25,7 @@ def quiet_onnxruntime() -> None:
 
 
 def quiet_torch() -> None:
-    """Keep torch's compiler, which training imports, from making a folder named after a user, who may have no name."""
+    """Keep torch's compiler from making a folder named after the user, who may have no name; call before its import."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "inductor"))
 
 

@@ -73,6 +73,13 @@ def bandwidth(name: str, value: object) -> int:
     return int(number)
 
 
+def flag(name: str, value: object) -> bool:
+    """Return True or False; raises ConfigError."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={shown(value)}: give True or False")
+    return value
+
+
 def text(name: str, value: object) -> str:
     """Return a text; raises ConfigError for anything else."""
     if not isinstance(value, str):

@@ -13,7 +13,6 @@ from torch.nn import functional
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
-from coe.surroundings import quiet_torch
 from experts.augment import Augment
 from experts.labelled_folder import LabelledImages, read
 from experts.matching import load_matching
@@ -28,7 +27,6 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
     The same plan, machine and threads give the same weights. Rare labels weigh as much as frequent labels.
     """
-    quiet_torch()
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
         return _train(kind, expert, plan, progress, augment)

@@ -1,18 +1,32 @@
-"""From network outputs to findings: a classifier's probabilities, a detector's candidate boxes."""
+"""From network outputs to findings: a classifier's probabilities, a detector's candidate boxes.
+
+Detectors give thousands of candidates an image, of which few count. Steps over all candidates therefore take the whole
+batch at once, and steps over the few that count take one image at a time.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from coe.core import NOTHING, Box, Expert, Finding
 from coe.errors import StoreError
 from coe.store.kinds import Prepared
 from experts.geometry import to_image
 
+Floats = NDArray[np.float32]
+Places = NDArray[np.intp]
+
 _ROUNDING = 1e-3
 """Scores in 16 bits may exceed the range 0 to 1 by this much."""
+_MORE = 4
+"""How many times as many boxes the next round of suppression takes, if the boxes of the last round were too few."""
 
 
 def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
@@ -21,59 +35,84 @@ def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     Among equally likely labels, one of `expert.reject` wins. The margin is the lead over the next label, or 1 if there
     is no other label. Raises StoreError if a probability is not a finite number.
     """
-    probabilities = probabilities.float().cpu()
-    if not bool(torch.isfinite(probabilities).all()):
+    # Numpy holds the interpreter's lock during small operations. Torch gives it up, and waits for it each time.
+    table = probabilities.float().cpu().numpy()
+    if not np.isfinite(table).all():
         raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
-    order = _against_first(expert)
-    scores, places = probabilities[:, order].max(dim=1)
-    places = torch.tensor(order)[places]
-    several = probabilities.shape[1] > 1
-    leads = scores - probabilities.topk(2, dim=1).values[:, 1] if several else torch.ones_like(scores)
+    order = np.array(_against_first(expert))
+    places = order[table[:, order].argmax(axis=1)]
+    ranked = np.sort(table, axis=1)
+    leads = ranked[:, -1] - ranked[:, -2] if table.shape[1] > 1 else np.ones(len(table), np.float32)
     return [
         Finding(expert.id, expert.variant, expert.labels[place], score, margin=lead)
-        for score, place, lead in zip(scores.tolist(), places.tolist(), leads.tolist(), strict=True)
+        for place, score, lead in zip(places.tolist(), ranked[:, -1].tolist(), leads.tolist(), strict=True)
     ]
 
 
-def detected(
-    candidates: torch.Tensor, prepared: Prepared, expert: Expert, *, threshold: float, overlap: float, most: int
-) -> Finding:
-    """Return the finding of one image.
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a detector keeps: boxes with a score of `threshold`; of boxes of one label that overlap by more than
+    `overlap` (IoU) the best; and about `most` boxes in all, see `detected`.
+    """
 
-    candidates: (N, 4 + labels) float: x1, y1, x2, y2 in pixels of the input, then a score in 0..1 for each label. A
-    candidate's label is the label with its best score; among equals, one of `expert.reject` wins.
+    threshold: float
+    overlap: float
+    most: int
 
-    Boxes with a score under `threshold` are dropped; of boxes of one label that overlap by more than `overlap` (IoU)
-    the best stays. At most `most` boxes are kept: first the best box of each label, all of them, because the verdict
-    may depend on it; then boxes with labels of `expert.reject`; then the others. The finding's label is that of the
-    best box whose label is in `expert.reject`, else that of the best box, else "none" with a score of 1 - the best
-    score. Its margin is the least change of scores by which a label would appear or disappear, or the finding's label
-    would change.
+
+def detected(candidates: Floats, prepared: Sequence[Prepared], expert: Expert, cut: Cut) -> list[Finding]:
+    """Return one finding for each image.
+
+    candidates: (n, 4 + labels, N) float32: centre x, centre y, width, height in pixels of the input, then a score in
+    0..1 for each label. A candidate's label is the label with its best score; among equals, one of `expert.reject`
+    wins.
+
+    Boxes are dropped as `cut` says. At most `cut.most` boxes are kept: first the best box of each label, all of them,
+    because the verdict may depend on it; then boxes with labels of `expert.reject`; then the others. The finding's
+    label is that of the best box whose label is in `expert.reject`, else that of the best box, else "none" with a score
+    of 1 - the best score. Its margin is the least change of scores by which a label would appear or disappear, or the
+    finding's label would change.
 
     Raises StoreError if scores are not numbers in 0..1, or if a box above the threshold has coordinates that are not
     finite: no finding follows from such outputs, and "none" least of all.
     """
-    candidates = candidates.float().cpu()
-    _refuse_nonsense(candidates, threshold)
-    corners, scores = candidates[:, :4], candidates[:, 4:]
-    order = _against_first(expert)
-    best, places = scores[:, order].max(dim=1)
-    labels = torch.tensor(order)[places]
-    clear = best >= threshold
-    if not bool(clear.any()):
-        margin = threshold - float(best.max()) if len(best) else 1.0
-        return Finding(expert.id, expert.variant, NOTHING, 1.0 - float(best.max()) if len(best) else 1.0, (), margin)
-    margin = _margin(scores, labels, expert, threshold)
-    corners, best, labels = corners[clear], best[clear], labels[clear]
-    boxes = tuple(
-        Box(expert.labels[label], score, to_image((x1, y1, x2, y2), prepared))
-        for label, score, (x1, y1, x2, y2) in (
-            (int(labels[place]), float(best[place]), corners[place].tolist())
-            for place in _chosen(suppress(corners, best, labels, overlap).tolist(), labels.tolist(), expert, most)
-        )
-    )
-    decisive = next((box for box in boxes if box.label in expert.reject), boxes[0])
-    return Finding(expert.id, expert.variant, decisive.label, decisive.score, boxes, margin)
+    scores = candidates[:, 4:]
+    if not scores.size:
+        return [Finding(expert.id, expert.variant, NOTHING, 1.0, (), 1.0) for _ in prepared]
+    _refuse_nonsense(scores)
+    clear = scores.max(axis=1) >= cut.threshold
+    # For each label, how near a candidate that does not count comes to being a box of that label.
+    unclear = np.where(clear[:, None], np.float32(-1), scores).max(axis=2)
+    order, findings = np.array(_against_first(expert)), []
+    for number, image in enumerate(prepared):
+        (places,) = clear[number].nonzero()
+        if not len(places):
+            highest = float(unclear[number].max())
+            margin = cut.threshold - highest
+            findings.append(Finding(expert.id, expert.variant, NOTHING, 1.0 - highest, (), margin))
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):  # the next line finds such numbers
+            corners = corners_of(candidates[number, :4, places])
+        if not np.isfinite(corners).all():
+            raise StoreError(
+                "its boxes have coordinates that are not numbers; the weights are damaged or badly trained"
+            )
+        of_labels = scores[number][:, places]
+        seen = _Seen(corners, of_labels.max(axis=0), order[of_labels[order].argmax(axis=0)])
+        margin = _margin(seen, of_labels, unclear[number], expert, cut.threshold)
+        boxes = _boxes(seen, image, expert, cut)
+        decisive = next((box for box in boxes if box.label in expert.reject), boxes[0])
+        findings.append(Finding(expert.id, expert.variant, decisive.label, decisive.score, boxes, margin))
+    return findings
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The k candidates of an image that count: corners (k, 4) in pixels of the input, scores (k), labels (k)."""
+
+    corners: Floats
+    scores: Floats
+    labels: Places
 
 
 def _against_first(expert: Expert) -> list[int]:
@@ -81,79 +120,109 @@ def _against_first(expert: Expert) -> list[int]:
     return sorted(range(len(expert.labels)), key=lambda place: expert.labels[place] not in expert.reject)
 
 
-def _refuse_nonsense(candidates: torch.Tensor, threshold: float) -> None:
-    """Raise StoreError for scores that are not numbers in 0..1, and for boxes that count without finite coordinates."""
-    scores = candidates[:, 4:]
-    if not bool(torch.isfinite(scores).all()):
+def _refuse_nonsense(scores: Floats) -> None:
+    """Raise StoreError for scores that are not numbers in 0..1."""
+    # The least and the greatest number are no numbers if any score is none.
+    least, greatest = float(scores.min()), float(scores.max())
+    if not (np.isfinite(least) and np.isfinite(greatest)):
         raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
-    if len(scores) and not -_ROUNDING <= float(scores.min()) <= float(scores.max()) <= 1 + _ROUNDING:
+    if least < -_ROUNDING or greatest > 1 + _ROUNDING:
         raise StoreError(
-            f"its scores go from {float(scores.min()):g} to {float(scores.max()):g}, not from 0 to 1; "
+            f"its scores go from {least:g} to {greatest:g}, not from 0 to 1; "
             "export the model with the sigmoid that makes them so"
         )
-    clear = scores.max(dim=1).values >= threshold
-    if not bool(torch.isfinite(candidates[clear, :4]).all()):
-        raise StoreError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")
 
 
-def _chosen(ranked: list[int], labels: list[int], expert: Expert, most: int) -> list[int]:
-    """Return the boxes that are kept of `ranked`, which is by score, in the same order; `labels` are by box."""
+def _boxes(seen: _Seen, image: Prepared, expert: Expert, cut: Cut) -> tuple[Box, ...]:
+    """Return the boxes that are kept, the best first, in pixels of the original image."""
+    ranked = suppress(seen.corners, seen.scores, seen.labels, cut.overlap, cut.most)
+    labels = seen.labels[ranked].tolist()
+    kept = _chosen(labels, expert, cut.most)
+    if len(kept) < len(ranked):
+        ranked, labels = ranked[kept], [labels[rank] for rank in kept]
+    corners = to_image(seen.corners[ranked].astype(np.float64), image).tolist()
+    scores = seen.scores[ranked].tolist()
+    return tuple(
+        Box(expert.labels[label], score, (x1, y1, x2, y2))
+        for label, score, (x1, y1, x2, y2) in zip(labels, scores, corners, strict=True)
+    )
+
+
+def _chosen(labels: list[int], expert: Expert, most: int) -> list[int]:
+    """Return the ranks of the boxes that are kept, in rising order; `labels` are those of all boxes, by rank."""
+    ranks = range(len(labels))
+    if len(labels) <= most:
+        return list(ranks)
     first: dict[int, int] = {}
-    for place in ranked:
-        first.setdefault(labels[place], place)
+    for rank in ranks:
+        first.setdefault(labels[rank], rank)
     best = set(first.values())
 
-    def rank(place: int) -> int:
-        if place in best:
+    def group(rank: int) -> int:
+        if rank in best:
             return 0
-        return 1 if expert.labels[labels[place]] in expert.reject else 2
+        return 1 if expert.labels[labels[rank]] in expert.reject else 2
 
-    kept = set(sorted(ranked, key=rank)[: max(most, len(best))])
-    return [place for place in ranked if place in kept]
+    return sorted(sorted(ranks, key=group)[: max(most, len(best))])
 
 
-def _margin(scores: torch.Tensor, labels: torch.Tensor, expert: Expert, threshold: float) -> float:
+def _margin(seen: _Seen, scores: Floats, unclear: Floats, expert: Expert, threshold: float) -> float:
     """Return the least change of scores by which a label appears or disappears, or the finding's label changes.
 
-    scores: (N, labels) in 0..1, N > 0; labels: (N), the label of each candidate. A label appears if a candidate's score
-    for it reaches the threshold and is the candidate's best. It disappears if all its candidates fall under the
-    threshold or score better for another label.
+    scores: (labels, k) of the candidates that count; unclear: (labels), the greatest scores of all others. A label
+    appears if a candidate's score for it reaches the threshold and is the candidate's best. It disappears if all its
+    candidates fall under the threshold or score better for another label.
     """
-    chosen = torch.nn.functional.one_hot(labels, scores.shape[1]).bool()
-    best = scores[chosen]
-    other = scores.masked_fill(chosen, -1.0).max(dim=1).values
-    lasting = best - other.clamp(min=threshold)
-    missing = best.clamp(min=threshold)[:, None] - scores
+    least = np.float32(threshold)
+    others = scores.copy()
+    others[seen.labels, np.arange(len(seen.labels))] = -1.0
+    lasting = seen.scores - np.maximum(others.max(axis=0), least)
+    missing = np.minimum((seen.scores - scores).min(axis=1), least - unclear).tolist()
     changes = [1.0]
     by_reject: dict[bool, list[float]] = {True: [], False: []}
     for place, label in enumerate(expert.labels):
-        seen = (labels == place) & (best >= threshold)
-        if bool(seen.any()):
-            changes.append(float(lasting[seen].max()))
-            by_reject[label in expert.reject].append(float(best[seen].max()))
+        of_label = seen.labels == place
+        if of_label.any():
+            changes.append(float(lasting[of_label].max()))
+            by_reject[label in expert.reject].append(float(seen.scores[of_label].max()))
         else:
-            changes.append(float(missing[:, place].min()))
+            changes.append(missing[place])
     leaders = sorted(by_reject[True] or by_reject[False], reverse=True)[:2]
     changes += [better - worse for better, worse in pairwise(leaders)]
     return min(changes)
 
 
-def suppress(corners: torch.Tensor, scores: torch.Tensor, labels: torch.Tensor, overlap: float) -> torch.Tensor:
-    """Return the indices that non-maximum suppression within each label keeps, best first.
+def suppress(corners: Floats, scores: Floats, labels: Places, overlap: float, most: int) -> Places:
+    """Return the indices that non-maximum suppression within each label keeps, at most `most` of a label, best first.
 
     It calls torchvision's operator, as ultralytics' function does; but that function also stops after a time limit, so
     its result would depend on the load of the machine. Each label is suppressed by itself: the common trick of shifting
     the boxes of each label apart lets boxes left of or above the input overlap boxes of other labels.
     """
+    groups = [(labels == label).nonzero()[0] for label in np.unique(labels)]
+    kept = np.sort(np.concatenate([_suppressed(group, corners, scores, overlap, most) for group in groups]))
+    return kept[np.argsort(-scores[kept], kind="stable")]
+
+
+def _suppressed(group: Places, corners: Floats, scores: Floats, overlap: float, most: int) -> Places:
+    """Return the first `most` boxes of a group that suppression keeps, best first.
+
+    Whether a box stays depends on better boxes alone. So the best boxes go first, and more follow only if too few stay:
+    thousands of boxes would be compared with each other.
+    """
     from torchvision.ops import nms
 
-    groups = [(labels == label).nonzero().flatten() for label in labels.unique()]
-    parts = [group[nms(corners[group], scores[group], overlap)] for group in groups]
-    kept = torch.cat(parts).sort().values if parts else torch.zeros(0, dtype=torch.long)
-    return kept[scores[kept].sort(descending=True, stable=True).indices]
+    ranked = group[np.argsort(-scores[group], kind="stable")]
+    size = most
+    while True:
+        part = ranked[:size]
+        kept = nms(torch.from_numpy(corners[part]), torch.from_numpy(scores[part]), overlap).numpy()
+        if len(kept) >= most or size >= len(ranked):
+            return part[kept[:most]]
+        size *= _MORE
 
 
-def corners_of(centres: torch.Tensor) -> torch.Tensor:
+def corners_of(centres: NDArray[Any]) -> NDArray[Any]:
     """Turn (N, 4) centre x, centre y, width, height into x1, y1, x2, y2."""
     middle, half = centres[:, :2], centres[:, 2:4] / 2
-    return torch.cat((middle - half, middle + half), dim=1)
+    return np.concatenate((middle - half, middle + half), axis=1)

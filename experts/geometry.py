@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from coe.store.kinds import Image, Prepared
 
@@ -24,17 +25,14 @@ def letterbox(image: Image, size: int, padding: Colour) -> Prepared:
         image = np.asarray(cv2.resize(image, (new_width, new_height), interpolation=method), dtype=np.uint8)
     top, left = (size - new_height) // 2, (size - new_width) // 2
     pixels = np.empty((3, size, size), np.uint8)
-    pixels[:] = np.array(padding, np.uint8)[:, None, None]
-    pixels[:, top : top + new_height, left : left + new_width] = image.transpose(2, 0, 1)
+    if (new_height, new_width) != (size, size):
+        pixels[:] = np.array(padding, np.uint8)[:, None, None]
+    # OpenCV takes colours apart twice as fast as a transposed copy.
+    cv2.split(image, list(pixels[:, top : top + new_height, left : left + new_width]))
     return Prepared(pixels=pixels, height=height, width=width, scale=scale, left=float(left), top=float(top))
 
 
-def to_image(xyxy: tuple[float, float, float, float], prepared: Prepared) -> tuple[float, float, float, float]:
-    """Return a box in pixels of the input as pixels of the original image, cut at its borders."""
-    x1, y1, x2, y2 = xyxy
-    return (
-        min(max((x1 - prepared.left) / prepared.scale, 0.0), float(prepared.width)),
-        min(max((y1 - prepared.top) / prepared.scale, 0.0), float(prepared.height)),
-        min(max((x2 - prepared.left) / prepared.scale, 0.0), float(prepared.width)),
-        min(max((y2 - prepared.top) / prepared.scale, 0.0), float(prepared.height)),
-    )
+def to_image(corners: NDArray[np.float64], prepared: Prepared) -> NDArray[np.float64]:
+    """Return boxes in pixels of the input as pixels of the original image, cut at its borders; both are (N, 4)."""
+    shift = np.array([prepared.left, prepared.top] * 2)
+    return np.clip((corners - shift) / prepared.scale, 0.0, np.array([prepared.width, prepared.height] * 2, np.float64))

@@ -16,7 +16,7 @@ from coe import regular, surroundings
 from coe.core import Expert, Finding
 from coe.errors import StoreError
 from coe.store.kinds import FileKind, Image, Prepared
-from experts.findings import classified, corners_of, detected
+from experts.findings import Cut, classified, detected
 from experts.geometry import letterbox
 from experts.resnet import DEVIATION, MEAN
 
@@ -81,32 +81,21 @@ class Onnx(FileKind):
 
     def postprocess(self, outputs: NDArray[Any], prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
-        values = torch.from_numpy(np.asarray(outputs, dtype=np.float32))
+        values = np.asarray(outputs, dtype=np.float32)
         count = len(expert.labels)
         if values.ndim == 2 and values.shape[1] == count:
-            return classified(_probabilities(values), expert)
+            return classified(_probabilities(torch.from_numpy(values)), expert)
         if values.ndim == 3 and values.shape[1] == 4 + count:
-            rows = values.transpose(1, 2)
-            scores = rows[:, :, 4:]
+            candidates = values
         elif values.ndim == 3 and values.shape[2] == 5 + count:
-            rows = values
-            scores = rows[:, :, 5:] * rows[:, :, 4:5]
+            rows = values.transpose(0, 2, 1)
+            candidates = np.concatenate((rows[:, :4], rows[:, 5:] * rows[:, 4:5]), axis=1)
         else:
             raise StoreError(
-                f"the model of expert '{expert.id}' returns {tuple(values.shape)}; {count} labels need (n, {count}), "
+                f"the model of expert '{expert.id}' returns {values.shape}; {count} labels need (n, {count}), "
                 f"(n, {4 + count}, N) or (n, N, {5 + count})"
             )
-        return [
-            detected(
-                torch.cat((corners_of(row), score), dim=1),
-                image,
-                expert,
-                threshold=self.threshold,
-                overlap=self.overlap,
-                most=self.most,
-            )
-            for row, score, image in zip(rows, scores, prepared, strict=True)
-        ]
+        return detected(candidates, prepared, expert, Cut(self.threshold, self.overlap, self.most))
 
 
 class _Session:

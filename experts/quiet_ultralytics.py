@@ -33,7 +33,6 @@ def prepare(folder: Path | None = None) -> None:
         home = folder or surroundings.folder()
         home.mkdir(parents=True, exist_ok=True)
         os.environ.update(_ENVIRONMENT, YOLO_CONFIG_DIR=str(home))
-        surroundings.quiet_torch()
         surroundings.quiet_matplotlib()
         # ultralytics sets OMP_NUM_THREADS=1 if it is unset; every child process would inherit that.
         kept = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "ULTRALYTICS_API_KEY")}

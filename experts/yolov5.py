@@ -12,7 +12,7 @@ from coe.core import Expert, Finding
 from coe.store.kinds import Foreign, Image, ModuleKind, Prepared, Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics
 from experts.checkpoint import read_checkpoint
-from experts.findings import corners_of, detected
+from experts.findings import Cut, detected
 from experts.geometry import letterbox
 from experts.resnet import fitted
 
@@ -68,14 +68,8 @@ class YoloV5(ModuleKind):
 
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn candidates into boxes in pixels of the original images."""
-        findings = []
-        for candidates, image in zip(outputs, prepared, strict=True):
-            rows = candidates.float().T
-            rows = torch.cat((corners_of(rows), rows[:, 4:]), dim=1)
-            findings.append(
-                detected(rows, image, expert, threshold=self.threshold, overlap=self.overlap, most=self.most)
-            )
-        return findings
+        cut = Cut(self.threshold, self.overlap, self.most)
+        return detected(outputs.float().cpu().numpy(), prepared, expert, cut)
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, a state dict, or an ultralytics checkpoint; raises StoreError."""

@@ -101,4 +101,4 @@ def prepared_work(built_once: Build, synthetic_work: Path) -> Path:
 
 
 def _synthetic(folder: Path) -> tuple[Path, Store]:
-    return synthetic.synthetic_board(folder, kind="resnet18", experts=4, input_size=32, seed=0)
+    return synthetic.synthetic_board(folder, kind="narrow", experts=4, input_size=32, seed=0)

@@ -52,6 +52,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def collections_stay_short() -> Iterator[None]:
+    """Exclude what the tests of a module imported from later collections, too."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def all_cores_are_free() -> Iterator[None]:
     """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""

@@ -154,6 +154,8 @@ class FakeDriver:
     kept: int = 0
     peak: int = 0
     lost: bool = False
+    search_kernels: bool = True
+    measured_as: object = field(default_factory=object)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
     _limit: int = 1 << 62
 

@@ -33,6 +33,8 @@ class QuickDevice:
     threads = 1
     memory_bytes: int | None = None
     host_bytes = 0
+    has_lane = False
+    depth = 1
 
     def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
         self.gate, self.reached = threading.Event(), threading.Event()
@@ -56,6 +58,9 @@ class QuickDevice:
     def enter(self, executor: str) -> None:
         self._meet("enter")
 
+    def read(self, pool: str, expert: Expert) -> None:
+        self._meet("read")
+
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         self._meet("load")
 
@@ -78,6 +83,12 @@ class QuickDevice:
         self.batches.append((expert.id, len(images)))
         light = [bool(image.pixels.mean() > 100) for image in images]
         return [Finding(expert.id, "fp32", expert.labels[0 if good else 1], 0.9, margin=0.9) for good in light]
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
 
 
 def quick(tiny: tuple[Path, Path], device: QuickDevice | None = None, **options: object) -> Inspector:

@@ -10,4 +10,7 @@ import pytest
 
 def with_slow_rows(rows: Iterable[Any], *, fast: int) -> list[Any]:
     """Return the rows of a parametrised test; those behind the first `fast` are marked slow."""
-    return [row if index < fast else pytest.param(row, marks=pytest.mark.slow) for index, row in enumerate(rows)]
+    return [
+        row if index < fast else pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.slow)
+        for index, row in enumerate(rows)
+    ]

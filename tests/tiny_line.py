@@ -56,9 +56,9 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 TINY = """
 board: tiny
 experts:
-  body-a: {kind: resnet18, labels: [ok, bad], input: 48}
-  body-b: {kind: resnet18, labels: [ok, bad], input: 48}
-  body-c: {kind: resnet18, labels: [ok, bad], input: 48}
+  body-a: {kind: narrow, labels: [ok, bad], input: 48}
+  body-b: {kind: narrow, labels: [ok, bad], input: 48}
+  body-c: {kind: narrow, labels: [ok, bad], input: 48}
   joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}}
 components:
   A: {count: 5, inspect: body-a, then: {ok: joint, bad: joint}}
@@ -81,7 +81,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
     """A fake GPU in the place of the machine's, with few graphs, because it captures at the speed of this processor."""
     monkeypatch.setattr(worker, "SIZES", FEW)
     fake = FakeDriver()
-    monkeypatch.setattr(torch_driver, "driver", lambda: fake)
+    monkeypatch.setattr(torch_driver, "driver", lambda search_kernels=True: fake)
     return fake
 
 

@@ -13,7 +13,7 @@ Longer than other files because it is one state machine, as the controller is.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from coe.board.router import Router
@@ -39,6 +39,8 @@ from coe.scheduler.events import (
     Run,
     RunFailed,
     Stopped,
+    single_events,
+    single_steps,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, not_loaded, not_run
@@ -95,9 +97,10 @@ class Prescheduled:
         self._moves, self._stopped = 0, False
         self._commands: list[Command] = []
         self._initial = [c for _, event, commands in trace if event is None for c in commands if isinstance(c, Load)]
-        self._to_come = {event.request.id for _, event, _ in trace if isinstance(event, Arrived | Rejected)}
+        steps = [step for _, event, commands in trace for step in single_steps(event, commands)]
+        self._to_come = {event.request.id for event, _ in steps if isinstance(event, Arrived | Rejected)}
         try:
-            self._take_up(trace)
+            self._take_up(steps)
         except KeyError as error:
             raise ConfigError(
                 f"the recorded run had {error}, but this line does not; give it the same executors"
@@ -118,7 +121,15 @@ class Prescheduled:
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event; return the recorded commands that waited for it."""
+        """Take an event, or events that came together; return the recorded commands that waited for them."""
+        for part in single_events(event):
+            self._take_in(part, now)
+        while self._issue_any(now) or self._go_over(now):
+            # Again: when one pool gives an image up, another pool no longer waits for it.
+            pass
+        return self._flush()
+
+    def _take_in(self, event: Event, now: float) -> None:
         self._moves -= isinstance(event, Loaded | Evicted | LoadFailed | Finished | RunFailed)
         match event:
             case Arrived():
@@ -141,10 +152,6 @@ class Prescheduled:
                 self._turns[event.pool].broken[event.expert] = not_loaded(event.expert, event.reason)
             case Stopped():
                 self._stop(now)
-        while self._issue_any(now) or self._go_over(now):
-            # Again: when one pool gives an image up, another pool no longer waits for it.
-            pass
-        return self._flush()
 
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
@@ -154,9 +161,9 @@ class Prescheduled:
 
     # The recorded commands
 
-    def _take_up(self, trace: Trace) -> None:
+    def _take_up(self, steps: Sequence[tuple[Event | None, list[Command]]]) -> None:
         to_come, finished = len(self._to_come), Counter[str]()
-        for _, event, commands in trace:
+        for event, commands in steps:
             if isinstance(event, Arrived | Rejected):
                 to_come -= 1
             elif isinstance(event, Finished | RunFailed):
@@ -288,10 +295,10 @@ class Prescheduled:
 
     def _let_go(self, executor_id: str) -> Batch:
         executor = self.executors[executor_id]
-        held_bytes, batch = executor.held_bytes, executor.end()
+        flight = executor.end()
         self._turns[executor.pool.id].finished += 1
-        executor.pool.unpin(batch.expert, held_bytes)
-        return batch
+        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
+        return flight.batch
 
     def _fail(self, stages: Iterable[Stage], failure: Failure, now: float) -> None:
         """Let stages wait for the next batch that was recorded with them; if there is none, they fail."""

@@ -92,8 +92,10 @@ def measured_run(
     with Line(watched) as line:
         sampler = _PeakRss(process)
         line.ready()
+        cpu_s = time.process_time()
         _submit(line, [replace(picture, within_s=heeded.within_s) for picture in pictures], images_per_s, tick)
         line.drain()
+        cpu_s = time.process_time() - cpu_s
         peak = sampler.stop()
         metrics = line.metrics()
     read_s_per_byte = max(_plain_read_s_per_byte(paths, repeats=_READ_REPEATS), 1 / (disk_bytes_per_s or float("inf")))
@@ -109,6 +111,7 @@ def measured_run(
         peak_rss_bytes=peak,
         rss_growth_bytes=max(0, peak - before),
         peak_device_bytes=_peak_device_bytes(),
+        cpu_ms_per_image=1e3 * cpu_s / max(1, metrics.images),
     )
     devices = Counter(executor.device for executor in line.plan.executors)
     device = ",".join(f"{name}={count}" for name, count in devices.items())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 
 from coe.core import Batch, Finding
 from coe.runtime.engine import Trace
-from coe.scheduler.events import Arrived, Finished, Run
+from coe.scheduler.events import Arrived, Finished, Run, RunFailed, single_steps
 from coe.sim.workload import Arrival
 
 
@@ -23,21 +24,23 @@ def recorded(trace: Trace) -> Recorded:
     arrivals: list[Arrival] = []
     findings: dict[int, dict[str, Finding]] = {}
     numbers: dict[int, int] = {}
-    running: dict[str, Batch] = {}
+    running: defaultdict[str, deque[Batch]] = defaultdict(deque)
     began_s: float | None = None
-    for now, event, commands in trace:
+    steps = ((now, *step) for now, event, commands in trace for step in single_steps(event, commands))
+    for now, event, commands in steps:
         if isinstance(event, Arrived):
             began_s = now if began_s is None else began_s
             number = numbers[event.request.id] = len(arrivals)
             due_s, since_s = event.request.due_s - began_s, event.request.since_s(now) - began_s
             request = replace(event.request, id=number, due_s=due_s, submitted_s=since_s)
             arrivals.append(Arrival(now - began_s, request))
-        elif isinstance(event, Finished):
-            batch = running[event.executor]
+        elif isinstance(event, Finished | RunFailed):
+            batch = running[event.executor].popleft()
+            said = event.findings if isinstance(event, Finished) else ()
             # Not strict: where a batch gave too few findings, its stages ran again.
-            for stage, finding in zip(batch.stages, event.findings, strict=False):
+            for stage, finding in zip(batch.stages, said, strict=False):
                 findings.setdefault(numbers[stage.request_id], {})[stage.expert] = finding
         for command in commands:
             if isinstance(command, Run):
-                running[command.executor] = command.batch
+                running[command.executor].append(command.batch)
     return Recorded(tuple(arrivals), findings)

@@ -21,7 +21,7 @@ class MachineFigures:
 
     `switch_ratio` is the mean switch over a plain read of the same bytes in the same run. `rss_growth_bytes` is the
     growth of the process from before the line was opened to its peak: experts and activations, but also skeletons and
-    the images that wait.
+    the images that wait. `cpu_ms_per_image` is the processor time of the whole process, in user and system mode.
     """
 
     switch_ms: float
@@ -32,6 +32,7 @@ class MachineFigures:
     budget_bytes: int
     peak_rss_bytes: int
     rss_growth_bytes: int
+    cpu_ms_per_image: float
     peak_device_bytes: int | None = None
 
 
@@ -185,6 +186,7 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "switch": _measured(lambda m: f"{m.switch_ms:.1f} ms"),
     "plain read": _measured(lambda m: f"{m.read_ms:.1f} ms"),
     "ratio": _measured(lambda m: f"{m.switch_ratio:.2f}"),
+    "CPU an image": _measured(lambda m: f"{m.cpu_ms_per_image:.2f} ms"),
     "deciding": _measured(lambda m: f"{m.control_share:.2%}"),
     "reserved": _measured(lambda m: f"{format_bytes(m.peak_reserved_bytes)} of {format_bytes(m.budget_bytes)}"),
     "peak RSS": _measured(lambda m: f"{format_bytes(m.peak_rss_bytes)} (+{format_bytes(m.rss_growth_bytes)})"),

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
+from coe.bench.forms import Form, handed_in
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
@@ -73,13 +75,18 @@ def prepare(board: Path, store: Store, variants: Sequence[Variant], say: Callabl
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 
-def synthetic_pictures(board: Path, requests: int, seed: int) -> list[Picture]:
-    """Draw `requests` pictures of noise, with components by their counts."""
+def synthetic_pictures(board: Path, requests: int, seed: int, form: Form = Form.ARRAY) -> list[Picture]:
+    """Draw `requests` pictures of noise, with components by their counts.
+
+    Arrays have 240 x 240 pixels. JPEGs have 640 x 480, and as many bytes as a photograph of that size.
+    """
     components = rules.load(board).components
     chance = random.Random(seed)
     names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
-    pixels = np.random.default_rng(seed).integers(0, 255, (240, 240, 3), dtype=np.uint8)
-    return [Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)]
+    height, width, detail = (240, 240, 1) if form is Form.ARRAY else (480, 640, 4)
+    noise = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
+    pixels = np.asarray(Image.fromarray(noise).resize((width, height)))
+    return handed_in([Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)], form)
 
 
 def in_variant(experts: Sequence[Expert], variant: Variant) -> list[Expert]:

@@ -56,8 +56,12 @@ class UsualDevice:
 
     Executors share the modules. On a GPU the device uses `memory_bytes`. Copies in host memory, at most `host_bytes`,
     are state dicts, from which a load constructs the module again. Raises ConfigError for kinds
-    that open their own files.
+    that open their own files. A plain program loads on one thread: the disk and the copies to the device wait for each
+    other.
     """
+
+    has_lane = False
+    depth = 1
 
     def __init__(
         self,
@@ -83,8 +87,6 @@ class UsualDevice:
         self._resident: dict[tuple[str, str], torch.nn.Module] = {}
         self._copies: dict[str, State] = {}
         if driver and memory_bytes is not None:
-            # A plain program does not search for the quickest kernels: that takes seconds for each new batch size.
-            torch.backends.cudnn.benchmark = False
             driver.limit(memory_bytes)
 
     def __repr__(self) -> str:
@@ -103,6 +105,9 @@ class UsualDevice:
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Do nothing: `load` does all."""
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
@@ -138,6 +143,13 @@ class UsualDevice:
         pixels = np.stack([image.pixels for image in images])
         outputs = self._outputs(expert, self._resident[pool, expert.id], pixels)
         return findings_of(self._kinds[expert.kind], outputs, images, expert)
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Run the batch: it has ended when this returns."""
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times of batches and loads, and the memory of batches, on a network with random weights."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from coe import config
 from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
@@ -98,11 +99,21 @@ class Router:
             for name, component in components.items()
         }
 
+        self._likely = {component.root: _likely(component.root) for component in components.values()}
+
     def _on_the_way(self, root: Step) -> Iterator[str]:
         for step in root.walk():
             yield step.expert
             if step.expert in self.escalations:
                 yield again_id(step.expert)
+
+    def likely(self, component: str) -> tuple[str, ...]:
+        """Return a component's first expert, then those that by the rules at least half of its images will need.
+
+        Raises RulesError if the board has no such component.
+        """
+        root = self.first(component)
+        return self._likely[root]
 
     def judge(self, expert: str, finding: Finding | None) -> str:
         """Return the id whose finding decides: `expert`, or that of its second look if `finding` is in doubt.
@@ -207,6 +218,12 @@ def _reached(root: Step, mass: float) -> dict[Step, float]:
             for following in outcome if isinstance(outcome, tuple) else ():
                 reached[following] = reached.get(following, 0.0) + here * step.shares.get(label, 0.0)
     return reached
+
+
+def _likely(root: Step) -> tuple[str, ...]:
+    masses = _reached(root, 1.0)
+    likely = (step.expert for step in root.walk() if masses.get(step, 0.0) >= config.LIKELY)
+    return tuple(dict.fromkeys([root.expert, *likely]))
 
 
 def usage(components: Iterable[Component], escalations: Mapping[str, Escalation] | None = None) -> dict[str, float]:

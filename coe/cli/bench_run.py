@@ -11,10 +11,11 @@ import typer
 
 from coe import config
 from coe.bench.configurations import in_turn
+from coe.bench.forms import Form
 from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_runs import Comparison
-from coe.cli.bench_source import check_source, given, synthetic_experts, variants
+from coe.cli.bench_source import check_host_only, check_source, given, synthetic_experts, variants
 from coe.cli.bench_ways import CASUAL, CONFIGURED, PROFILED, USUAL, configurations, strategy_of
 from coe.cli.common import err, out
 from coe.cli.console import Progress
@@ -26,6 +27,7 @@ from coe.cli.options import (
     JsonOption,
     LabelFloorOption,
     MaxWaitOption,
+    SearchKernelsOption,
     SeedOption,
     StoreOption,
     WithinOption,
@@ -109,6 +111,7 @@ def run(  # noqa: PLR0913
     ] = None,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
+    search_kernels: SearchKernelsOption = True,
     profile_at: Annotated[
         Path | None,
         typer.Option("--profile", help=f"The profile for {PROFILED}. Default: the file that coe-profile writes."),
@@ -142,6 +145,19 @@ def run(  # noqa: PLR0913
             help="Keep so many other processes busy during all runs, each on one core.",
         ),
     ] = 0,
+    form: Annotated[
+        Form | None,
+        typer.Option(
+            help="Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
+        ),
+    ] = None,
+    host_only: Annotated[
+        bool,
+        typer.Option(
+            "--host-only",
+            help="Measure all work but the devices': networks answer from memory, and loads take no time.",
+        ),
+    ] = False,
     with_prediction: Annotated[
         bool,
         typer.Option(
@@ -168,6 +184,7 @@ def run(  # noqa: PLR0913
     """
     from coe.bench import engine, prediction, synthetic
     from coe.bench.beside import busy_processes
+    from coe.bench.host import RememberedOutputs
     from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 
@@ -177,20 +194,26 @@ def run(  # noqa: PLR0913
     check_source(context, board, images_at, names)
     precisions = _precisions(precision, label_floor, names)
     _check_rate(rate, backlog)
+    check_host_only(host_only, names, executors, with_prediction=with_prediction)
     speed = config.parse_bandwidth(disk_bandwidth) if disk_bandwidth else None
     if board is not None:
-        path, shelf, pictures = given(board, images_at, store, requests, seed)
+        path, shelf, pictures = given(board, images_at, store, requests, seed, form)
         task, order = rules.load(path).board, "given" if images_at else "iid"
     else:
         path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, variants(executors, precisions))
-        pictures = synthetic.synthetic_pictures(path, requests, seed)
+        pictures = synthetic.synthetic_pictures(path, requests, seed, form or Form.ARRAY)
         task, order = f"{experts} x {kind}", "iid"
     budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)
     line_config = LineConfig(
         board=path,
         store=shelf,
         asked=AskedSettings.parsed(
-            memory=budget, executors=executors, device_memory=device_memory, host_memory=host_memory, profile=None
+            memory=budget,
+            executors=executors,
+            device_memory=device_memory,
+            host_memory=host_memory,
+            search_kernels=search_kernels,
+            profile=None,
         ),
         label_floor=label_floor,
         # coe-profile chooses for a line as in coe-inspect, where images have a part of the memory.
@@ -198,11 +221,12 @@ def run(  # noqa: PLR0913
         disk_bytes_per_s=speed,
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
+    remembered = RememberedOutputs() if host_only else None
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
     with busy_processes(beside):
         # Decided once for all runs: they are compared with equal threads.
         line_config = replace(line_config, free_cores=free_cores())
-        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed)
+        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered)
         compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:

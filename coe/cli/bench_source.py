@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board import rules
-from coe.cli.bench_ways import CONFIGURED
+from coe.cli.bench_ways import CONFIGURED, USUAL
 from coe.cli.common import err
 from coe.cli.pictures import pictures_of
 from coe.core import FULL
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
+    from coe.bench.forms import Form
     from coe.inspector.inspector import Picture
     from coe.store.store import Store
 
@@ -46,6 +47,18 @@ def check_source(context: typer.Context, board: str | None, images_at: Path | No
         _refuse(context, {"executors": "--executors"}, f"{' and '.join(configured)} set the executors")
 
 
+def check_host_only(host_only: bool, names: Sequence[str], executors: str, *, with_prediction: bool) -> None:
+    """Raise ConfigError for options that cannot go with --host-only."""
+    if not host_only:
+        return
+    if usual := [name for name in names if name.endswith(USUAL)]:
+        raise ConfigError(f"--host-only leaves out what differs in '{usual[0]}'; run '{usual[0].removesuffix(USUAL)}'")
+    if other := [device for device in config.parse_executors(executors) if device != "cpu"]:
+        raise ConfigError(f"--host-only stands for any device; write --executors cpu=1, not '{other[0]}'")
+    if with_prediction:
+        raise ConfigError("--predict has no effect with --host-only, whose devices take no time; leave it out")
+
+
 def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
     for name, option in options.items():
         # By name: typer has moved the class from version to version.
@@ -54,16 +67,17 @@ def _refuse(context: typer.Context, options: dict[str, str], why: str) -> None:
 
 
 def given(
-    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int
+    board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: Form | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
+    from coe.bench.forms import Form, handed_in
     from coe.bench.synthetic import synthetic_pictures
     from coe.store.store import Store
 
     loaded = rules.load(board)
     if images_at is None:
-        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed)
-    pictures = pictures_of(loaded, images_at)
+        return loaded.path, Store(store), synthetic_pictures(loaded.path, requests, seed, form or Form.ARRAY)
+    pictures = handed_in(pictures_of(loaded, images_at), form)
     return loaded.path, Store(store), [pictures[index % len(pictures)] for index in range(requests)]
 
 

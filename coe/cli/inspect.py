@@ -22,6 +22,7 @@ from coe.cli.options import (
     HostMemoryOption,
     LabelFloorOption,
     MaxWaitOption,
+    SearchKernelsOption,
     StoreOption,
     WithinOption,
     above_zero,
@@ -82,6 +83,7 @@ def inspect(  # noqa: PLR0913
     ] = None,
     device_memory: DeviceMemoryOption = None,
     host_memory: HostMemoryOption = None,
+    search_kernels: SearchKernelsOption = True,
     threads: Annotated[
         int | None,
         typer.Option(
@@ -141,6 +143,7 @@ def inspect(  # noqa: PLR0913
             loaded=loaded,
             device_memory=device_memory,
             host_memory=host_memory,
+            search_kernels=search_kernels,
             profile=None if profile == "none" else profile,
         ),
         strategy=named_strategy(strategy),

@@ -35,6 +35,13 @@ HostMemoryOption = Annotated[
         "--host-memory", help=f"With a GPU: host memory for copies of experts, as 4GiB. Default: {config.HOST_MEMORY}."
     ),
 ]
+SearchKernelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--search-kernels/--no-search-kernels",
+        help="With a GPU: before the first image, search for the quickest kernels. Without, a line opens sooner.",
+    ),
+]
 WithinOption = Annotated[
     str | None,
     typer.Option(

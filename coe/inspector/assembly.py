@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import psutil
 
@@ -28,9 +28,24 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 """The makers of devices, by the device's name."""
 
 
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """The device memory and the host memory of a GPU, in bytes; None means a part of what is free.
+
+    `search_kernels` lets libraries run all their kernels for each graph, to find the quickest, before it is captured.
+    """
+
+    memory_bytes: int | None = None
+    host_bytes: int | None = None
+    search_kernels: bool = True
+
+
 def decode_workers() -> int:
-    """Return how many threads decode pictures."""
-    return max(2, min(8, os.cpu_count() or 2))
+    """Return how many threads decode pictures: two cores are left to decisions and to an executor, if there are four.
+
+    On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results/host.md).
+    """
+    return max(2, usable_cores() - 2)
 
 
 def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
@@ -71,23 +86,21 @@ def devices(
     known: Mapping[str, Kind],
     threads: Mapping[str, int],
     *,
-    device_bytes: int | None = None,
-    host_bytes: int | None = None,
+    gpu: GpuSettings = GpuSettings(),
     say: Callable[[str], None] = lambda sentence: None,
     makers: Mapping[str, Callable[..., Device]] = MAKERS,
 ) -> dict[str, Device]:
     """Make the devices that `numbers` (of executors) names, with `threads` threads for each executor.
 
-    An executor of a device without `threads` gets an equal part of all cores. A GPU gets `device_bytes` of its memory
-    and `host_bytes` of host memory for copies; None means a part of the free memory. `makers` make the devices, by
-    name. Raises ConfigError for an unknown device.
+    An executor of a device without `threads` gets an equal part of all cores. `makers` make the devices, by name.
+    Raises ConfigError for an unknown device.
     """
     if unknown := [device for device in numbers if device not in makers]:
         raise ConfigError(f"there is no device '{unknown[0]}'; known: {', '.join(makers)}")
     made: dict[str, Device] = {}
     for device in numbers:
         if device == "cuda":
-            made[device] = _gpu(makers[device], numbers[device], store, known, device_bytes, host_bytes, say)
+            made[device] = _gpu(makers[device], numbers[device], store, known, gpu, say)
         else:
             number = threads.get(device) or threads_each(numbers, usable_cores())[device]
             made[device] = makers[device](store, known, number)
@@ -99,20 +112,20 @@ def _gpu(
     executors: int,
     store: Store,
     known: Mapping[str, Kind],
-    device_bytes: int | None,
-    host_bytes: int | None,
+    settings: GpuSettings,
     say: Callable[[str], None],
 ) -> Device:
-    driver = torch_driver.driver()
+    driver = torch_driver.driver(search_kernels=settings.search_kernels)
     # The memory of an earlier line is free only after torch gives it back.
     give_back(driver)
     usage = driver.usage()
-    memory_bytes = int(config.DEVICE_SHARE * usage.free) if device_bytes is None else device_bytes
+    memory_bytes = int(config.DEVICE_SHARE * usage.free) if settings.memory_bytes is None else settings.memory_bytes
     if memory_bytes > usage.free:
         raise ConfigError(
             f"a device memory of {format_bytes(memory_bytes)} is more than is free ({format_bytes(usage.free)} of "
             f"{format_bytes(usage.total)}); give less --device-memory"
         )
+    host_bytes = settings.host_bytes
     if host_bytes is None:
         host_bytes = min(config.parse_bytes(config.HOST_MEMORY), psutil.virtual_memory().available // 2)
     say(

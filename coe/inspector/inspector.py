@@ -39,11 +39,12 @@ class Inspector(Line):
     in bytes or as "1.5GiB". `executors` is a text such as "cpu=2", and `threads` the number of threads of each.
     `loaded` is how many experts of mean size the memory holds (a memory score; batches get the rest). With executors
     such as "cuda=2,cpu=1" a GPU takes part: `device_memory` is its budget, `host_memory` keeps copies of experts for it
-    (docs/gpu.md). Settings that are not given come from this machine's `profile` (see `coe.inspector.settings`), or are
-    defaults. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises LineFull with
-    `on_full="raise"`; the images have a part of the memory, or `inbox_bytes` beside it if given. `say` is called with a
-    sentence before slow work. With `keep_trace`, `trace` holds every event and its commands; `watchers` see them as
-    they happen, on the control thread.
+    (docs/gpu.md). Without `search_kernels` a line with a GPU opens sooner, and may run slower. Settings that are not
+    given come from this machine's `profile` (see `coe.inspector.settings`), or are defaults. When `inbox` images or
+    `inbox_bytes` are under way, `submit` waits, or raises LineFull with `on_full="raise"`; the images have a part of
+    the memory, or `inbox_bytes` beside it if given. `say` is called with a sentence before slow work. With
+    `keep_trace`, `trace` holds every event and its commands; `watchers` see them as they happen, on the control
+    thread.
 
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
@@ -76,6 +77,7 @@ class Inspector(Line):
         loaded: float | None = None,
         device_memory: int | str | None = None,
         host_memory: int | str | None = None,
+        search_kernels: bool = True,
         strategy: str | Strategy = config.STRATEGY,
         precision: str = config.PRECISION,
         label_floor: float = config.LABEL_FLOOR,
@@ -105,6 +107,7 @@ class Inspector(Line):
                 loaded=loaded,
                 device_memory=device_memory,
                 host_memory=host_memory,
+                search_kernels=search_kernels,
                 profile=profile,
             ),
             strategy=named_strategy(strategy),

@@ -24,7 +24,8 @@ from coe.inspector.opening import assemble
 from coe.inspector.taken import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
-from coe.runtime.engine import Decoding, Engine, Trace
+from coe.runtime.engine import Engine, Trace
+from coe.runtime.inputs import Decoding
 from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
@@ -70,7 +71,7 @@ class Line:
             self.rules.experts,
             self.kinds,
             disk=Disk(assembly.file_bytes, throttle),
-            decoding=Decoding(decode_workers(), images.decoding_bytes),
+            decoding=Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
             watchers=config.watchers,
             keep_trace=config.keep_trace,
         )

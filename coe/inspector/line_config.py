@@ -33,7 +33,7 @@ OnFull = Literal["block", "raise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedSettings:
-    """A user's options for memory, executors and threads; None means: from this machine's profile, or a default.
+    """A user's options for memory, executors, threads and a GPU; None means: from this machine's profile, or a default.
 
     `executors` are by device, `threads` are per executor, `loaded` is how many experts of mean size the memory holds.
     `profile` is a profile, the path of a profile, "auto" or None.
@@ -45,6 +45,7 @@ class AskedSettings:
     loaded: float | None = None
     device_bytes: int | None = None
     host_bytes: int | None = None
+    search_kernels: bool = True
     profile: Profile | Path | str | None = AUTO
 
     @classmethod
@@ -57,6 +58,7 @@ class AskedSettings:
         loaded: float | None = None,
         device_memory: int | str | None = None,
         host_memory: int | str | None = None,
+        search_kernels: bool = True,
         profile: Profile | Path | str | None = AUTO,
     ) -> AskedSettings:
         """Parse a user's options: memories in bytes or as "1.5GiB", executors as "cpu=2"; raises ConfigError."""
@@ -73,6 +75,7 @@ class AskedSettings:
             else values.real("loaded", loaded, least=config.MIN_LOADED, most=config.MAX_LOADED),
             device_bytes=None if device_memory is None else values.amount("device_memory", device_memory),
             host_bytes=None if host_memory is None else values.amount("host_memory", host_memory),
+            search_kernels=values.flag("search_kernels", search_kernels),
             profile=profile,
         )
 

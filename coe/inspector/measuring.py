@@ -96,12 +96,13 @@ def profiled_cost(kind: KindProfile, expert: Expert, file_bytes: int) -> Cost:
         activation_bytes=int(kind.activation_bytes * area),
         max_batch=kind.max_batch,
         workspace_bytes=int(kind.workspace_bytes * area),
-        copy_s=kind.copy_s,
+        copy_s=kind.copy_s * file_bytes / max(1, kind.weights_bytes),
     )
 
 
 def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
-    return replace(cost, load_s=max(cost.load_s, size / bytes_per_s)) if bytes_per_s else cost
+    """Let a read take as long as the disk does; the copy to the device comes after it."""
+    return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
 
 
 def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, expert_bytes: int) -> Cost:
@@ -110,6 +111,7 @@ def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, expe
         cost,
         per_image_s=cost.per_image_s * area,
         load_s=cost.load_s * expert_bytes / max(1, sample_bytes),
+        copy_s=cost.copy_s * expert_bytes / max(1, sample_bytes),
         weights_bytes=max(1, cost.weights_bytes + expert_bytes - sample_bytes),
         activation_bytes=int(cost.activation_bytes * area),
         workspace_bytes=int(cost.workspace_bytes * area),

@@ -73,8 +73,7 @@ def assemble(config: LineConfig) -> Assembly:
         Snapshot(config.store, manifests),
         known,
         chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
-        device_bytes=settings.device_bytes,
-        host_bytes=settings.host_bytes,
+        gpu=assembly.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
         say=config.say,
     )
     lineup = line_up(config, named, manifests, devices, known, settings)
@@ -88,6 +87,7 @@ def assemble(config: LineConfig) -> Assembly:
         with_images=config.inbox.limit_bytes is None,
         demotes=not config.strategy.cached,
     )
+    plan = replace(plan, executors=tuple(replace(one, depth=devices[one.device].depth) for one in plan.executors))
     return Assembly(
         lineup.board,
         known,

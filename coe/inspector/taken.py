@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board.image_source import ImageSource, Picture
@@ -24,6 +24,7 @@ class TakenPicture:
         """Take over a picture's pixels; `prepared_bytes` is the size of its first prepared input. Raises TypeError."""
         source = ImageSource.of(picture.image, picture.order)
         due_s = math.inf if picture.within_s is None else now + picture.within_s
-        # `image=""`: no reference to the caller's array is kept.
         name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
-        return cls(replace(picture, image="", name=name), source, source.held_bytes + prepared_bytes, now, due_s)
+        # Without the image: no reference to the caller's array is kept.
+        kept = Picture("", picture.component, picture.serial, picture.refdes, name, picture.order, picture.within_s)
+        return cls(kept, source, source.held_bytes + prepared_bytes, now, due_s)

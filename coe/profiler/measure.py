@@ -171,7 +171,7 @@ def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
         subject.store,
         {kind.name: kind},
         {target.device: target.threads},
-        device_bytes=subject.device_bytes,
+        gpu=assembly.GpuSettings(subject.device_bytes),
     )[target.device]
     if target.is_the_engines:
         with device.trial(expert) as trial:

@@ -97,8 +97,7 @@ class CalibrationSite:
                 self.store,
                 self.kinds,
                 {},
-                device_bytes=self.device_bytes,
-                host_bytes=self.host_bytes,
+                gpu=assembly.GpuSettings(self.device_bytes, self.host_bytes),
             )[device]
             held_bytes = line_device.fixed_bytes(self.board.experts.values(), executors)
             self.looked_at[device, executors] = KnownMemory(

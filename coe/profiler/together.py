@@ -42,7 +42,7 @@ def together(
 
     def batch_s(number: int) -> float:
         parts = {device: number}, store, {kind.name: kind}, {device: target.threads}
-        line_device = assembly.devices(*parts, device_bytes=device_bytes, host_bytes=0)[device]
+        line_device = assembly.devices(*parts, gpu=assembly.GpuSettings(device_bytes, 0))[device]
         return _batch_s(line_device, expert, batch, number)
 
     return min(float(executors), executors * batch_s(1) / batch_s(executors))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -82,11 +83,11 @@ class _Track:
 class ChromeTrace:
     """Keeps all events in memory until `write`; memory grows with the run.
 
-    A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load` to
-    `Loaded`; the loads of a pool come one after another, so it begins no sooner than the load before it ends, and
-    `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver that does not call it,
-    lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that have arrived and have no
-    reply yet. Of several changes within a microsecond, counters show the last.
+    A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load`
+    to `Loaded`. It begins no sooner than the pool's load before it ends, even where the two overlap, one on the disk
+    and one on the lane; `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver
+    that does not call it, lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that
+    have arrived and have no reply yet. Of several changes within a microsecond, counters show the last.
     """
 
     def __init__(self, executors: Mapping[str, Executor], pools: Mapping[str, ModelPool]) -> None:
@@ -100,7 +101,7 @@ class ChromeTrace:
         self._events: list[_TraceEvent] = []
         self._lane_events: list[_TraceEvent] = []
         self._has_spans = False
-        self._running: dict[str, tuple[int, Run]] = {}
+        self._running: dict[str, deque[tuple[int, Run]]] = {id: deque() for id in executors}
         self._loading: dict[tuple[str, str], tuple[int, Load]] = {}
         self._counters: dict[tuple[int, str], _TraceEvent] = {}
         self._waiting = self._replies = 0
@@ -125,7 +126,7 @@ class ChromeTrace:
         for command in commands:
             match command:
                 case Run():
-                    self._running[command.executor] = (at, command)
+                    self._running[command.executor].append((at, command))
                 case Load():
                     self._loading[command.pool, command.expert] = (at, command)
                 case Evict():
@@ -181,7 +182,8 @@ class ChromeTrace:
         """Return batches and loads under way as instants at their beginnings: writing must not end their slices."""
         batches = [
             self._executors[id].instant("batch", f"{run.batch.expert}, not ended", at_us, _batch_args(run))
-            for id, (at_us, run) in self._running.items()
+            for id, runs in self._running.items()
+            for at_us, run in runs
         ]
         return batches + [
             self._loads[load.pool].instant("load", f"{load.expert}, not ended", at_us, _load_args(load))
@@ -191,8 +193,9 @@ class ChromeTrace:
     # Slices and counters
 
     def _ended(self, executor: str, at_us: int, took_s: float, **more: Any) -> None:
-        if executor in self._running:
-            began_us, run = self._running.pop(executor)
+        if self._running[executor]:
+            began_us, run = self._running[executor].popleft()
+            began_us = max(began_us, self._executors[executor].end_us)
             # The controller may have learned of the end later.
             end_us = min(at_us, began_us + _us(took_s)) if took_s > 0 else at_us
             args = _batch_args(run) | more

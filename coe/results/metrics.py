@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -25,6 +26,7 @@ from coe.scheduler.events import (
     Rejected,
     Reply,
     Run,
+    RunFailed,
     Why,
 )
 from coe.scheduler.pool import ModelPool
@@ -103,7 +105,7 @@ class Recorder:
         self._switch_bytes = self._escalated = self._changed = 0
         self._late = self._late_boards = 0
         self._paces: dict[str, float] = {}
-        self._running: dict[str, str] = {}
+        self._running: defaultdict[str, deque[str]] = defaultdict(deque)
         self._began_s: float | None = None
         self._now_s = 0.0
 
@@ -115,10 +117,11 @@ class Recorder:
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
         self._control_s += control_s
-        if isinstance(event, Finished):
-            self._run_s += event.took_s
-            if self._running[event.executor] in self._second_looks:
-                self._escalated_s += event.took_s
+        if isinstance(event, Finished | RunFailed):
+            expert = self._running[event.executor].popleft()
+            took_s = event.took_s if isinstance(event, Finished) else 0.0
+            self._run_s += took_s
+            self._escalated_s += took_s if expert in self._second_looks else 0.0
         elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
             self._switches_under_way.discard((event.pool, event.expert))
             self._switch_s += event.took_s
@@ -131,7 +134,7 @@ class Recorder:
             case Run():
                 self._batches += 1
                 self._stages += len(command.batch)
-                self._running[command.executor] = command.batch.expert
+                self._running[command.executor].append(command.batch.expert)
             case Load():
                 self._loads[command.why] += 1
                 if command.why is not Why.INITIAL:

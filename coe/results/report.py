@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -108,22 +109,7 @@ def write_report(
     first `pictures` NG and REVIEW images, one at a time; if it raises, only that picture is missing. Raises DiskFull,
     or NotWritten for another reason.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        finalize=_shown,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "bytes": config.format_bytes,
-        "duration": _duration,
-        "moment": _moment,
-        "percent": percent,
-        "score": _score,
-    }
-    template = environment.get_template("report.html.j2")
+    template = _template()
     script = "".join(template.blocks["script"](template.new_context()))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
     components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
@@ -144,6 +130,27 @@ def write_report(
         unfolded_rows=UNFOLDED_ROWS,
     )
     write_atomically(path, page)
+
+
+@cache
+def _template() -> Template:
+    """Return the page's template; it takes longer to compile than a small report takes to write."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        finalize=_shown,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "bytes": config.format_bytes,
+        "duration": _duration,
+        "moment": _moment,
+        "percent": percent,
+        "score": _score,
+    }
+    return environment.get_template("report.html.j2")
 
 
 def _shown(value: object) -> object:

@@ -19,6 +19,16 @@ T = TypeVar("T")
 CLOSED = "this line is closed; open a new Inspector"
 
 
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+_AT_ONCE = _done()
+"""What all tickets share that were granted when they were taken: making a future takes longer than all the rest."""
+
+
 class Ticket:
     """A place in the queue, and then inside. `granted` is done once there is room, or fails with LineClosed.
 
@@ -29,7 +39,11 @@ class Ticket:
 
     def __init__(self, admission: Admission, size: int) -> None:
         self._admission, self.size, self.abandoned = admission, size, False
-        self.granted: Future[None] = Future()
+        self.granted = _AT_ONCE
+
+    def queue_up(self) -> None:
+        """Become a ticket that waits, before any other thread knows it."""
+        self.granted = Future()
         # A caller that gives up waiting calls `leave`; the future refuses to be cancelled.
         self.granted.set_running_or_notify_cancel()
 
@@ -110,11 +124,15 @@ class Admission:
         with self._changed:
             if self._closed:
                 raise LineClosed(CLOSED)
+            if not self._waiting and self._has_room(size):
+                self._let_in(ticket)
+                return ticket
             somebody_waits = any(not waiting.abandoned for waiting in self._waiting)
             if not wait and (somebody_waits or not self._has_room(size)):
                 raise LineFull(
                     f"{len(self._inside)} images are under way; wait for results, or submit with on_full='block'"
                 )
+            ticket.queue_up()
             self._waiting[ticket] = None
             granted, refused = self._go_through()
         _tell(granted, refused)
@@ -168,10 +186,13 @@ class Admission:
             del self._waiting[first]
             if first.abandoned:
                 continue
-            self._inside.add(first)
-            self._bytes += first.size
+            self._let_in(first)
             granted.append(first)
         return granted, []
+
+    def _let_in(self, ticket: Ticket) -> None:
+        self._inside.add(ticket)
+        self._bytes += ticket.size
 
     def _has_room(self, size: int) -> bool:
         if not self._inside:

@@ -7,6 +7,8 @@ and lent bytes never exceed the pools, because a pool counts an expert from its 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,8 +22,8 @@ class ReadTarget(Protocol):
     """Memory that a file is read into."""
 
     def __len__(self) -> int: ...
-    def bytes(self) -> memoryview:
-        """Return the memory to write to."""
+    def part(self, start: int, end: int) -> AbstractContextManager[memoryview]:
+        """Give a part of the memory to write to."""
         ...
 
 
@@ -49,9 +51,11 @@ class Buffer:
     def __len__(self) -> int:
         return len(self._mapping)
 
-    def bytes(self) -> memoryview:
-        """Return the buffer to write to; release the view when done."""
-        return memoryview(self._mapping)
+    @contextmanager
+    def part(self, start: int, end: int) -> Iterator[memoryview]:
+        """Give a part of the buffer to write to."""
+        with memoryview(self._mapping) as memory, memory[start:end] as part:
+            yield part
 
     def tensor(self, dtype: torch.dtype, count: int, offset: int) -> torch.Tensor:
         """Return `count` numbers from `offset` bytes on, as a view of one axis."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.measured import HERE, MeasuredCosts
+from coe.runtime.measured import HERE, Measured, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -41,9 +40,11 @@ class CpuDevice:
 
     memory_bytes: int | None = None
     host_bytes = 0
+    has_lane = False
+    depth = 1
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredCosts = HERE
+        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured[Cost] = HERE
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
@@ -77,6 +78,9 @@ class CpuDevice:
         """
         needed = (self._needs(expert) for expert in experts)
         return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Do nothing: `load` reads into the memory that runs."""
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies."""
@@ -113,14 +117,22 @@ class CpuDevice:
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
         """Run a batch and return one finding for each image; raises CoeError if the expert's answer makes no sense."""
-        kind = self.kinds[expert.kind]
+        return findings_of(self.kinds[expert.kind], self.outputs(executor, pool, expert, images), images, expert)
+
+    def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> Any:
+        """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
         pixels = np.stack([image.pixels for image in images])
         if isinstance(resident, Blob):
-            outputs = self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
-        else:
-            outputs = resident.run(pixels)
-        return findings_of(kind, outputs, images, expert)
+            return self._slots.of(executor, expert, resident.structure).run(resident, torch.from_numpy(pixels))
+        return resident.run(pixels)
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Run the batch: it has ended when this returns."""
+        findings = self.run(executor, pool, expert, images)
+        return lambda: findings
 
     def measure(self, expert: Expert) -> Cost:
         """Measure the times and the memory of batches, with the expert's weights, or random ones if they are damaged.
@@ -146,7 +158,7 @@ class CpuDevice:
 
         key = self._measured_as(expert)
         # The load reports a file that cannot be read; its cost is not remembered.
-        return self._measured.cost(key, lambda: aside(work)) if key else self._measured.alone(lambda: aside(work))
+        return self._measured.once(key, lambda: aside(work))
 
     def _guessed(self, expert: Expert) -> Cost:
         """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.
@@ -171,12 +183,10 @@ class CpuDevice:
         kind = self.kinds[expert.kind]
         is_file = isinstance(kind, FileKind)
         path = self.store.path(expert.weights) if is_file else weights(self.store, expert).path
-        try:
-            file = path.absolute(), *_identity(path)
-        except OSError:
+        if (file := identity(path)) is None:
             return None
         network = expert.kind, type(kind), kind.name, kind.max_batch, len(expert.labels), expert.input_size
-        return *network, expert.variant, self.threads, *file
+        return *network, expert.variant, self.threads, file
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[Trial]:
@@ -220,11 +230,6 @@ class CpuDevice:
         return None
 
 
-def _identity(path: Path) -> tuple[int, int, int]:
-    stat = path.stat()
-    return stat.st_ino, stat.st_mtime_ns, stat.st_size
-
-
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     """Read weights two times; return an empty list for damaged weights, which their load will report."""
     with contextlib.suppress(CoeError):
@@ -257,11 +262,12 @@ def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Ex
 
 
 def _check(finding: Finding, expert: Expert) -> None:
-    if finding.boxes and NOTHING in finding.labels:
+    labels = finding.labels
+    if finding.boxes and NOTHING in labels:
         raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
-    if strange := sorted(finding.labels.difference(expert.labels, {NOTHING})):
+    if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not all(math.isfinite(score) for score in (finding.score, *(box.score for box in finding.boxes))):
+    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
         raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
-    if not all(math.isfinite(coordinate) for box in finding.boxes for coordinate in box.xyxy):
+    if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
         raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

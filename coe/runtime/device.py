@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -21,6 +21,11 @@ class Device(Protocol):
     """The budget of a device with its own memory; None for a device that uses host memory."""
     host_bytes: int
     """How much host memory a device with its own memory uses for copies of experts."""
+    has_lane: bool
+    """Whether `read` brings experts into host memory, and `load` brings them on from there; else `load` does all."""
+
+    depth: int
+    """How many batches an executor may have on the device: more than 1 for a device that does its work later."""
 
     def measure(self, expert: Expert) -> Cost:
         """Measure what an expert costs on this device; called before anything runs."""
@@ -42,38 +47,52 @@ class Device(Protocol):
         """Set up the calling thread as an executor, before its first batch."""
         ...
 
+    def read(self, pool: str, expert: Expert) -> None:
+        """Read an expert from disk into host memory, for the `load` that follows.
+
+        Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
+        """
+        ...
+
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Bring an expert into a pool; with `keep`, a device with its own memory leaves a copy in host memory.
 
-        Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone.
+        Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone or, without one, by the disk reader.
         """
         ...
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Drop an expert and free its memory; with `keep`, a device with its own memory copies it to host memory first.
 
-        Called by the copy lane alone, never while a batch runs on the expert.
+        Called as `load` is, never while a batch runs on the expert.
         """
         ...
 
     def fill(self, expert: Expert) -> None:
-        """Read an expert from disk into host memory, for a device with its own memory; raises StoreError, DeviceLost.
+        """Read an expert from disk into host memory, where its copy stays, for a device with its own memory.
 
-        Called by the copy lane alone.
+        Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone.
         """
         ...
 
     def forget(self, expert: str) -> None:
-        """Drop the copy of an expert in host memory, if there is one. Called by the copy lane alone."""
+        """Drop the copy of an expert in host memory, if there is one. Called by the disk reader and the copy lane."""
         ...
 
     def trim(self) -> None:
-        """Free memory that is kept for further loads. Called by the copy lane alone, when no load waits."""
+        """Free memory that is kept for further loads. Called as `load` and `read` are, when no load waits."""
         ...
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
-        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost.
+        """Run a batch on a loaded expert and return one finding for each image; raises CoeError, DeviceLost."""
+        ...
 
-        Called by the executor's thread.
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], Sequence[Finding]]:
+        """Begin a batch, or run it if `depth` is 1; the function that is returned waits for the findings of `run`.
+
+        Called by the executor's thread; the function is called once, on any thread, before as many as `depth` further
+        batches begin. Both raise CoeError, DeviceLost.
         """
         ...

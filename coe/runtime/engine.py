@@ -13,25 +13,39 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
 from coe.core import Expert, Failure, FailureKind, Request, Result
 from coe.errors import RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
-from coe.runtime.admission import Admission
 from coe.runtime.at_exit import end_at_exit
 from coe.runtime.decider import Decider
 from coe.runtime.device import Device
-from coe.runtime.lane import Disk, Lane
+from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
+from coe.runtime.lane import Carriers, Disk
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
 from coe.runtime.runner import Runner
-from coe.runtime.workers import Workers
-from coe.scheduler.events import Arrived, Command, Event, Evict, Fill, Load, Rejected, Reply, Run, Stopped
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Fill,
+    Load,
+    Rejected,
+    Reply,
+    Run,
+    Stopped,
+    Together,
+    single_steps,
+)
 from coe.scheduler.failures import STOPPED
 from coe.store.kinds import Kind, Prepared
+
+_MOST_TOGETHER = 64
+"""How many events are taken in before a decision: executors wait meanwhile."""
 
 Trace = list[tuple[float, Event | None, list[Command]]]
 
@@ -41,17 +55,8 @@ class _Job:
     """What the engine keeps for a request until its reply."""
 
     request: Request
-    source: ImageSource
+    image: ImageInputs
     future: Pending
-    prepared: dict[str, Prepared] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How many threads decode pictures, and how many bytes of pictures they may hold together."""
-
-    threads: int = 2
-    limit_bytes: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,7 @@ class Engine:
         kinds: Mapping[str, Kind],
         *,
         disk: Disk | None = None,
-        decoding: Decoding = Decoding(),
+        decoding: Decoding = ANY_SIZE,
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
@@ -99,16 +104,13 @@ class Engine:
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
         # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._inbox.put, _crashing(self._inbox)
-        disk = disk or Disk({}, None)
-        self._lanes = {
-            name: Lane(name, device, experts, disk, tell=tell, crash=crash) for name, device in devices.items()
-        }
+        pools = {id: pool.device for id, pool in controller.pools.items()}
+        self._carriers = Carriers(devices, pools, experts, disk or Disk({}, None), tell=tell, crash=crash)
         self._runners = {
             id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
-        self._workers = Workers(decoding.threads, "coe-decode")
-        self._decoding = Admission(decoding.threads, decoding.limit_bytes)
+        self._inputs = Inputs(controller.router, experts, kinds, decoding)
         self._failure = STOPPED
         self._filled = False
         self._settled = threading.Event()
@@ -116,11 +118,11 @@ class Engine:
         bodies: dict[str, Callable[[], None]] = {
             "coe-control": self._control,
             "coe-reply": self._answer,
-            **{f"coe-lane-{name}": lane.work for name, lane in self._lanes.items()},
-            **{f"coe-executor-{id}": runner.work for id, runner in self._runners.items()},
+            **self._carriers.bodies(),
+            **{name: body for runner in self._runners.values() for name, body in runner.bodies().items()},
         }
         self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
-        self._threads += self._workers.threads
+        self._threads += self._inputs.threads
         self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)
         try:
@@ -133,10 +135,10 @@ class Engine:
 
     def submit(self, request: Request, source: ImageSource) -> Pending:
         """Take in an image; the future's result is its one reply, errors included."""
-        job = _Job(request, source, Pending(self.line_threads))
+        job = _Job(request, ImageInputs(source), Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
-            self._workers.submit(lambda: self._receive(job))
+            self._inputs.put(lambda: self._receive(job))
         except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
             self._jobs.pop(request.id, None)
             raise
@@ -169,7 +171,7 @@ class Engine:
         self.join()
         # A caller who keeps a closed line, to read its counts, must not keep its memory.
         self.devices = {}
-        self._lanes.clear()
+        self._carriers.release()
         self._runners.clear()
 
     def abandon(self) -> None:
@@ -194,18 +196,12 @@ class Engine:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
         try:
-            first = self.controller.router.first(job.request.component).expert
-            job.prepared[first] = self._prepare(job, first)
+            self._inputs.begin(job.image, job.request.component)
             event = Arrived(job.request)
         except BaseException as error:
             kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
             event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
         self._inbox.put(event)
-
-    def _prepare(self, job: _Job, expert: str) -> Prepared:
-        spec = self.experts[expert]
-        with self._decoding.room(job.source.decoding_bytes()):
-            return self.kinds[spec.kind].preprocess(job.source.decode(), spec)
 
     # The control thread
 
@@ -224,13 +220,26 @@ class Engine:
         self._step(None)
         ending = False
         while not ending or self._jobs:
-            event = self._inbox.get()
-            if isinstance(event, _Crash):
-                raise event.error
-            if event is None:
-                ending = True
-            else:
-                self._step(event)
+            events, last = self._came()
+            if events:
+                self._step(events[0] if len(events) == 1 else Together(tuple(events)))
+            if isinstance(last, _Crash):
+                raise last.error
+            ending = ending or last is None
+
+    def _came(self) -> tuple[list[Event], Event | _Crash | None]:
+        """Wait for what comes next, and take what came with it; return the events, and what was taken last.
+
+        Events that came while the last were answered are decided on once: in a flood, decisions cost less an image.
+        """
+        events: list[Event] = []
+        while True:
+            last = self._inbox.get()
+            if last is None or isinstance(last, _Crash):
+                return events, last
+            events.append(last)
+            if len(events) == _MOST_TOGETHER or self._inbox.empty():
+                return events, last
 
     def _give_up(self) -> None:
         """Answer every image with the reason why the line stopped, until the line ends."""
@@ -248,8 +257,10 @@ class Engine:
         commands = self.controller.start(now) if event is None else self.controller.handle(event, now)
         spent = time.perf_counter() - began
         # Watchers count before replies go out, so that a caller who has a result finds it counted.
-        for watcher in self._watchers:
-            watcher.observe(event, commands, now, spent)
+        for part, answer in single_steps(event, commands):
+            for watcher in self._watchers:
+                watcher.observe(part, answer, now, spent)
+            spent = 0.0
         if self.trace is not None:
             self.trace.append((now, event, commands))
         for command in commands:
@@ -260,41 +271,30 @@ class Engine:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Load() | Evict():
-                self._lanes[self.controller.pools[command.pool].device].put(command)
-            case Fill():
-                self._lanes[command.device].put(command)
+            case Load() | Evict() | Fill():
+                self._carriers.put(command)
             case Run():
                 self._runners[command.executor].put(command)
             case Reply():
                 job = self._jobs.pop(command.result.request.id, None)
                 if job is not None:  # None: `submit` was interrupted, and its caller has no future
+                    self._inputs.done(job.image)
                     self._replies.put((job.future, command.result))
 
     def _end_others(self) -> None:
         """Let all other threads end."""
-        self._workers.close()
+        self._inputs.close()
         for runner in self._runners.values():
             runner.close()
-        for lane in self._lanes.values():
-            lane.close()
+        self._carriers.close()
         self._replies.put(None)
         self._settled.set()
 
     # Images of batches, replies
 
     def _prepared(self, command: Run) -> list[Prepared]:
-        """Return a batch's prepared images; images of later stages are decoded again, in parallel, rather than kept."""
-        expert = command.batch.expert
-        jobs = [self._jobs[stage.request_id] for stage in command.batch.stages]
-        again = [None if expert in job.prepared else self._again(job, expert) for job in jobs]
-        return [
-            job.prepared.pop(expert) if future is None else future.result()
-            for job, future in zip(jobs, again, strict=True)
-        ]
-
-    def _again(self, job: _Job, expert: str) -> Future[Prepared]:
-        return self._workers.submit(lambda: self._prepare(job, expert))
+        images = [self._jobs[stage.request_id].image for stage in command.batch.stages]
+        return self._inputs.of_batch(command.batch.expert, images)
 
     def _answer(self) -> None:
         # An idle thread must keep no reference to the last image: its callbacks may be all that still holds the line.

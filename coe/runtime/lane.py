@@ -1,132 +1,198 @@
-"""The copy lane of a device: one load or eviction at a time, by urgency; among equals, first come, first served."""
+"""The threads that bring experts and take them away: one reads the disk for all devices, others copy to a device each.
+
+What is carried next is decided by `coe.scheduler.lanes`, as in the simulator.
+"""
 
 from __future__ import annotations
 
-import itertools
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from coe.core import Expert
 from coe.errors import DeviceLost, sentence_of
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Event, Evict, Evicted, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost
-
-_FIRST, _END = -1, -2
-"""Evictions go before all loads, because loads wait for them; the end goes before everything."""
+from coe.scheduler.events import (
+    Event,
+    Evict,
+    Evicted,
+    Fetched,
+    Fill,
+    Filled,
+    FillFailed,
+    Load,
+    Loaded,
+    LoadFailed,
+    Lost,
+)
+from coe.scheduler.lanes import READER, Lanes
 
 
 class Disk:
-    """The one disk that all lanes read from. With a throttle, reads from the page cache are no faster than the disk."""
+    """The disk. With a throttle, reads from the page cache are no faster than that."""
 
     def __init__(self, file_bytes: Mapping[str, int], throttle: Throttle | None) -> None:
         self._file_bytes, self._throttle = file_bytes, throttle
-        self._lock = threading.Lock()
 
     def least_s(self, expert: str, now: float) -> float:
         """Begin to read an expert's file at `now`; return the least number of seconds that the read takes."""
-        if self._throttle is None:
-            return 0.0
-        with self._lock:
-            return self._throttle.delay_s(self._file_bytes[expert], now)
+        return 0.0 if self._throttle is None else self._throttle.delay_s(self._file_bytes[expert], now)
 
 
-class Lane:
-    """Carries out loads and evictions on a device, and reports each as an event.
+class Carriers:
+    """Carries out loads, evictions and fills, and reports each as an event.
+
+    A device's evictions go before its loads, because loads wait for them; the thread of its copy lane carries them out
+    or, if it has none, the disk reader. `pools` holds the device of each pool.
 
     `tell` gets the events. `crash` gets errors that must not happen: a failed eviction, or memory that is not given
-    back. The books would be wrong from then on, so the lane ends. Both are called on the thread that runs `work`.
+    back. The books would be wrong from then on, so the thread ends. Both must not wait: they are called under a lock.
     """
 
     def __init__(
         self,
-        name: str,
-        device: Device,
+        devices: Mapping[str, Device],
+        pools: Mapping[str, str],
         experts: Mapping[str, Expert],
         disk: Disk,
         *,
         tell: Callable[[Event], None],
         crash: Callable[[BaseException], None],
     ) -> None:
-        self._name, self._device, self._experts, self._disk = name, device, experts, disk
+        self._devices, self._pools, self._experts, self._disk = dict(devices), pools, experts, disk
         self._tell, self._crash = tell, crash
-        self._queue: queue.PriorityQueue[tuple[int, int, Load | Evict | Fill | None]] = queue.PriorityQueue()
-        self._turn = itertools.count()
+        self._lanes = Lanes(pools, [name for name, device in devices.items() if device.has_lane])
+        self._evictions: dict[str | None, deque[Evict]] = {place: deque() for place in self._lanes.places}
+        self._began: dict[tuple[str, str], float] = {}
+        self._turn = threading.Condition()
         self._closed = threading.Event()
+
+    def bodies(self) -> dict[str, Callable[[], None]]:
+        """Return the body of each thread, by the name of the thread."""
+        names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
+        return {name: partial(self._work, place) for place, name in names.items()}
 
     def put(self, command: Load | Evict | Fill) -> None:
         """Queue a command."""
-        urgency = _FIRST if isinstance(command, Evict) else command.why.urgency
-        self._queue.put((urgency, next(self._turn), command))
+        with self._turn:
+            if isinstance(command, Evict):
+                device = self._pools[command.pool]
+                self._evictions[device if device in self._evictions else READER].append(command)
+            else:
+                self._lanes.put(command)
+            self._turn.notify_all()
 
     def close(self) -> None:
-        """End `work` after its current command; queued commands are dropped."""
+        """End the threads after their current commands; queued commands are dropped."""
         self._closed.set()
-        self._queue.put((_END, next(self._turn), None))
+        with self._turn:
+            self._turn.notify_all()
 
-    def work(self) -> None:
-        """Carry out commands until `close`."""
+    def release(self) -> None:
+        """Let go of the devices, once the threads have ended."""
+        self._devices.clear()
+
+    def _work(self, place: str | None) -> None:
         try:
-            while (command := self._queue.get()[2]) is not None:
+            while (command := self._next(place)) is not None:
                 if isinstance(command, Evict):
                     self._evict(command)
                 elif isinstance(command, Fill):
                     self._fill(command)
                 else:
-                    self._load(command)
+                    self._carry(command, place)
         except BaseException as error:
             self._crash(error)
 
+    def _next(self, place: str | None) -> Load | Evict | Fill | None:
+        with self._turn:
+            while not self._closed.is_set():
+                if self._evictions[place]:
+                    return self._evictions[place].popleft()
+                if (load := self._lanes.begin(place)) is not None:
+                    return load
+                self._turn.wait()
+        return None
+
     def _evict(self, command: Evict) -> None:
-        with self._losing():
-            self._forget(command.drops)
-            self._device.evict(command.pool, self._experts[command.expert], keep=command.keep)
+        name = self._pools[command.pool]
+        with self._losing(name):
+            for expert in command.drops:
+                self._devices[name].forget(expert)
+            self._devices[name].evict(command.pool, self._experts[command.expert], keep=command.keep)
         self._tell(Evicted(command.pool, command.expert))
 
-    def _load(self, command: Load) -> None:
-        began = time.perf_counter()
-        least_s = self._disk.least_s(command.expert, began) if command.source is Tier.DISK else 0.0
+    def _carry(self, load: Load, place: str | None) -> None:
+        """Carry an expert as far as one place does: into host memory, or into its pool."""
+        began, name = time.perf_counter(), self._pools[load.pool]
+        since_s = self._began.setdefault((load.pool, load.expert), began)
+        reads = place is READER and (load.source is Tier.DISK or self._devices[name].has_lane)
+        least_s = self._disk.least_s(load.expert, began) if reads else 0.0
+        failed: LoadFailed | None = None
         try:
-            self._forget(command.drops)
-            self._device.load(command.pool, self._experts[command.expert], keep=command.keep)
+            self._bring(load, place)
         except BaseException as error:
             if isinstance(error, DeviceLost):
-                self._tell(Lost(self._name, sentence_of(error)))
-            self._tell(LoadFailed(command.pool, command.expert, sentence_of(error)))
-            return
-        if self._queue.empty():
-            # Memory left over from evictions counts as free: a batch may need it now.
-            with self._losing():
-                self._device.trim()
-        # `close` comes when every image has its reply: then no image waits for this expert any more.
-        self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
-        self._tell(Loaded(command.pool, command.expert, time.perf_counter() - began))
+                self._tell(Lost(name, sentence_of(error)))
+            failed = LoadFailed(load.pool, load.expert, sentence_of(error))
+        else:
+            if not self._waits(name):
+                # Memory left over from evictions counts as free: a batch may need it now.
+                with self._losing(name):
+                    self._devices[name].trim()
+            # `close` comes when every image has its reply: then no image waits for this expert any more.
+            self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
+        with self._turn:
+            # Told before another thread goes on with the load, so that events come in the order of what happened.
+            if self._lanes.end(place, failed=failed is not None):
+                del self._began[load.pool, load.expert]
+                self._tell(failed or Loaded(load.pool, load.expert, time.perf_counter() - since_s))
+            else:
+                self._tell(Fetched(load.pool, load.expert))
+            self._turn.notify_all()
 
-    def _fill(self, command: Fill) -> None:
+    def _fill(self, fill: Fill) -> None:
+        """Read an expert into host memory, on the thread of the disk reader."""
         began = time.perf_counter()
-        least_s = self._disk.least_s(command.expert, began)
+        least_s = self._disk.least_s(fill.expert, began)
+        failed: FillFailed | None = None
         try:
-            self._device.fill(self._experts[command.expert])
+            self._devices[fill.device].fill(self._experts[fill.expert])
         except BaseException as error:
             if isinstance(error, DeviceLost):
-                self._tell(Lost(self._name, sentence_of(error)))
-            self._tell(FillFailed(command.device, command.expert, sentence_of(error)))
-            return
-        self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
-        self._tell(Filled(command.device, command.expert, time.perf_counter() - began))
+                self._tell(Lost(fill.device, sentence_of(error)))
+            failed = FillFailed(fill.device, fill.expert, sentence_of(error))
+        else:
+            self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
+        with self._turn:
+            self._lanes.end(READER, failed=failed is not None)
+            self._tell(failed or Filled(fill.device, fill.expert, time.perf_counter() - began))
+            self._turn.notify_all()
+
+    def _bring(self, load: Load, place: str | None) -> None:
+        device, expert = self._devices[self._pools[load.pool]], self._experts[load.expert]
+        if place is READER:
+            for copy in load.drops:
+                device.forget(copy)
+        if place is READER and device.has_lane:
+            device.read(load.pool, expert)
+        else:
+            device.load(load.pool, expert, keep=load.keep)
+
+    def _waits(self, device: str) -> bool:
+        with self._turn:
+            evictions = (command for queue in self._evictions.values() for command in queue)
+            return self._lanes.waits(device) or any(self._pools[evict.pool] == device for evict in evictions)
 
     @contextmanager
-    def _losing(self) -> Iterator[None]:
+    def _losing(self, device: str) -> Iterator[None]:
         """Report a lost device, and go on: its memory is lost with it."""
         try:
             yield
         except DeviceLost as error:
-            self._tell(Lost(self._name, sentence_of(error)))
-
-    def _forget(self, experts: Iterable[str]) -> None:
-        for expert in experts:
-            self._device.forget(expert)
+            self._tell(Lost(device, sentence_of(error)))

@@ -171,10 +171,10 @@ def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: 
     head = _head(file, weights)
     header = _header(head, weights, prepared)
     _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
-    with _lent(buffers, header.data_bytes) as buffer, buffer.bytes() as data:
+    with _lent(buffers, header.data_bytes) as buffer:
         for number, checksum in enumerate(header.checksums):
             at = number * CHUNK
-            with data[at : min(at + CHUNK, header.data_bytes)] as chunk:
+            with buffer.part(at, min(at + CHUNK, header.data_bytes)) as chunk:
                 _fill(file, chunk, len(head) + at, weights.name)
                 if blob_format.digest(chunk) != checksum:
                     raise StoreError(
@@ -211,15 +211,15 @@ def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[
     # The file begins at the offset that aligns its tensors as in a blob.
     first = -start % ALIGNMENT
     with _lent(buffers, first + size) as buffer:
-        with buffer.bytes() as memory, memory[first : first + size] as data:
-            checksum = xxhash.xxh3_128()
-            for at in range(0, size, CHUNK):
-                with data[at : at + CHUNK] as chunk:
-                    _fill(file, chunk, at, name)
-                    checksum.update(chunk)
-            if checksum.hexdigest() != weights.manifest.checksum:
-                raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
-            text = bytes(data[safetensors_header.LENGTH_BYTES : start])
+        checksum = xxhash.xxh3_128()
+        for at in range(0, size, CHUNK):
+            with buffer.part(first + at, first + min(at + CHUNK, size)) as chunk:
+                _fill(file, chunk, at, name)
+                checksum.update(chunk)
+        if checksum.hexdigest() != weights.manifest.checksum:
+            raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
+        with buffer.part(first + safetensors_header.LENGTH_BYTES, first + start) as head:
+            text = bytes(head)
         header = safetensors_header.decode(text, size - start, name)
         weights.manifest.prove(header.identity, name)
     return buffer, Content(header.entries, start=first + start)

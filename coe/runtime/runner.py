@@ -1,12 +1,18 @@
-"""An executor's thread: one batch after another on its device. Law: each batch is reported, whatever it raises."""
+"""An executor's threads. Law: each batch is reported, whatever it raises, in the order in which the batches began.
+
+With a depth of 2 one thread puts batches on the device, and another waits for their ends and reads their outputs: the
+next batch is on the device before its predecessor has been answered.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from coe.core import Expert, FailureKind
+from coe.core import Expert, FailureKind, Finding
 from coe.errors import DeviceLost, ImageError, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
@@ -14,8 +20,16 @@ from coe.scheduler.executor import Executor
 from coe.store.kinds import Prepared
 
 
+@dataclass(frozen=True, slots=True)
+class _Launched:
+    """A batch that began at `began_s`, and the function that waits for its findings."""
+
+    began_s: float
+    findings: Callable[[], Sequence[Finding]]
+
+
 class Runner:
-    """Runs an executor's batches on `device`, on the thread that runs `work`, and reports each to `tell`.
+    """Runs an executor's batches on `device`, on the threads that run `bodies`, and reports each to `tell`.
 
     `prepared` gives the images of a batch, in order.
     """
@@ -30,20 +44,27 @@ class Runner:
         tell: Callable[[Event], None],
     ) -> None:
         self._name, self._device_name, self._pool = executor.id, executor.device, executor.pool.id
-        self._device, self._experts = device, experts
+        self._depth, self._device, self._experts = executor.depth, device, experts
         self._prepared, self._tell = prepared, tell
         self._queue: queue.SimpleQueue[Run | None] = queue.SimpleQueue()
+        self._launched: queue.SimpleQueue[_Launched | RunFailed | None] = queue.SimpleQueue()
+        self._ended_s = 0.0
 
     def put(self, command: Run) -> None:
         """Queue a batch."""
         self._queue.put(command)
 
     def close(self) -> None:
-        """End `work` after the batches that are queued already."""
+        """End the threads after the batches that are queued already."""
         self._queue.put(None)
 
+    def bodies(self) -> dict[str, Callable[[], None]]:
+        """Return the body of each thread, by the name of the thread."""
+        bodies = {f"coe-executor-{self._name}": self.work}
+        return bodies if self._depth == 1 else bodies | {f"coe-answers-{self._name}": self._answer}
+
     def work(self) -> None:
-        """Run batches until `close`. A device that cannot be entered is lost; other devices go on."""
+        """Put batches on the device until `close`. A device that cannot be entered is lost; other devices go on."""
         unusable: str | None = None
         try:
             self._device.enter(self._name)
@@ -51,17 +72,49 @@ class Runner:
             unusable = sentence_of(error)
             self._tell(Lost(self._device_name, unusable))
         while (command := self._queue.get()) is not None:
-            self._tell(self._run(command) if unusable is None else RunFailed(self._name, unusable))
+            launched = self._launch(command, unusable)
+            if self._depth == 1:
+                self._end(launched)
+            else:
+                self._launched.put(launched)
+            # While the thread waits, it keeps no reference to the batch.
+            del launched
+        self._launched.put(None)
 
-    def _run(self, command: Run) -> Event:
-        """Run a batch and return its event; no reference to the batch is kept."""
-        expert = self._experts[command.batch.expert]
+    def _answer(self) -> None:
+        with contextlib.suppress(BaseException):  # `work` reports a device that cannot be entered
+            self._device.enter(self._name)
+        while (launched := self._launched.get()) is not None:
+            self._end(launched)
+            del launched
+
+    def _launch(self, command: Run, unusable: str | None) -> _Launched | RunFailed:
+        """Begin a batch. A batch that fails here is reported in its turn, after the batches before it."""
         began = time.perf_counter()
+        if unusable is not None:
+            return RunFailed(self._name, unusable)
+        expert = self._experts[command.batch.expert]
         try:
-            findings = tuple(self._device.run(self._name, self._pool, expert, self._prepared(command)))
+            findings = self._device.launch(self._name, self._pool, expert, self._prepared(command))
+            return _Launched(began, findings)
         except BaseException as error:
-            if isinstance(error, DeviceLost):
-                self._tell(Lost(self._device_name, sentence_of(error)))
-            kind = FailureKind.IMAGE if isinstance(error, ImageError) else FailureKind.RUN
-            return RunFailed(self._name, sentence_of(error), kind)
-        return Finished(self._name, findings, time.perf_counter() - began)
+            return self._failed(error)
+
+    def _end(self, launched: _Launched | RunFailed) -> None:
+        """Wait for a batch and tell its event."""
+        self._tell(launched if isinstance(launched, RunFailed) else self._ended(launched))
+
+    def _ended(self, launched: _Launched) -> Event:
+        try:
+            findings = tuple(launched.findings())
+        except BaseException as error:
+            return self._failed(error)
+        # A batch behind another begins when that has ended.
+        began_s, self._ended_s = max(launched.began_s, self._ended_s), time.perf_counter()
+        return Finished(self._name, findings, self._ended_s - began_s)
+
+    def _failed(self, error: BaseException) -> RunFailed:
+        if isinstance(error, DeviceLost):
+            self._tell(Lost(self._device_name, sentence_of(error)))
+        kind = FailureKind.IMAGE if isinstance(error, ImageError) else FailureKind.RUN
+        return RunFailed(self._name, sentence_of(error), kind)

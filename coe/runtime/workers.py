@@ -1,37 +1,48 @@
-"""Threads that do work in the order in which it is submitted. Law: whatever the work raises goes to its future."""
+"""Threads that do work in the order in which it comes, urgent work first. Law: work that was taken in is done."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coe.errors import LineClosed
 
 T = TypeVar("T")
+Work = Callable[[], object]
 
 
 class Workers:
     """`count` daemon threads. Unlike the threads of `concurrent.futures`, they do not delay the interpreter's exit."""
 
     def __init__(self, count: int, name: str) -> None:
-        self._work: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
+        self._urgent: deque[Work] = deque()
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._lock, self._closed = threading.Lock(), False
+        rows = self._work, self._urgent
         self.threads = [
-            threading.Thread(target=_work_through, args=(self._work,), name=f"{name}-{number}", daemon=True)
+            threading.Thread(target=_work_through, args=rows, name=f"{name}-{number}", daemon=True)
             for number in range(count)
         ]
 
+    def put(self, work: Work) -> None:
+        """Queue `work`, which raises nothing. Raises LineClosed after `close`."""
+        # A single put: an interrupt of the caller leaves the work in the queue or out of it, and nothing halfway.
+        with self._lock:
+            self._expect_open()
+            self._work.put(work)
+
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Queue `work`; the future gives what it returns or raises. Raises LineClosed after `close`."""
+        """Queue urgent work; the future gives what it returns or raises. Raises LineClosed after `close`."""
         future: Future[T] = Future()
         future.set_running_or_notify_cancel()
         with self._lock:
-            if self._closed:
-                raise LineClosed("its threads have ended")
-            self._work.put((future, work))
+            self._expect_open()
+            self._urgent.append(lambda: _fulfil(future, work))
+            self._work.put(_look_up)
         return future
 
     def close(self) -> None:
@@ -41,21 +52,42 @@ class Workers:
             for _ in self.threads:
                 self._work.put(None)
 
+    def _expect_open(self) -> None:
+        if self._closed:
+            raise LineClosed("its threads have ended")
 
-def _work_through(given: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]) -> None:
-    while _do(given.get()):
-        pass
+
+def _look_up() -> None:
+    """Do nothing: this wakes a thread for urgent work."""
 
 
-def _do(item: tuple[Future[Any], Callable[[], Any]] | None) -> bool:
-    """Do one piece of work, and keep no reference to it; return False at the end."""
-    if item is None:
-        return False
-    future, work = item
+def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
     try:
         result = work()
     except BaseException as error:
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def _work_through(given: queue.SimpleQueue[Work | None], urgent: deque[Work]) -> None:
+    while _do(given.get(), urgent):
+        pass
+
+
+def _do(work: Work | None, urgent: deque[Work]) -> bool:
+    """Do all urgent work, then this piece, and keep no reference to it; return False at the end."""
+    while urgent:
+        _do_urgent(urgent)
+    if work is None:
+        return False
+    work()
     return True
+
+
+def _do_urgent(urgent: deque[Work]) -> None:
+    try:
+        work = urgent.popleft()
+    except IndexError:  # another thread has taken it
+        return
+    work()

@@ -26,6 +26,7 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evicted,
+    Fetched,
     Filled,
     FillFailed,
     Finished,
@@ -40,6 +41,7 @@ from coe.scheduler.events import (
     RunFailed,
     Stopped,
     Why,
+    single_events,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
@@ -83,7 +85,7 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
             for spec in self.plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions)
+        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, self.cache)
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
@@ -93,7 +95,7 @@ class Controller:
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
-            least = LeastTime(costs, self.executors, self._cases)
+            least = LeastTime(self.world, self._cases)
             self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.too_late_s)
         self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
@@ -109,7 +111,19 @@ class Controller:
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
-        """Take one event and return the commands, in order. `now` is in seconds and never goes back."""
+        """Take an event, or events that came together; return the commands, in order.
+
+        `now` is in seconds and never goes back.
+        """
+        for part in single_events(event):
+            self._take_in(part, now)
+        self._hurry(now)
+        if not self._stopped:
+            self._residency.issue()
+            self._dispatch(now)
+        return self._flush()
+
+    def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
                 self.demand.arrived()
@@ -123,6 +137,8 @@ class Controller:
                 self._finished(event, now)
             case RunFailed():
                 self._run_failed(event, now)
+            case Fetched():
+                self._residency.fetched(event.pool, event.expert)
             case Loaded():
                 self._residency.loaded(event.pool, event.expert)
                 self._broken.loaded(event.expert)
@@ -136,11 +152,6 @@ class Controller:
                 self._lose(event, now)
             case Stopped():
                 self._stop(now)
-        self._hurry(now)
-        if not self._stopped:
-            self._residency.issue()
-            self._dispatch(now)
-        return self._flush()
 
     @property
     def under_way(self) -> int:
@@ -188,7 +199,8 @@ class Controller:
         cost = self._cost(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
-        charge_s += cost.load_s if alone and stage.expert not in executor.pool else 0.0
+        if alone and stage.expert not in executor.pool:
+            charge_s += self.world.switch_s(executor.device, stage.expert)
         join = self._arrange.joins(stage.expert, executor.backlog, now)
         executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
 
@@ -295,21 +307,26 @@ class Controller:
 
     def _dispatch(self, now: float) -> None:
         for executor in self.executors.values():
-            if executor.batch is None:
-                self._feed(executor, now)
+            while executor.is_free and self._feed(executor, now):
+                pass
         for executor in self.executors.values():
-            if (executor.batch is not None or self._shared is not None) and not executor.pool.is_moving():
+            if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
         self._residency.fill_host()
 
-    def _feed(self, executor: Executor, now: float) -> None:
-        """Give an idle executor the first group that can run, or make room for the first expert that can be loaded."""
+    def _feed(self, executor: Executor, now: float) -> bool:
+        """Give an executor the first group that can run, or make room for the first expert that can be loaded.
+
+        Return whether a batch began.
+        """
+        why = self._why(executor)
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
-                return
-            if state is None and self._residency.make_room(executor.pool, group.expert, Why.DEMAND, (), now):
-                return
+                return True
+            if state is None and self._residency.make_room(executor.pool, group.expert, why, (), now):
+                return False
+        return False
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
         cost = self._cost(executor.device, group.expert)
@@ -318,19 +335,30 @@ class Controller:
         if size < 1 or cost.batch_bytes(size) > room_bytes:
             return False
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
-        self._residency.begin(executor, batch, cost.batch_bytes(size), now + cost.batch_s(size))
+        until_s = executor.idle_from_s(now) + cost.batch_s(size)
+        self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
         self._commands.append(Run(executor.id, batch))
         return True
 
     def _prefetch_for(self, executor: Executor, now: float) -> None:
+        """Begin the next load from each tier from which nothing comes into the executor's pool."""
+        pool, idle = executor.pool, self._residency.idle_tiers(executor.pool)
+        if not idle:
+            return
         ahead: set[str] = set()
         for expert in self._prefetch.rank(executor, self.world, now):
-            if expert not in executor.pool:
-                if executor.pool.state(expert) is None:
-                    why = Why.DEMAND if executor.batch is None else Why.PREFETCH
-                    self._residency.make_room(executor.pool, expert, why, ahead, now)
-                return
-            ahead.add(expert)
+            if expert in pool:
+                ahead.add(expert)
+            elif (source := self.world.source(pool.device, expert)) in idle:
+                if pool.state(expert) is None:
+                    self._residency.make_room(pool, expert, self._why(executor), ahead, now)
+                idle.discard(source)
+                if not idle:
+                    return
+
+    @staticmethod
+    def _why(executor: Executor) -> Why:
+        return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
     def _cost(self, device: str, expert: str) -> Cost:
         return self.costs(device, expert)

@@ -17,8 +17,8 @@ from itertools import count
 
 from coe.core import Request, Stage
 from coe.scheduler.cases import Cases
-from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.executor import Executor
+from coe.scheduler.costs import Cost
+from coe.scheduler.policies.base import World
 from coe.scheduler.pool import State
 
 TooLateFrom = Callable[[Mapping[int, float], float], float]
@@ -259,9 +259,9 @@ class LeastTime:
     It leaves out stages that the findings will lead to, because they are not known yet.
     """
 
-    def __init__(self, costs: CostTable, executors: Mapping[str, Executor], cases: Cases) -> None:
-        self._costs, self._executors, self._cases = costs, executors, cases
-        self._pools = {executor.pool.id: executor.pool for executor in executors.values()}
+    def __init__(self, world: World, cases: Cases) -> None:
+        self._world, self._costs, self._executors, self._cases = world, world.costs, world.executors, cases
+        self._pools = {executor.pool.id: executor.pool for executor in world.executors.values()}
 
     def too_late_s(self, dues: Mapping[int, float], now: float) -> float:
         """Return the time after which one of these requests is certain to miss its due time, as things stand.
@@ -270,10 +270,10 @@ class LeastTime:
         of them.
         """
         ends_s = {
-            stage: executor.busy_until_s
+            stage: flight.until_s
             for executor in self._executors.values()
-            if executor.batch is not None
-            for stage in executor.batch.stages
+            for flight in executor.flights
+            for stage in flight.batch.stages
         }
         alone_s: dict[str, float] = {}
         waiting: Counter[str] = Counter()
@@ -295,20 +295,23 @@ class LeastTime:
         least_s = math.inf
         for executor in self._executors.values():
             cost = self._costs(executor.device, expert)
-            busy_s = max(0.0, executor.busy_until_s - now) if executor.batch else 0.0
-            load_s = 0.0 if executor.pool.state(expert) in (State.READY, State.LOADING) else cost.load_s
+            busy_s = executor.idle_from_s(now) - now
+            here = executor.pool.state(expert) in (State.READY, State.LOADING)
+            load_s = 0.0 if here else self._world.switch_s(executor.device, expert)
             least_s = min(least_s, max(busy_s, load_s) + cost.batch_s(1))
         return least_s
 
     def _together_s(self, waiting: Mapping[str, int]) -> float:
-        """Return the time until all waiting stages have been loaded for and run, if no lane or executor ever pauses."""
-        loads_s = work_s = 0.0
+        """Return the time until all waiting stages have been loaded for and run, if nothing ever pauses."""
+        reads_s = copies_s = work_s = 0.0
         for expert, stages in waiting.items():
             costs = [self._costs(pool.device, expert) for pool in self._pools.values()]
             work_s += min(_batches_s(cost, stages) for cost in costs)
             if not any(expert in pool for pool in self._pools.values()):
-                loads_s += min(cost.load_s for cost in costs)
-        return max(loads_s / len(self._pools), work_s / len(self._executors))
+                copies_s += min(cost.copy_s for cost in costs)
+                switches = zip(self._pools.values(), costs, strict=True)
+                reads_s += min(self._world.switch_s(pool.device, expert) - cost.copy_s for pool, cost in switches)
+        return max(max(reads_s, copies_s) / len(self._pools), work_s / len(self._executors))
 
 
 def _batches_s(cost: Cost, stages: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -11,7 +12,7 @@ from coe.scheduler.costs import Tier
 
 
 class Why(StrEnum):
-    """Why an expert is loaded. Lanes serve by urgency; loads of equal urgency are served first come, first served."""
+    """Why an expert is loaded. The disk reader and the copy lanes serve by urgency, then first come, first served."""
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
@@ -126,6 +127,14 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """An expert has been read into host memory and waits for the copy lane of its device: the disk reader is free."""
+
+    pool: str
+    expert: str
+
+
+@dataclass(frozen=True, slots=True)
 class Loaded:
     """An expert is in the pool and can run; the load itself took `took_s` seconds."""
 
@@ -200,4 +209,37 @@ class Stopped:
     """The user stops the line: running batches are finished, all other requests are answered with an error."""
 
 
-Event = Arrived | Rejected | Loaded | Evicted | Filled | Finished | LoadFailed | FillFailed | RunFailed | Lost | Stopped
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Events that came while an earlier event was answered: they are taken in in their order, and decided on once."""
+
+    events: tuple[Event, ...]
+
+
+Event = (
+    Arrived
+    | Rejected
+    | Fetched
+    | Loaded
+    | Evicted
+    | Filled
+    | Finished
+    | LoadFailed
+    | FillFailed
+    | RunFailed
+    | Lost
+    | Stopped
+    | Together
+)
+
+
+def single_events(event: Event) -> tuple[Event, ...]:
+    """Return the events that came together, in their order; an event that came alone stays alone."""
+    return event.events if isinstance(event, Together) else (event,)
+
+
+def single_steps(event: Event | None, commands: list[Command]) -> Iterator[tuple[Event | None, list[Command]]]:
+    """Yield each of the events that came together with its commands: all commands belong to the last event."""
+    *earlier, last = [None] if event is None else single_events(event)
+    yield from ((part, []) for part in earlier)
+    yield last, commands

@@ -9,6 +9,7 @@ left takes experts that no device holds. The book itself copies nothing.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from coe.config import format_bytes
@@ -34,6 +35,7 @@ class HostCache:
         self._bytes: OrderedDict[str, int] = OrderedDict()
         self._used_bytes = 0
         self._coming: str | None = None
+        self._changed: Callable[[str], None] = lambda expert: None
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self._used_bytes), format_bytes(self.spec.capacity_bytes)
@@ -44,6 +46,10 @@ class HostCache:
 
     def __contains__(self, expert: object) -> bool:
         return expert in self._bytes
+
+    def tell(self, changed: Callable[[str], None]) -> None:
+        """Tell of each expert whose copy comes or goes from now on."""
+        self._changed = changed
 
     def serves(self, device: str) -> bool:
         """Return whether a device lies behind this cache."""
@@ -74,6 +80,7 @@ class HostCache:
             return False
         self._bytes[expert] = size
         self._used_bytes += size
+        self._changed(expert)
         return True
 
     def fetch(self, expert: str, size: int) -> Passage:
@@ -103,6 +110,7 @@ class HostCache:
     def forget(self, expert: str) -> None:
         """Drop a copy, if there is one."""
         self._used_bytes -= self._bytes.pop(expert, 0)
+        self._changed(expert)
 
     def check(self) -> None:
         """Prove the books; raises AssertionError."""

@@ -24,11 +24,12 @@ class PoolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """One worker of a device; it runs the experts of one pool."""
+    """One worker of a device; it runs the experts of one pool, and has at most `depth` batches under way."""
 
     id: str
     device: str
     pool: str
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +116,25 @@ def inbox_bytes(memory_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ImagesBudget:
-    """The bytes that images under way may take: those that wait, prepared inputs included, and those being decoded."""
+    """The bytes that images under way may take: those that wait, with their first inputs; those being decoded; and
+    inputs that are made ahead for later experts.
+    """
 
     waiting_bytes: int
     decoding_bytes: int
+    ahead_bytes: int
 
 
 def images_budget(memory_bytes: int, waiting_bytes: int | None = None) -> ImagesBudget:
-    """Divide the images' part of a memory budget into halves. `waiting_bytes`, if given, is the size of both instead.
+    """Divide the images' part of a memory budget: half of it for those that wait, a quarter each for the others.
 
-    Decoding frees its memory before the image waits, so neither half needs the other's bytes.
+    `waiting_bytes`, if given, is the size of each part instead. Decoding frees its memory before the image waits, so no
+    part needs another part's bytes.
     """
-    half = inbox_bytes(memory_bytes) // 2
-    return ImagesBudget(half, half) if waiting_bytes is None else ImagesBudget(waiting_bytes, waiting_bytes)
+    if waiting_bytes is not None:
+        return ImagesBudget(waiting_bytes, waiting_bytes, waiting_bytes)
+    quarter = inbox_bytes(memory_bytes) // 4
+    return ImagesBudget(2 * quarter, quarter, quarter)
 
 
 def joined(plan: Plan) -> Plan:

@@ -3,6 +3,8 @@
 An expert is planned (it waits for room), then loading, ready, and leaving. Its bytes count from the beginning of its
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
 (recency, arrival, use) by which eviction policies rank.
+
+The file is long because whatever changes the books stands beside the check that proves them.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from coe.config import format_bytes
+from coe.scheduler.costs import Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
 
@@ -25,6 +28,9 @@ class State(StrEnum):
     LOADING = "loading"
     READY = "ready"
     LEAVING = "leaving"
+
+
+_ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 
 
 class PoolWatcher(Protocol):
@@ -41,8 +47,11 @@ class PoolWatcher(Protocol):
 
 @dataclass(slots=True)
 class _Entry:
+    """`source` is the tier in which the weights of an expert on its way lie now."""
+
     bytes: int
     why: Why
+    source: Tier
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
@@ -61,6 +70,7 @@ class ModelPool:
         self._watchers: list[PoolWatcher] = []
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
+        self._coming = dict.fromkeys(Tier, 0)
         self._pins = self._pinned_bytes = 0
         self._activation_bytes = 0
         self.peak_bytes = 0
@@ -116,7 +126,11 @@ class ModelPool:
 
     def is_moving(self) -> bool:
         """Return whether an expert is planned or loading."""
-        return self._count[State.PLANNED] + self._count[State.LOADING] > 0
+        return any(self._coming.values())
+
+    def is_moving_from(self, tier: Tier) -> bool:
+        """Return whether an expert is planned or loading whose weights still lie in a tier."""
+        return self._coming[tier] > 0
 
     def is_pinned(self) -> bool:
         """Return whether a batch runs on an expert of this pool."""
@@ -151,13 +165,14 @@ class ModelPool:
 
     # Only the residency calls these
 
-    def plan(self, expert: str, size: int, why: Why) -> None:
+    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK) -> None:
         """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        self._entries[expert] = _Entry(size, why)
+        self._entries[expert] = _Entry(size, why, source)
+        self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None
         self._bytes[State.PLANNED] += size
@@ -187,6 +202,15 @@ class ModelPool:
     def why(self, expert: str) -> Why:
         """Return why an expert was planned."""
         return self._entries[expert].why
+
+    def lies_in(self, expert: str, tier: Tier) -> None:
+        """Note in which tier the weights of an expert lie that is planned or loading."""
+        entry = self._entries[expert]
+        if entry.state not in _ON_THEIR_WAY:
+            raise ValueError(f"{self.id}: '{expert}' is {entry.state}, not on its way")
+        self._coming[entry.source] -= 1
+        entry.source = tier
+        self._coming[tier] += 1
 
     def cancel(self, expert: str) -> None:
         """Give up an expert that was planned and has not begun to load."""
@@ -246,6 +270,9 @@ class ModelPool:
             sizes = [entry.bytes for entry in self._entries.values() if entry.state is state]
             book = (len(sizes), sum(sizes))
             assert book == (self._count[state], self._bytes[state]), f"{self!r}: the book of {state} is wrong"
+        on_their_way = [entry for entry in self._entries.values() if entry.state in _ON_THEIR_WAY]
+        coming = {tier: sum(entry.source is tier for entry in on_their_way) for tier in Tier}
+        assert coming == self._coming, f"{self!r}: the book of experts on their way is wrong"
         assert self._pins == sum(entry.pins for entry in self._entries.values()), f"{self!r} miscounts pins"
         assert self.reserved_bytes <= self.spec.capacity_bytes, f"{self!r} is over its budget"
         assert self.peak_bytes <= self.spec.capacity_bytes, f"{self!r} was over its budget"
@@ -268,6 +295,7 @@ class ModelPool:
     def _move(self, entry: _Entry, state: State) -> None:
         self._bytes[entry.state] -= entry.bytes
         self._count[entry.state] -= 1
+        self._coming[entry.source] -= state is State.READY
         entry.state = state
         self._bytes[state] += entry.bytes
         self._count[state] += 1
@@ -275,6 +303,7 @@ class ModelPool:
     def _drop(self, expert: str, entry: _Entry) -> None:
         self._bytes[entry.state] -= entry.bytes
         self._count[entry.state] -= 1
+        self._coming[entry.source] -= entry.state in _ON_THEIR_WAY
         del self._entries[expert], self._recency[expert]
 
     def _tell_left(self, expert: str) -> None:

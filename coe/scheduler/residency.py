@@ -40,6 +40,8 @@ class Residency:
             self.evictions[id].watch(pool, world)
             pool.tell(self.evictions[id])
             pool.tell(world.demand)
+        if self.cache is not None:
+            self.cache.tell(world.demand.changed)
 
     def fill(self) -> None:
         """Plan experts by falling usage probability, in the pools in turn, until no pool has room (paper section 4.1).
@@ -99,7 +101,17 @@ class Residency:
             passage = Passage(Tier.DISK)
             if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
                 passage = cache.fetch(expert, pool.size(expert))
+            pool.lies_in(expert, passage.source)
             self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops))
+
+    def idle_tiers(self, pool: ModelPool) -> set[Tier]:
+        """Return the tiers from which a pool can load and does not: they are read by different hands."""
+        tiers = Tier if self._cache_of(pool) is not None else (Tier.DISK,)
+        return {tier for tier in tiers if not pool.is_moving_from(tier)}
+
+    def fetched(self, pool: str, expert: str) -> None:
+        """Note that an expert on its way has been read from disk."""
+        self.pools[pool].lies_in(expert, Tier.HOST)
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
@@ -155,7 +167,7 @@ class Residency:
             passage = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
             pool.leave(victim)
             self._emit(Evict(pool.id, victim, passage.keep, passage.drops))
-        pool.plan(expert, size, why)
+        pool.plan(expert, size, why, self._world.source(pool.device, expert))
         self.issue()
         return True
 
@@ -165,11 +177,11 @@ class Residency:
         executor.begin(batch, held_bytes, until_s)
 
     def end(self, executor: Executor) -> Batch:
-        """End the batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
-        held_bytes, batch = executor.held_bytes, executor.end()
-        executor.pool.unpin(batch.expert, held_bytes)
+        """End the oldest batch of an executor, and unpin its expert. Raises ValueError if there is no batch."""
+        flight = executor.end()
+        executor.pool.unpin(flight.batch.expert, flight.held_bytes)
         self._give_up_lost(executor.pool)
-        return batch
+        return flight.batch
 
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""

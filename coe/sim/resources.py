@@ -1,33 +1,9 @@
-"""The shared resources of a simulated box: a lane serves one load at a time, batches on a processor share it."""
+"""The processor of a simulated device, which batches share. Disk and copy lanes are `coe.scheduler.lanes`."""
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
-
-from coe.scheduler.events import Load
-
-
-class SimulatedLane:
-    """A disk or a copy lane: serves one load at a time, by urgency, then first come, first served, as in the engine."""
-
-    def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Load]] = []
-        self._turn = count()
-        self.busy = False
-
-    def put(self, load: Load) -> None:
-        """Add a load."""
-        heapq.heappush(self._waiting, (load.why.urgency, next(self._turn), load))
-
-    def next(self) -> Load | None:
-        """Begin the next load and return it; None if a load is being served or none waits."""
-        if self.busy or not self._waiting:
-            return None
-        self.busy = True
-        return heapq.heappop(self._waiting)[2]
 
 
 @dataclass(slots=True)

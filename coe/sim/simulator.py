@@ -8,6 +8,7 @@ each command starts work that ends in another event.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,6 +24,7 @@ from coe.scheduler.events import (
     Event,
     Evict,
     Evicted,
+    Fetched,
     Fill,
     Filled,
     FillFailed,
@@ -35,8 +37,9 @@ from coe.scheduler.events import (
     RunFailed,
     Why,
 )
+from coe.scheduler.lanes import READER, Lanes
 from coe.sim.oracle import Oracle
-from coe.sim.resources import Processor, SimulatedLane
+from coe.sim.resources import Processor
 
 Span = Callable[[str | None, str, float, float], None]
 """Called when a device's copy lane (None: the disk) begins work, with (device, the work, begin, end) in seconds."""
@@ -101,15 +104,15 @@ class Simulator:
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
         devices = {pool.device for pool in controller.pools.values()}
-        self._disk = SimulatedLane()
-        self._lanes = {device: SimulatedLane() for device in devices}
+        copying = {device for device in devices if self._copies(device)}
+        self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
-        self._preloads: list[Load] = []
-        self._fill: Fill | None = None
+        self._devices = {executor.id: executor.device for executor in controller.executors.values()}
+        self._preloads: deque[Load | Fill] = deque()
         self._warming = False
-        self._reading: dict[str, list[Load]] = {}
         self._requests: dict[int, Request] = {}
-        self._runs: dict[str, tuple[Run, float]] = {}
+        self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
+        self._run_began: dict[str, float] = {}
         self._began: dict[tuple[str, str], float] = {}
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._ties = count()
@@ -125,12 +128,12 @@ class Simulator:
         """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
         self._warming = warm
         self._step(None)
-        for load in self._preloads:
-            self._step(Loaded(load.pool, load.expert))
-        while self._fill is not None:
-            fill, self._fill = self._fill, None
-            self._reading.pop(fill.expert)
-            self._step(Filled(fill.device, fill.expert))
+        while self._preloads:
+            command = self._preloads.popleft()
+            if isinstance(command, Fill):
+                self._step(Filled(command.device, command.expert))
+            else:
+                self._step(Loaded(command.pool, command.expert))
         self._warming = False
 
     def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
@@ -163,11 +166,8 @@ class Simulator:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Load():
-                self._load(command)
-            case Fill():
-                self._reading.setdefault(command.expert, [])
-                self._fill = command
+            case Load() | Fill():
+                self._bring(command)
             case Evict():
                 self.at(self.now + self._evict_s, Evicted(command.pool, command.expert))
             case Run():
@@ -175,72 +175,51 @@ class Simulator:
             case Reply():
                 self._requests.pop(command.result.request.id, None)
 
-    # Loads: the disk, unless the host has a copy, then the lane of the device, unless its memory is the host's
+    # Loads and fills
 
-    def _load(self, load: Load) -> None:
-        if self._preloaded and load.why is Why.INITIAL:
-            self._preloads.append(load)
-        elif load.source is Tier.DISK:
-            self._reading.setdefault(load.expert, [])
-            self._disk.put(load)
-        elif load.expert in self._reading:
-            # The host's copy does not exist yet: the expert is still being read for another pool.
-            self._reading[load.expert].append(load)
+    def _bring(self, command: Load | Fill) -> None:
+        at_once = self._warming if isinstance(command, Fill) else self._preloaded and command.why is Why.INITIAL
+        if at_once:
+            self._preloads.append(command)
         else:
-            self._lanes[self._device(load)].put(load)
+            self._lanes.put(command)
 
     def _serve(self) -> None:
-        while (load := self._disk.next()) is not None:
-            self._serve_one(load, None, self._disk, self._disk_s(load), self._was_read)
-        if self._fill is not None and not self._disk.busy and not self._warming:
-            fill, self._fill = self._fill, None
-            self._serve_fill(fill)
-        for device, lane in self._lanes.items():
-            while (load := lane.next()) is not None:
-                self._serve_one(load, device, lane, self._copy_s(load), self._end_load)
-
-    def _serve_one(
-        self, load: Load, device: str | None, lane: SimulatedLane, took_s: float, then: Callable[[Load], None]
-    ) -> None:
-        self._began.setdefault((load.pool, load.expert), self.now)
-        if self._span is not None:
-            self._span(device, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
-
-        def end() -> None:
-            lane.busy = False
-            then(load)
-
-        self._when(self.now + took_s, end)
+        for place in self._lanes.places:
+            command = self._lanes.begin(place)
+            if isinstance(command, Fill):
+                self._serve_fill(command)
+            elif command is not None:
+                self._serve_one(command, place)
 
     def _serve_fill(self, fill: Fill) -> None:
-        self._disk.busy = True
-        cost = self._costs(fill.device, fill.expert)
-        took_s = cost.load_s - cost.copy_s
+        took_s = self._disk_s(fill.device, fill.expert)
         if self._span is not None:
-            self._span(None, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
+            self._span(READER, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
+        self._when(self.now + took_s, lambda: self._end_fill(fill, took_s))
 
-        def end() -> None:
-            self._disk.busy = False
-            reason, waiting = self._faults.of_fill(fill), self._reading.pop(fill.expert)
-            for load in waiting:
-                self._lanes[self._device(load)].put(load)
-            if reason is None:
-                self._step(Filled(fill.device, fill.expert, took_s))
-            else:
-                self._step(FillFailed(fill.device, fill.expert, reason))
-
-        self._when(self.now + took_s, end)
-
-    def _was_read(self, load: Load) -> None:
-        to_copy = [load] if self._copy_s(load) > 0 else []
-        for waiting in [*to_copy, *self._reading.pop(load.expert, [])]:
-            self._lanes[self._device(waiting)].put(waiting)
-        if to_copy:
-            self._serve()
+    def _end_fill(self, fill: Fill, took_s: float) -> None:
+        reason = self._faults.of_fill(fill)
+        self._lanes.end(READER, failed=reason is not None)
+        if reason is None:
+            self._step(Filled(fill.device, fill.expert, took_s))
         else:
-            self._end_load(load)
+            self._step(FillFailed(fill.device, fill.expert, reason))
 
-    def _end_load(self, load: Load) -> None:
+    def _serve_one(self, load: Load, place: str | None) -> None:
+        device = self._device(load)
+        # A load whose copy could not be read into host memory passes the reader, too.
+        reads = place is READER and (load.source is Tier.DISK or self._lanes.passes_lane(load))
+        took_s = self._disk_s(device, load.expert) if reads else self._costs(device, load.expert).copy_s
+        self._began.setdefault((load.pool, load.expert), self.now)
+        if self._span is not None:
+            self._span(place, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
+        self._when(self.now + took_s, lambda: self._end_leg(load, place))
+
+    def _end_leg(self, load: Load, place: str | None) -> None:
+        if not self._lanes.end(place):
+            self._step(Fetched(load.pool, load.expert))
+            return
         began = self._began.pop((load.pool, load.expert))
         reason = self._faults.of_load(load)
         if reason is None:
@@ -251,19 +230,26 @@ class Simulator:
     def _device(self, load: Load) -> str:
         return self.controller.pools[load.pool].device
 
-    def _disk_s(self, load: Load) -> float:
-        cost = self._costs(self._device(load), load.expert)
-        return cost.load_s - cost.copy_s
+    def _copies(self, device: str) -> bool:
+        """Return whether a device has a copy lane: its memory is not the host's."""
+        return any(self._costs(device, expert).copy_s > 0 for expert in self.controller.graph.experts)
 
-    def _copy_s(self, load: Load) -> float:
-        return self._costs(self._device(load), load.expert).copy_s
+    def _disk_s(self, device: str, expert: str) -> float:
+        cost = self._costs(device, expert)
+        return cost.load_s - cost.copy_s
 
     # Batches
 
     def _run(self, run: Run) -> None:
-        device = self.controller.executors[run.executor].device
+        self._runs[run.executor].append(run)
+        if len(self._runs[run.executor]) == 1:
+            self._begin_run(run)
+
+    def _begin_run(self, run: Run) -> None:
+        """Begin the oldest batch of an executor; the batch behind it waits for its end."""
+        device = self._devices[run.executor]
         work_s = self._costs(device, run.batch.expert).batch_s(len(run.batch))
-        self._runs[run.executor] = (run, self.now)
+        self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
 
@@ -281,7 +267,9 @@ class Simulator:
             return
         processor.end(executor, self.now)
         self._expect_end(device)
-        run, began = self._runs.pop(executor)
+        run, began = self._runs[executor].popleft(), self._run_began[executor]
+        if self._runs[executor]:
+            self._begin_run(self._runs[executor][0])
         reason = self._faults.of_run(run)
         if reason is not None:
             self._step(RunFailed(executor, reason))

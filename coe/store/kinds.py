@@ -19,6 +19,9 @@ from coe.errors import ConfigError, StoreError
 from coe.store import dotted, torch_file
 from coe.store.store import load_tensors
 from coe.store.weights_file import holds
+from coe.surroundings import quiet_torch
+
+quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
 
 _WILD = 1e3
 """Numbers beyond this may soon exceed the range of fp16, which ends at 65,504."""

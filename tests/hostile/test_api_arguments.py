@@ -49,6 +49,7 @@ HOSTILE = [
     *(("memory", value) for value in [*BYTES, np.float64(2e9), Unwritable()]),
     *(("device_memory", value) for value in (0, -1, 1.5, True, NAN, "much")),
     *(("host_memory", value) for value in (0, -1, 1.5, True, NAN, "much")),
+    *(("search_kernels", value) for value in (0, 1, None, "no", NAN)),
     *(("inbox", value) for value in COUNTS),
     *(("inbox_bytes", value) for value in (0, -1, 1.5, True, NAN, "1GiB", 1 << 80)),
     *(("threads", value) for value in (0, -1, 1.5, True, NAN, "2", 1_000_000, 10**30)),

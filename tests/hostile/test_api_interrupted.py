@@ -97,15 +97,15 @@ def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
     tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     line = quick(tiny, inbox=1)
-    submit = line._engine._workers.submit
+    put = line._engine._inputs.put
 
-    def interrupted(work: Callable[[], object]) -> Future[object]:
+    def interrupted(work: Callable[[], object]) -> None:
         if when == "after":
-            submit(work)
+            put(work)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(line._engine._workers, "submit", interrupted)
+        patch.setattr(line._engine._inputs, "put", interrupted)
         with pytest.raises(KeyboardInterrupt):
             line.submit(LIGHT, "C")
     assert line.submit(DARK, "C").result(60).verdict is Verdict.NG

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from candidates import candidates
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from coe.store import kinds
 from coe.store.kinds import Prepared
 from coe.store.store import Store
 from coe.testing import rules_from
-from experts.findings import classified, detected
+from experts.findings import Cut, classified, detected
 from experts.onnx import onnx
 
 LABELS = ("joint", "bridge", "lifted")
@@ -40,8 +41,9 @@ def board(judging: str) -> rules.Rules:
 
 
 def see(rows: list[Row], expert: Expert, most: int = 300) -> Finding:
-    candidates = torch.tensor([[*corners, *scores] for corners, scores in rows], dtype=torch.float32).reshape(-1, 7)
-    return detected(candidates, PLAIN, expert, threshold=0.25, overlap=0.45, most=most)
+    outputs = candidates([[*corners, *scores] for corners, scores in rows], 3)
+    (finding,) = detected(outputs, [PLAIN], expert, Cut(threshold=0.25, overlap=0.45, most=most))
+    return finding
 
 
 def judged(rows: list[Row], judging: str) -> Verdict:

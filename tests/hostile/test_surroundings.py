@@ -21,6 +21,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from tables import with_slow_rows
 from tiny_line import TINY, fill
 
 from coe.board import rules
@@ -247,14 +248,16 @@ components:
   E: {inspect: eye, then: {ok: OK, fine: OK}}
 """
 ALL_KINDS = (
-    TINY.replace("components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1)
+    TINY.replace("body-a: {kind: narrow", "body-a: {kind: resnet18").replace(
+        "components:", "  eye: {kind: onnx, labels: [ok, fine], input: 8}\ncomponents:", 1
+    )
     + "  E: {inspect: eye, then: {ok: joint, fine: joint}}\n"
 ).replace("reject: [bridge]}", "reject: [], then: {joint: OK, bridge: OK, none: OK}}")
 
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Arguments of a board with experts of resnet18, yolov5n and onnx, whose pictures are all OK."""
+    """Arguments of a board with experts of resnet18, narrow, yolov5n and onnx, whose pictures are all OK."""
     return _arguments(tmp_path_factory.mktemp("service"), ALL_KINDS)
 
 
@@ -308,7 +311,11 @@ RUN = "import sys; from coe.cli import start; sys.argv[0] = 'coe'; getattr(start
 
 def environment(**variables: str) -> dict[str, str]:
     """What a service has: no HOME, no user, no terminal; and the way to the code."""
-    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    given = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'installed'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     return {**given, "OMP_NUM_THREADS": "1", **variables}
 
 
@@ -397,11 +404,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("redirection", "status"),
-    [
-        (">/dev/full 2>/dev/full", 4),
-        (">&- 2>&- <&-", 0),
-        ("2>&1 | true", 0),
-    ],
+    with_slow_rows([(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)], fast=1),
 )
 def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
     small_line: list[str], tmp_path: Path, redirection: str, status: int

@@ -20,7 +20,7 @@ from coe.inspector.measuring import stored_bytes
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
-SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_strategies_are_measured_side_by_side(work, call):
     rows = json.loads(out)
     assert [row["strategy"] for row in rows] == ["coserve", "samba"]
     for row in rows:
-        assert (row["task"], row["order"], row["device"]) == ("4 x resnet18", "iid", "cpu=1")
+        assert (row["task"], row["order"], row["device"]) == ("4 x narrow", "iid", "cpu=1")
         assert (row["images"], row["errors"]) == (24, 0)
         assert 0 < row["peak_reserved_bytes"] <= row["budget_bytes"]
         assert row["switches"] == row["disk_loads"] > 0
@@ -45,13 +45,13 @@ def test_strategies_are_measured_side_by_side(work, call):
         assert 0 < row["rss_growth_bytes"] < row["peak_rss_bytes"]
     assert rows[0]["switches"] <= rows[1]["switches"]
     # The table goes where it does not get into the way of the JSON.
-    assert "4 x resnet18" in err
+    assert "4 x narrow" in err
 
 
 def test_a_board_needs_no_images(tiny, tmp_path, call):
     board, store = tiny
     rows = tmp_path / "rows.json"
-    small = ("--requests", "6", "--memory", "150MB")
+    small = ("--requests", "6", "--memory", "46MB")
     assert call("run", "--board", board, "--store", store, *small, "--json", rows).status == 0
     (row,) = json.loads(rows.read_text(encoding="utf-8"))
     assert (row["task"], row["order"], row["images"], row["errors"]) == ("tiny", "iid", 6, 0)
@@ -84,7 +84,7 @@ def config_of(board, store, pictures, strategy):
 
 
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
-    board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
+    board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     size = stored_bytes(store.manifest(f"{board.stem}/e0"), "fp32")
     pictures = synthetic_pictures(board, 8, 0)
     line_config = replace(config_of(board, store, pictures, "samba"), disk_bytes_per_s=10 * size)
@@ -97,7 +97,7 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
 
 
 def test_images_come_at_their_rate_whatever_the_line_does(work):
-    board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
+    board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     pictures = synthetic_pictures(board, 20, 0)
     one = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, images_per_s=50)
     seen = recorded(one.trace)
@@ -118,13 +118,13 @@ def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
 
 
 def test_many_experts_share_a_few_files(tmp_path):
-    board, store = synthetic_board(tmp_path, kind="resnet18", experts=5, input_size=32, seed=0, files=2)
+    board, store = synthetic_board(tmp_path, kind="narrow", experts=5, input_size=32, seed=0, files=2)
     files = [store.path(f"{board.stem}/e{index}").stat().st_ino for index in range(5)]
     assert len(set(files)) == 2
     assert files[0] == files[2] == files[4]
-    again, same = synthetic_board(tmp_path, kind="resnet18", experts=5, input_size=32, seed=0, files=2)
+    again, same = synthetic_board(tmp_path, kind="narrow", experts=5, input_size=32, seed=0, files=2)
     assert (again, same.ids()) == (board, store.ids())
-    whole, _ = synthetic_board(tmp_path, kind="resnet18", experts=2, input_size=32, seed=0)
+    whole, _ = synthetic_board(tmp_path, kind="narrow", experts=2, input_size=32, seed=0)
     shelf = Store(tmp_path / "store")
     # The same numbers; the files say for whom they were made, and so differ.
     mine, others = shelf.load(f"{whole.stem}/e1"), store.load(f"{board.stem}/e3")
@@ -145,6 +145,9 @@ def test_many_experts_share_a_few_files(tmp_path):
         (("--rate", "250", "--backlog"), "exclude each other"),
         (("--rate", "0"), "not a number of images a second"),
         (("--rate", "nan"), "not a number of images a second"),
+        (("--host-only", "--strategy", "samba-usual"), "--host-only leaves out what differs in 'samba-usual'"),
+        (("--host-only", "--executors", "cuda=1"), "--host-only stands for any device; write --executors cpu=1"),
+        (("--host-only", "--predict"), "--predict has no effect with --host-only"),
         (("--disk-bandwidth", "fast"), "not a disk bandwidth; write it like 530MB/s"),
         (("--json", "nowhere/rows.json"), "there is no folder nowhere"),
     ],

@@ -16,7 +16,7 @@ from coe.runtime.cuda.device import CudaDevice
 from coe.store import kinds
 from coe.store.store import Store
 
-SMALL = ("switch", "--device", "cuda", "--kind", "resnet18", "--input", "32", "--variant", "q8")
+SMALL = ("switch", "--device", "cuda", "--kind", "narrow", "--input", "32", "--variant", "q8")
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
     said = call(*SMALL, "--repeats", "1", "--work", work, "--json", "-")
     assert said.status == 0
     (row,) = json.loads(said.out)
-    assert (row["kind"], row["variant"]) == ("resnet18", "q8")
+    assert (row["kind"], row["variant"]) == ("narrow", "q8")
     assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s"))
     assert row["batch_s"].keys() == row["switched_s"].keys() == {"1", "4", "8", "16"}
     assert "another x4" in said.err
@@ -64,9 +64,7 @@ def test_a_line_opens_with_nothing_left_of_what_was_measured_before(driver, tmp_
 def test_a_trial_that_is_over_keeps_no_memory_by_its_name(driver, tiny):
     board, store = tiny
     expert = rules.load(board).experts["body-a"]
-    device = CudaDevice(
-        Store(store), {"resnet18": kinds.resolve("resnet18")}, driver, executors=1, memory_bytes=1 << 30
-    )
+    device = CudaDevice(Store(store), {"narrow": kinds.resolve("narrow")}, driver, executors=1, memory_bytes=1 << 30)
     with device.trial(expert) as trial:
         assert driver.reserved > trial.weights_bytes
     assert driver.reserved == 0
@@ -77,9 +75,9 @@ def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
     board, store = tiny
     expert = rules.load(board).experts["body-a"]
     found = measure(
-        Subject(expert, kinds.resolve("resnet18"), Store(store), Target("cuda", 1)), sizes=(1, 2, 4), limit_s=2.0
+        Subject(expert, kinds.resolve("narrow"), Store(store), Target("cuda", 1)), sizes=(1, 2, 4), limit_s=2.0
     )
-    assert (found.device, found.kind, found.precision) == ("cuda", "resnet18", "fp32")
+    assert (found.device, found.kind, found.precision) == ("cuda", "narrow", "fp32")
     assert found.copy_s > 0
     assert found.load_s > 0
     # What batches hold is held for good, and counted there.

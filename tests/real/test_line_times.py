@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from quick_line import LIGHT, QuickDevice, quick
 
+from coe import config
 from coe.bench.rows import Latencies
 from coe.board.image_source import ImageSource
 from coe.scheduler.plan import images_budget
@@ -78,8 +79,8 @@ def pictures(folder: Path, sides: list[int]) -> list[Path]:
 
 
 def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, monkeypatch, tmp_path):
-    # Of 100 MB images have 12.5, half of it for decoding: two of 600 pixels a side fit, of 900 or 2000 one alone.
-    limit = images_budget(100_000_000).decoding_bytes
+    # Of 200 MB images have 25, a quarter of it for decoding: two of 600 pixels a side fit, of 900 or 2000 one alone.
+    limit = images_budget(200_000_000).decoding_bytes
     assert limit == 6_250_000
     lock, now, seen = threading.Lock(), [], []
     decode = ImageSource.decode
@@ -96,8 +97,10 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
                 now.remove(needed)
 
     monkeypatch.setattr(ImageSource, "decode", counted)
+    # No input is made before its expert's turn.
+    monkeypatch.setattr(config, "LIKELY", 2.0)
     paths = pictures(tmp_path, [600, 900, 2000] * 6)
-    with quick(tiny) as line:
+    with quick(tiny, memory="200MB") as line:
         results = [future.result(60) for future in [line.submit(path, "A") for path in paths]]
     assert {result.error for result in results} == {None}
     # Component A has two stages; each picture is decoded for both.
@@ -113,7 +116,7 @@ def test_two_that_fit_are_decoded_side_by_side(tiny, monkeypatch, tmp_path):
         return decode(source)
 
     monkeypatch.setattr(ImageSource, "decode", together)
-    with quick(tiny) as line:
+    with quick(tiny, memory="200MB") as line:
         results = [future.result(60) for future in [line.submit(path, "C") for path in pictures(tmp_path, [600, 600])]]
     assert {result.error for result in results} == {None}
 

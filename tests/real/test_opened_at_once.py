@@ -13,17 +13,17 @@ import pytest
 from coe import Inspector, Picture
 from coe.core import Verdict
 from coe.runtime import cpu, trial
-from coe.runtime.measured import MeasuredCosts
+from coe.runtime.measured import Measured
 
 LINES = 3
-MEMORY = "120MB"
+MEMORY = "43MB"
 """Enough for each line, and far less than what all of them grow by."""
 
 
 @pytest.fixture
-def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> MeasuredCosts:
+def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> Measured:
     """What nobody has measured yet."""
-    fresh = MeasuredCosts()
+    fresh = Measured()
     monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})
     return fresh
 
@@ -43,7 +43,7 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_lines_of_one_board_that_open_at_once_measure_once(
-    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredCosts, batches: list[int]
+    tiny: tuple[Path, Path], pictures: list[Picture], measured: Measured, batches: list[int]
 ) -> None:
     board, store = tiny
 
@@ -56,12 +56,10 @@ def test_lines_of_one_board_that_open_at_once_measure_once(
     assert all(len(each) == 3 and None not in each for each in verdicts)
     # Two networks, each with one image and with several.
     assert len(batches) == 4
-    assert repr(measured) == "<MeasuredCosts 2 costs>"
+    assert repr(measured) == "<Measured 2 results>"
 
 
-def test_a_line_opens_while_another_runs(
-    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredCosts
-) -> None:
+def test_a_line_opens_while_another_runs(tiny: tuple[Path, Path], pictures: list[Picture], measured: Measured) -> None:
     board, store = tiny
     ended = threading.Event()
 
@@ -74,7 +72,7 @@ def test_a_line_opens_while_another_runs(
     with Inspector(board, store=store, memory=MEMORY, inbox=4) as busy, ThreadPoolExecutor(1) as pool:
         running = pool.submit(lambda: sum(result.error is None for result in busy.stream(endless())))
         try:
-            measured._costs.clear()
+            measured._results.clear()
             with Inspector(board, store=store, memory=MEMORY) as line:
                 assert all(result.error is None for result in line.stream(pictures[:3]))
         finally:

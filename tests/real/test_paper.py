@@ -21,7 +21,7 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.sim import trace_file
 from coe.sim.workload import task
 
-SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_the_same_commands_again_without_scheduling(work, call):
 
 
 def test_prescheduled_runs_the_same_batches_and_finds_the_same(work):
-    board, store = synthetic_board(work, kind="resnet18", experts=4, input_size=32, seed=0)
+    board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     pictures = synthetic_pictures(board, 24, 1)
     line_config = LineConfig(
         board=board,

@@ -23,9 +23,10 @@ from coe.prepare.samples import generated, sample_images
 from coe.store import kinds
 from coe.store.store import Store
 
-CLASSIFIER = Expert("joint", "resnet18", ("ok", "bad", "gone"), 64, "line/joint")
+CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint")
 DETECTOR = Expert("bridge", "yolov5n", ("bridge", "gap"), 96, "line/bridge")
-BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["resnet18", "yolov5n"])
+FULL_WIDTH = Expert("body", "resnet18", ("ok", "bad"), 64, "line/body")
+BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
 ALL = ("fp32", "bf16", "q8")
 
 
@@ -81,12 +82,12 @@ def store(filled: Store, tmp_path: Path) -> Store:
     return Store(shutil.copytree(filled.root, tmp_path / "store"))
 
 
-@BOTH
+@pytest.mark.parametrize("expert", [CLASSIFIER, FULL_WIDTH, DETECTOR], ids=["narrow", "resnet18", "yolov5n"])
 def test_a_folded_network_says_the_same(expert):
     kind, state = kinds.resolve(expert.kind), weights(expert)
     found = fold(kind, expert, state)
     norms = [part for part in kind.skeleton(expert).modules() if isinstance(part, torch.nn.BatchNorm2d)]
-    assert len(found.pairs) == len(norms) > 10
+    assert len(found.pairs) == len(norms) >= 10
     images = torch.randint(0, 256, (2, 3, expert.input_size, expert.input_size), dtype=torch.uint8)
     with torch.inference_mode():
         expected = kind.forward(network(kind, expert, state), images)
@@ -108,9 +109,7 @@ def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert
     assert manifest.variants["q8"].escalate_below > 0
 
 
-@pytest.mark.parametrize(
-    "expert", [pytest.param(CLASSIFIER, marks=pytest.mark.slow), DETECTOR], ids=["resnet18", "yolov5n"]
-)
+@BOTH
 def test_the_same_weights_give_the_same_blobs(prepared, store, expert):
     again = Preparer(store, ALL).prepare(expert.weights).manifest
     assert again.variants == prepared.manifest(expert.weights).variants
@@ -184,7 +183,7 @@ def test_damaged_weights_are_not_prepared(store):
 
 def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
     """The same weights with noise, as a variant so coarse that it often says something else."""
-    kind, state = kinds.resolve("resnet18"), weights(CLASSIFIER)
+    kind, state = kinds.resolve("narrow"), weights(CLASSIFIER)
     images = sample_images(kind, CLASSIFIER, ()).prepared
     noisy = {name: t + 0.05 * t.std() * torch.randn_like(t) if t.ndim > 1 else t for name, t in state.items()}
 
@@ -241,7 +240,7 @@ def test_a_file_kind_is_skipped_with_a_word(store, monkeypatch, capsys, tmp_path
 def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):
     torch.save(weights(CLASSIFIER), tmp_path / "good.pt")
     shelf = Store(tmp_path / "store")
-    options = ("--kind", "resnet18", "--input", 64, "--labels", "a,b,c", "--store", shelf.root)
+    options = ("--kind", "narrow", "--input", 64, "--labels", "a,b,c", "--store", shelf.root)
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
     assert tuple(shelf.manifest("t/x").variants) == ALL
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options, "--no-prepare") == 0

@@ -37,7 +37,7 @@ def run(call):
 def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
     """A board of four ResNet18 experts of 32 pixels, and their store."""
     folder = linked_copy(synthetic_work, tmp_path_factory.mktemp("bench") / "work")
-    path, store = synthetic_board(folder, kind="resnet18", experts=4, input_size=32, seed=0)
+    path, store = synthetic_board(folder, kind="narrow", experts=4, input_size=32, seed=0)
     return path, store.root
 
 
@@ -50,10 +50,10 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call
     known = profile.load(place)
     (name,) = known.boards
     chosen = known.boards[name].chosen
-    assert {kind.kind for kind in known.kinds} == {"resnet18"}
+    assert {kind.kind for kind in known.kinds} == {"narrow"}
     assert chosen.images_per_s >= 0.98 * chosen.casual_images_per_s > 0
     assert chosen.sample_images == 8
-    assert "resnet18 32 px" in said.out
+    assert "narrow 32 px" in said.out
     assert place.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in place.parent.iterdir()) == ["profile.json", "profile.png"]
 
@@ -76,7 +76,7 @@ def test_a_machine_is_calibrated_and_lines_use_it_by_themselves(bench, run, call
     # What the bench calls by name is what was chosen, beside the casual split, on the same images.
     rows = tmp_path / "rows.json"
     names = "line-casual,line-profile"
-    synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
+    synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
     bench_run = ("run", *synthetic, "--requests", "6", "--repeat", "2", "--strategy", names, "--json", str(rows))
     assert call(*bench_run).status == 0
     casual, tuned = json.loads(rows.read_text())
@@ -142,7 +142,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert not any("measuring" in sentence for sentence in sentences)
     assert any(sentence.startswith("cuda: 381.5 MiB of 2.00 GiB") for sentence in sentences)
     rows = tmp_path / "rows.json"
-    synthetic = ("--work", str(board.parent), "--kind", "resnet18", "--experts", "4", "--input", "32")
+    synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
     configurations = ("--strategy", "line-casual,line-profile")
     assert call("run", *synthetic, "--requests", "6", *configurations, "--json", rows).status == 0
     casual, tuned = json.loads(rows.read_text())

@@ -68,9 +68,9 @@ def by_name(results):
 
 def test_doubtful_findings_are_made_again_and_a_recorded_run_is_repeated(prepared, pictures):
     board, store = prepared
-    options = {"store": store, "memory": "150MB", "executors": "cpu=2", "precision": "half", "keep_trace": True}
+    options = {"store": store, "memory": "46MB", "executors": "cpu=2", "precision": "half", "keep_trace": True}
     options["make_devices"] = PRETENDING
-    with Inspector(board, store=store, memory="150MB", make_devices=PRETENDING) as line:
+    with Inspector(board, store=store, memory="46MB", make_devices=PRETENDING) as line:
         sharp = by_name(line.stream(pictures))
     said: list[str] = []
     with Inspector(board, say=said.append, **options) as line:

@@ -24,7 +24,7 @@ from coe.store.kinds import Prepared
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "290MB", "host_memory": "100MB"}
 USUAL = {"make_devices": usual.devices, "profile": None}
-SMALL = ("run", "--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("run", "--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 def known(found):
@@ -70,7 +70,7 @@ def test_it_says_what_our_device_says(board, make, id):
 @pytest.mark.parametrize("strategy", with_slow_rows(["line", "samba"], fast=1))
 def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
     # Room for two of the three large experts.
-    options = {"strategy": strategy, "memory": "150MB", "profile": None}
+    options = {"strategy": strategy, "memory": "46MB", "profile": None}
     ours = verdicts(inspect_all(pictures, **options))
     # That device has no part in the other run.
     monkeypatch.setattr(CpuDevice, "load", None)
@@ -79,7 +79,7 @@ def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatc
 
 @pytest.mark.slow
 def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, pictures):
-    ours = verdicts(inspect_all(pictures[:16], memory="400MB", profile=None))
+    ours = verdicts(inspect_all(pictures[:16], memory="80MB", profile=None))
     with Inspector(tiny[0], store=tiny[1], keep_trace=True, **GPU, **USUAL) as line:
         for _ in range(2):
             results = list(line.stream(pictures[:16]))
@@ -127,7 +127,7 @@ def test_errors_of_a_gpu_are_ours(board, monkeypatch, error, meant):
     device, expert = on_gpu(board), board[0].experts["body-a"]
     device.load("pool", expert)
     with monkeypatch.context() as patch:
-        patch.setattr(type(kinds.resolve("resnet18")), "forward", fail)
+        patch.setattr(type(kinds.resolve("narrow")), "forward", fail)
         with pytest.raises(meant):
             judge(device, expert)
         with pytest.raises(ConfigError if meant is DeviceFull else meant):
@@ -153,7 +153,7 @@ class Keeping(FakeDriver):
 
 def test_what_batches_hold_of_a_gpu_is_seen_in_what_is_reserved(board, monkeypatch):
     driver, expert = Keeping(), board[0].experts["body-a"]
-    kind = type(kinds.resolve("resnet18"))
+    kind = type(kinds.resolve("narrow"))
     forward = kind.forward
 
     def greedy(self, module, images):
@@ -176,7 +176,7 @@ def test_what_opens_its_own_files_has_no_other_way(board):
 
 def test_tensors_of_another_network_are_not_loaded(board):
     expert = replace(board[0].experts["body-a"], labels=("ok", "bad", "worse"))
-    with pytest.raises(StoreError, match="does not fit a resnet18 for ok, bad, worse; import the expert again"):
+    with pytest.raises(StoreError, match="does not fit a narrow for ok, bad, worse; import the expert again"):
         on_cpu(board).load("pool", expert)
 
 

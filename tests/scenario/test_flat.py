@@ -146,14 +146,14 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
     "name", with_slow_rows(["line", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=2)
 )
 def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
-    few, many = looked(looks, 300, 3000, name), looked(looks, 3000, 3000, name)
+    few, many = looked(looks, 200, 1000, name), looked(looks, 2000, 1000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
 @pytest.mark.parametrize("name", with_slow_rows(["line", "coserve", "coserve-none", "samba-parallel"], fast=2))
 def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
-    few, many = looked(looks, 300, 1000, name), looked(looks, 300, 10_000, name)
+    few, many = looked(looks, 200, 500, name), looked(looks, 200, 5000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
@@ -163,7 +163,7 @@ def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.M
         return iter(list(pool.by_arrival()))
 
     monkeypatch.setattr(Fifo, "rank", rank)
-    few, many = looked(looks, 300, 1000, "coserve-none"), looked(looks, 3000, 1000, "coserve-none")
+    few, many = looked(looks, 200, 500, "coserve-none"), looked(looks, 2000, 500, "coserve-none")
     assert many[0] > 5 * few[0]
 
 

@@ -72,7 +72,7 @@ def plan_of(line: VirtualLine) -> Plan:
 
 
 @given(cases(), LINE)
-@settings(max_examples=150 * THOROUGH, deadline=None)
+@settings(max_examples=50 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
     line = case.line(*chosen)
     line.run()
@@ -125,7 +125,7 @@ class Box:
 
 
 @given(st.data(), cases(), st.sampled_from(sorted(STRATEGIES)), st.booleans())
-@settings(max_examples=150 * THOROUGH, deadline=None)
+@settings(max_examples=50 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
     box = data.draw(boxes(case))
     controller = Controller(

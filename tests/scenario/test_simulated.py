@@ -19,7 +19,7 @@ LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 
 
 @given(st.data(), cases(), st.sampled_from(sorted(CONTENDERS)), LATE_S, st.integers(0, 9))
-@settings(max_examples=150 * THOROUGH, deadline=None)
+@settings(max_examples=50 * THOROUGH, deadline=None)
 def test_no_row_beats_its_own_bound(data: st.DataObject, case: Case, name: str, late_s: float, seed: int) -> None:
     """Several devices, copies, a host cache, speeds; requests may begin late, as in a recorded day."""
     box = data.draw(boxes(case))

@@ -5,11 +5,15 @@ While the disk is idle, it reads experts that no device holds into host memory, 
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Evict, Fill, Load, Why
+from coe.scheduler.events import Evict, Fill, FillFailed, Load, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine
@@ -17,16 +21,16 @@ from coe.testing import Troubles, VirtualLine
 BOARD = board({"A": 3, "B": 2, "C": 1})
 
 
-def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True, bad_loads=None):
+def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True, rules=BOARD, capacity=14, bad_loads=None):
     """A line whose pools hold one expert each; a copy from host memory takes 0.1 s instead of a load's 1 s."""
     made = Plan(
-        tuple(PoolSpec(f"{device}0", device, 14, 4) for device in devices),
+        tuple(PoolSpec(f"{device}0", device, capacity, 4) for device in devices),
         tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
         CacheSpec(copies, frozenset({"cuda"}), demotes),
     )
     troubles = Troubles(bad_loads or {})
-    costs = {expert: cost(copy_s=0.1) for expert in "abc"}
-    return VirtualLine(BOARD, costs, made, strategy=strategy, troubles=troubles)
+    costs = {expert: cost(copy_s=0.1) for expert in rules.experts}
+    return VirtualLine(rules, costs, made, strategy=strategy, troubles=troubles)
 
 
 def fills_of(line):
@@ -170,3 +174,106 @@ def test_copies_are_for_the_device_behind_them_alone(strategy, copies):
     assert {result.error for result in line.results.values()} == {None}
     assert all(load.source is Tier.DISK and not load.keep for load in line.loads if load.pool.startswith("cpu"))
     line.controller.cache.check()
+
+
+FIVE = board(dict(zip("ABCDE", (9, 8, 1, 2, 1), strict=True)))
+NO_FILLS = {"c": 1, "e": 1}
+"""The experts that no pool holds at first: a fill that fails leaves no copy, and is not tried again."""
+
+
+def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
+    """d and e are wanted at the same time, e first. With one load at a time d would run at 31.3."""
+    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
+    arrive(line, 10.0, "C")
+    arrive(line, 30.0, "EDD")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cuda evict d"),
+        (10.0, "cuda load c"),
+        (10.9, "cuda load c"),
+        (11.0, "cuda0 run c x1"),
+        (30.0, "cuda evict c"),
+        (30.0, "cuda evict b"),
+        (30.0, "cuda load e"),  # from disk
+        (30.0, "cuda load d"),  # from host memory
+        (30.1, "cuda0 run d x2"),
+        (30.9, "cuda load e"),
+        (31.0, "cuda0 run e x1"),
+    ]
+
+
+def test_the_disk_reads_on_while_a_device_copies():
+    """Each load takes 0.9 s of the disk and then 0.1 s of the lane."""
+    line = line_of(copies=0, strategy="line", rules=FIVE, capacity=34)
+    arrive(line, 10.0, "CE")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cuda evict d"),
+        (10.0, "cuda load c"),
+        (10.9, "cuda evict b"),
+        (10.9, "cuda load c"),
+        (10.9, "cuda load e"),
+        (11.0, "cuda0 run c x1"),
+        (11.8, "cuda load e"),
+        (11.9, "cuda0 run e x1"),
+    ]
+
+
+def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
+    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
+    arrive(line, 10.0, "C")
+    line.arrive(30.0, "D", due_s=30.5)
+    line.run()
+    assert log_of(line, after=30.0) == [
+        (30.0, "cuda evict c"),
+        (30.0, "cuda load d"),
+        (30.1, "cuda0 run d x1"),
+    ]
+
+
+def test_an_expert_with_a_copy_in_host_memory_leaves_before_one_that_the_disk_would_bring_back():
+    """b is likelier than d. At 10.0 d runs, so b leaves; from then on there is a copy of it."""
+    rules = board(dict(zip("ABCDE", (9, 5, 1, 4, 1), strict=True)))
+    line = line_of(copies=20, strategy="line", rules=rules, capacity=34, bad_loads=NO_FILLS)
+    arrive(line, 10.0, "DC")
+    arrive(line, 20.0, "B")
+    arrive(line, 30.0, "E")
+    line.run()
+    evictions = [entry for entry in log_of(line, after=10.0) if "evict" in entry[1]]
+    assert evictions == [(10.0, "cuda evict b"), (20.0, "cuda evict c"), (30.0, "cuda evict b")]
+
+
+TIMES = st.sampled_from([10.0, 10.05, 10.5, 11.0, 13.0])
+ARRIVALS = st.lists(st.tuples(TIMES, st.sampled_from("ABCDE")), min_size=1, max_size=16)
+
+
+@given(
+    ARRIVALS,
+    st.sampled_from(sorted(STRATEGIES)),
+    st.sampled_from([0, 10, 30]),
+    st.sampled_from([("cuda",), ("cuda", "cpu")]),
+    st.dictionaries(st.sampled_from("abcde"), st.integers(1, 3), max_size=2),
+)
+@settings(max_examples=60)
+def test_disk_and_lanes_carry_one_expert_at_a_time(arrivals, strategy, copies, devices, bad):
+    """The books of the pools are proved after each event: no byte is used that was not reserved."""
+    line = line_of(copies, strategy, devices, rules=FIVE, capacity=24, bad_loads=bad)
+    free_s, spans = {}, []
+
+    def span(place, what, begin_s, end_s):
+        assert begin_s >= free_s.get(place, 0.0)
+        free_s[place] = end_s
+        spans.append((place, what))
+
+    line._simulator._span = span
+    for at_s, component in sorted(arrivals):
+        arrive(line, at_s, component)
+    line.run()
+    assert len(line.results) == len(arrivals)
+    # From disk through the reader; from there, and from host memory, through the lane of the device.
+    through = Counter(place for place, _ in spans)
+    reads = sum(load.source is Tier.DISK for load in line.loads) + len(fills_of(line))
+    failed_fills = sum(isinstance(event, FillFailed) for _, event, _ in line.history)
+    # A load that waits for a fill that fails reads for itself.
+    assert reads <= through[None] <= reads + failed_fills
+    assert all(through[device] == sum(load.pool.startswith(device) for load in line.loads) for device in devices)

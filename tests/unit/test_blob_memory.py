@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from fake_gpu import FakeDriver
@@ -83,3 +85,23 @@ def test_copies_go_when_nothing_else_is_left_and_the_oldest_first():
     assert [host.copy_of(name) is not None for name in "abc"] == [False, False, True]
     with pytest.raises(DeviceFull, match="give more --host-memory"):
         host.take(4 * PAGE)
+
+
+def test_memory_that_a_file_is_read_into_is_moved_between_two_parts_of_the_file():
+    host = HostMemory(FakeDriver(), 4 * PAGE)
+    host.keep("a", Copy(host.take(PAGE), Content(())))
+    filled = host.take(2 * PAGE)
+    host.forget("a")
+    taken = []
+    mover = threading.Thread(target=lambda: taken.append(host.take(2 * PAGE)))
+    with filled.part(0, PAGE) as part:
+        # Free are a page before it and one behind it.
+        mover.start()
+        mover.join(0.2)
+        part[:] = bytes([1]) * PAGE
+    mover.join(60)
+    with filled.part(PAGE, 2 * PAGE) as part:
+        part[:] = bytes([2]) * PAGE
+    assert filled.extent.start == 0
+    assert filled.tensor().tolist() == [1] * PAGE + [2] * PAGE
+    assert taken[0].extent.start == 2 * PAGE

@@ -13,6 +13,7 @@ from fake_gpu import FakeDriver
 from coe.core import Expert, Finding
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.cuda.device import CudaDevice
+from coe.runtime.reading import Weights
 from coe.store.kinds import FileKind, ModuleKind, Prepared
 from coe.store.store import Store
 
@@ -196,6 +197,38 @@ def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monke
     monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
     device.load("pool", expert("b"))
     assert says(device, "b", 9) == [18]
+
+
+def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeypatch):
+    """Two pools may want an expert at the same time: each load has the file read for itself, before it is copied."""
+    driver, reads = gpu(), []
+    device = device_of(store, driver)
+    content = Weights.content
+    monkeypatch.setattr(Weights, "content", lambda self, host: reads.append(self.name) or content(self, host))
+    device.read("pool", expert("b"))
+    device.read("other", expert("b"))
+    for pool in ("pool", "other"):
+        device.load(pool, expert("b"))
+    device.read("pool", expert("c"))
+    device.load("pool", expert("c"), keep=True)
+    assert len(reads) == 3
+    assert [says(device, name, 5) for name in "bc"] == [[10], [15]]
+    device.evict("pool", expert("c"))
+    device.load("pool", expert("c"))
+    assert says(device, "c", 4) == [12]
+    assert len(reads) == 3
+
+
+def test_a_copy_in_host_memory_keeps_its_recipe(store, monkeypatch):
+    device = device_of(store, gpu(), copies=3.2)
+    device.load("pool", expert("a"), keep=True)
+    device.evict("pool", expert("a"))
+    device.load("pool", expert("b"))
+    device.evict("pool", expert("b"), keep=True)
+    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.recipe", lambda *_: 1 / 0)
+    for name, value in (("a", 1), ("b", 2)):
+        device.load("pool", expert(name))
+        assert says(device, name, 7) == [7 * value]
 
 
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"})])
@@ -475,3 +508,72 @@ def test_measuring_tells_times_and_leaves_no_memory_behind(store):
     assert cost.weights_bytes >= 4 * BLOB
     assert cost.max_batch <= 32
     assert driver.reserved == 0
+
+
+def captures(driver):
+    return [line for line in driver.log if "capture" in line]
+
+
+def test_nothing_is_measured_twice_in_a_process(store):
+    """A second line on the same GPU captures the graphs that it runs, and no others."""
+    driver = gpu()
+    first = bare_device(driver, store)
+    cost = first.measure(expert("a"))
+    sizes = first.fixed_bytes(EXPERTS, 1)
+    assert [line for line in captures(driver) if line.startswith("probe")]
+    driver.log.clear()
+    second = bare_device(driver, store)
+    assert second.measure(expert("a")) is cost
+    assert second.fixed_bytes(EXPERTS, 1) == sizes
+    assert captures(driver) == []
+    second.prepare(EXPERTS)
+    assert [line.split(":")[0] for line in captures(driver)] == ["executor 1"] * 5
+
+
+def test_other_memory_another_driver_and_other_weights_are_measured_for_themselves(store):
+    driver = gpu()
+    bare_device(driver, store).measure(expert("a"))
+    for other, name, memory in ((gpu(), "a", MEMORY), (driver, "b", MEMORY), (driver, "a", MEMORY // 2)):
+        other.log.clear()
+        bare_device(other, store, memory_bytes=memory).measure(expert(name))
+        assert captures(other), (name, memory)
+
+
+@pytest.mark.parametrize("eager", [frozenset(), frozenset({"executor 1"})])
+def test_a_batch_is_put_on_the_device_before_the_batch_ahead_of_it_is_waited_for(store, eager):
+    """Each has pinned memory for its images and outputs; the next expert is activated behind the first batch."""
+    driver = gpu(eager=eager)
+    device = device_of(store, driver)
+    for name in "ab":
+        device.load("pool", expert(name))
+    launched = [
+        device.launch("one", "pool", expert(name), images(*shades)) for name, shades in (("a", (1, 2)), ("b", (7,)))
+    ]
+    if not eager:
+        assert driver.log == []
+    assert [[finding.score for finding in findings()] for findings in launched] == [[1, 2], [14]]
+    assert [line for line in driver.log if " run x" in line] == ["executor 1: run x4", "executor 1: run x1"]
+
+
+def test_a_batch_that_cannot_begin_leaves_the_batch_ahead_of_it_alone(store):
+    driver = gpu()
+    device = device_of(store, driver, troubles={})
+    for name in "ab":
+        device.load("pool", expert(name))
+    first = device.launch("one", "pool", expert("a"), images(1))
+    driver.troubles["run x"] = [FULL] * 2
+    with pytest.raises(DeviceFull):
+        device.launch("one", "pool", expert("b"), images(1))
+    assert [finding.score for finding in first()] == [1]
+    assert says(device, "b", 3) == [6]
+
+
+def test_a_lost_device_ends_both_batches(store):
+    driver = gpu()
+    device = device_of(store, driver)
+    device.load("pool", expert("a"))
+    launched = [device.launch("one", "pool", expert("a"), images(shade)) for shade in (1, 2)]
+    driver.troubles["wait"] = [DeviceLost("it fell off the bus")]
+    for findings in launched:
+        with pytest.raises(DeviceLost):
+            findings()

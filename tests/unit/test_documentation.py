@@ -75,7 +75,8 @@ def options_of(module: Any) -> set[str]:
         app.command()(module.main)
     command = app and typer.main.get_command(app)
     commands = [command, *getattr(command, "commands", {}).values()] if command else []
-    return {option for command in commands for parameter in command.params for option in parameter.opts}
+    parameters = [parameter for command in commands for parameter in command.params]
+    return {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
 
 
 def takes_options(main: Callable[..., object]) -> bool:

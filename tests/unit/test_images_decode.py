@@ -8,6 +8,7 @@ import stat
 import struct
 import warnings
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from coe.board.decoding import Order
 from coe.board.images import decode
 from coe.errors import ImageError
 
@@ -362,3 +364,23 @@ def test_an_animation_is_refused() -> None:
     animation = encode("PNG", save_all=True, append_images=[Image.fromarray(SMOOTH).rotate(180)])
     with pytest.raises(ImageError, match="animation"):
         decode(animation)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda pixels: pixels,
+        lambda pixels: pixels[::-1, ::-1],
+        lambda pixels: pixels[:, ::2],
+        np.asfortranarray,
+        lambda pixels: np.broadcast_to(pixels[:, :1], pixels.shape),
+        lambda pixels: pixels.copy().view(np.recarray),
+    ],
+    ids=["plain", "turned", "every second column", "columns first", "one column", "a subclass"],
+)
+@pytest.mark.parametrize("order", ["BGR", "RGB"])
+def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout: Callable, order: Order) -> None:
+    array = layout(RGB)
+    pixels = decode(array, order=order)
+    assert (pixels == np.asarray(array)[..., :: -1 if order == "BGR" else 1]).all()
+    assert (type(pixels), pixels.flags.c_contiguous) == (np.ndarray, True)

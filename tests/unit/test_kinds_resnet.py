@@ -200,6 +200,7 @@ def test_what_cannot_be_frozen_is_said(tmp_path, frozen, given, words):
         KIND.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)
 
 
+@pytest.mark.slow
 def test_random_weights_stay_in_the_range_of_fp16_and_come_from_their_seed():
     kind, expert = resolve("resnet101"), Expert("e", "resnet101", ("ok", "bad"), 64, "t/e")
 

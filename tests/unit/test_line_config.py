@@ -16,7 +16,13 @@ from coe.store.store import Store
 
 def test_what_a_user_wrote_becomes_numbers() -> None:
     asked = AskedSettings.parsed(
-        memory="1.5GiB", executors="cuda=2,cpu=1", threads=3, loaded=12.5, device_memory=1000, host_memory="2kB"
+        memory="1.5GiB",
+        executors="cuda=2,cpu=1",
+        threads=3,
+        loaded=12.5,
+        device_memory=1000,
+        host_memory="2kB",
+        search_kernels=False,
     )
     assert asked == AskedSettings(
         memory_bytes=3 << 29,
@@ -25,6 +31,7 @@ def test_what_a_user_wrote_becomes_numbers() -> None:
         loaded=12.5,
         device_bytes=1000,
         host_bytes=2000,
+        search_kernels=False,
     )
 
 

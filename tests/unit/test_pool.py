@@ -4,6 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from coe.scheduler.costs import Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool, State
@@ -145,14 +146,22 @@ class PoolMachine(RuleBasedStateMachine):
         super().__init__()
         self.pool = pool_of()
         self.pins: list[tuple[str, int]] = []
+        self.sources: dict[str, Tier] = {}
 
     def in_state(self, state: State) -> list[str]:
         return [expert for expert in "abcdef" if self.pool.state(expert) is state]
 
-    @rule(expert=EXPERTS, size=st.integers(0, 70), why=st.sampled_from(Why))
-    def plan(self, expert: str, size: int, why: Why) -> None:
+    @rule(expert=EXPERTS, size=st.integers(0, 70), why=st.sampled_from(Why), source=st.sampled_from(Tier))
+    def plan(self, expert: str, size: int, why: Why, source: Tier) -> None:
         if self.pool.state(expert) is None and not self.pool.missing_bytes(size):
-            self.pool.plan(expert, size, why)
+            self.pool.plan(expert, size, why, source)
+            self.sources[expert] = source
+
+    @rule(expert=EXPERTS, tier=st.sampled_from(Tier))
+    def lies_in(self, expert: str, tier: Tier) -> None:
+        if self.pool.state(expert) in (State.PLANNED, State.LOADING):
+            self.pool.lies_in(expert, tier)
+            self.sources[expert] = tier
 
     @rule()
     def reserve_in_turn(self) -> None:
@@ -197,7 +206,10 @@ class PoolMachine(RuleBasedStateMachine):
     def the_books_balance(self) -> None:
         self.pool.check()
         assert self.pool.is_pinned() is bool(self.pins)
-        assert self.pool.is_moving() is bool(self.in_state(State.PLANNED) or self.in_state(State.LOADING))
+        moving = self.in_state(State.PLANNED) + self.in_state(State.LOADING)
+        assert self.pool.is_moving() is bool(moving)
+        for tier in Tier:
+            assert self.pool.is_moving_from(tier) is any(self.sources[expert] is tier for expert in moving)
         held = {
             expert: self.pool.size(expert)
             for state in (State.LOADING, State.READY, State.LEAVING)

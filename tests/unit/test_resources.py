@@ -6,20 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.scheduler.events import Load, Why
-from coe.sim.resources import Processor, SimulatedLane
-
-
-def test_a_lane_serves_one_at_a_time_the_urgent_first() -> None:
-    lane = SimulatedLane()
-    for expert, why in (("a", Why.INITIAL), ("b", Why.PREFETCH), ("c", Why.DEMAND)):
-        lane.put(Load("p", expert, why))
-    served = []
-    while (load := lane.next()) is not None:
-        assert lane.next() is None
-        served.append(load.expert)
-        lane.busy = False
-    assert served == ["b", "c", "a"]
+from coe.sim.resources import Processor
 
 
 def test_two_batches_share_a_processor_that_two_do_not_speed_up() -> None:

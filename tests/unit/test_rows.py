@@ -49,6 +49,7 @@ FIGURES = MachineFigures(
     budget_bytes=2 << 20,
     peak_rss_bytes=3 << 20,
     rss_growth_bytes=1 << 20,
+    cpu_ms_per_image=2.5,
 )
 
 

@@ -1,11 +1,12 @@
 """An executor's thread: what it tells of a batch that fails."""
 
 import queue
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from coe.core import Batch, Expert, FailureKind, Stage
+from coe.core import Batch, Expert, FailureKind, Finding, Stage
 from coe.errors import ImageError
 from coe.runtime.runner import Runner
 from coe.scheduler.backlog import Backlog
@@ -21,7 +22,7 @@ class Idle:
     def enter(self, executor: str) -> None:
         pass
 
-    def run(self, executor: str, pool: str, expert: Expert, images: object) -> None:
+    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
         raise AssertionError("no batch gets as far as this")
 
 
@@ -51,3 +52,52 @@ def test_a_batch_that_fails_says_whether_its_pictures_or_its_expert_are_to_blame
         raise error
 
     assert told(prepared) == failed
+
+
+class Deep(Idle):
+    """A device that begins batches at once; each ends when its gate opens."""
+
+    def __init__(self) -> None:
+        self.gates: dict[str, threading.Event] = {}
+        self.begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.bad: set[str] = set()
+
+    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
+        self.begun.put(expert.id)
+        if expert.id in self.bad:
+            raise ValueError(f"{expert.id} cannot begin")
+        gate = self.gates.setdefault(expert.id, threading.Event())
+
+        def findings() -> list[Finding]:
+            assert gate.wait(60)
+            return [Finding(expert.id, "fp32", "ok", 1.0)]
+
+        return findings
+
+
+@pytest.mark.parametrize("bad", [(), ("b",), ("a",)])
+def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_answers_in_order(bad: tuple[str]) -> None:
+    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
+    executor, device = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog()), Deep()
+    device.bad.update(bad)
+    experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in "abc"}
+    runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)  # type: ignore[arg-type]
+    bodies = runner.bodies()
+    assert sorted(bodies) == ["coe-answers-gpu0", "coe-executor-gpu0"]
+    threads = [threading.Thread(target=body) for body in bodies.values()]
+    for thread in threads:
+        thread.start()
+    for name in "abc":
+        runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
+    # All begin, while none has been answered.
+    assert [device.begun.get(timeout=60) for _ in "abc"] == ["a", "b", "c"]
+    runner.close()
+    for name in "cba":
+        device.gates.setdefault(name, threading.Event()).set()
+    told = [heard.get(timeout=60) for _ in "abc"]
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    reasons = [event.reason if isinstance(event, RunFailed) else event.findings[0].expert for event in told]
+    assert reasons == [f"ValueError: {name} cannot begin" if name in bad else name for name in "abc"]

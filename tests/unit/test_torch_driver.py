@@ -107,3 +107,31 @@ def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
     assert stream.pool() == first
     graphs.pop()
     assert stream.pool() != first
+
+
+@pytest.mark.parametrize("search", [True, False])
+def test_kernels_are_searched_for_during_captures_alone_and_only_if_that_is_set(monkeypatch, search):
+    cuda = SimpleNamespace(
+        current_device=lambda: 0,
+        synchronize=lambda: None,
+        current_stream=lambda: None,
+        device=lambda device: contextlib.nullcontext(),
+    )
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(torch_driver, "_workspaces", contextlib.nullcontext)
+    for flag in ("allow_tf32", "benchmark"):
+        monkeypatch.setattr(torch.backends.cudnn, flag, flag == "benchmark" and not search)
+    driver, seen = torch_driver.TorchDriver(search), []
+    assert driver.measured_as == ("cuda", 0, search)
+    stream = TorchStream.__new__(TorchStream)
+    stream.raw = SimpleNamespace(wait_stream=lambda other: None)
+
+    def work():
+        seen.append(torch.backends.cudnn.benchmark)
+        raise StopIteration
+
+    stream.do = lambda what, work: work()
+    with pytest.raises(StopIteration):
+        driver.capture("capture k x1", stream, work)
+    assert seen == [search]
+    assert torch.backends.cudnn.benchmark is not search

@@ -2,6 +2,8 @@
 
 All device memory is given out before the pools fill: executors take their memory and capture their graphs, and blobs
 get the rest of the budget. A line states at its start what the driver's context takes beside it (docs/gpu.md).
+
+The file is long because it is one protocol: measuring, the memory, loads and batches depend on each other's order.
 """
 
 from __future__ import annotations
@@ -26,8 +28,8 @@ from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
-from coe.runtime.cuda.worker import Template, Worker
-from coe.runtime.measured import HERE
+from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
@@ -58,6 +60,8 @@ class CudaDevice:
     """
 
     threads = 1
+    has_lane = True
+    depth = DEPTH
 
     def __init__(
         self,
@@ -93,13 +97,16 @@ class CudaDevice:
     # Before anything runs
 
     def measure(self, expert: Expert) -> Cost:
-        """Time batches and loads of an expert. The memory of its batches is part of `fixed_bytes`, not of the cost."""
+        """Time batches and loads, once in this process. The memory of batches is part of `fixed_bytes`, not of it."""
 
         def work() -> Cost:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._sizing.held(expert).most)
 
-        return HERE.alone(lambda: aside(work))
+        file = identity(weights(self.store, expert).path)
+        network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
+        # The load reports a file that cannot be read; its cost is not remembered.
+        return HERE.once(None if file is None else (*network, file), lambda: aside(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
@@ -187,38 +194,49 @@ class CudaDevice:
         """Set up the calling thread: its operators on the host use one thread."""
         bound_threads(1)
 
-    # The lane
+    # The disk reader and the lane
+
+    def read(self, pool: str, expert: Expert) -> None:
+        """Read an expert into pinned memory, for the `load` that follows; raises StoreError, DeviceFull, DeviceLost."""
+        assert self._host is not None, "read before prepare"
+        with self._watched():
+            self._host.keep((pool, expert.id), Copy(*weights(self.store, expert).content(self._host)))
+
+    def fill(self, expert: Expert) -> None:
+        """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
+        assert self._host is not None, "fill before prepare"
+        with self._watched():
+            self._host.keep(expert.id, Copy(*weights(self.store, expert).content(self._host)))
 
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Copy an expert to the device, from its copy in host memory if there is one; with `keep` such a copy stays.
+        """Copy an expert to the device from host memory; with `keep` a copy stays there.
 
-        Returns before the copy is done: batches wait for it on the device. Raises StoreError, DeviceFull, DeviceLost.
+        Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
+        gone, it is read first. Raises StoreError, DeviceFull, DeviceLost.
         """
         assert self._host is not None, "load before prepare"
         assert self._blobs is not None, "load before prepare"
-        with self._watched():
-            kept = self._host.copy_of(expert.id)
-            copy = kept or Copy(*weights(self.store, expert).content(self._host))
+        read = pool, expert.id
+        with self._watched(), self._host.lock:
+            if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
+                copy = Copy(*weights(self.store, expert).content(self._host))
+                self._host.keep(read, copy)
             try:
-                recipe = self._networks.recipe(copy.content, expert)
-                resident = self._blobs.put(expert.id, copy.data(), recipe)
+                if copy.recipe is None:
+                    copy.recipe = self._networks.recipe(copy.content, expert)
+                resident = self._blobs.put(expert.id, copy.data(), copy.recipe)
                 copy.buffer.busy = resident.written
             except BaseException:
                 keep = False
                 raise
             finally:
-                if keep and kept is None:
-                    self._host.keep(expert.id, copy)
-                elif kept is None:
-                    self._host.give(copy.buffer)
+                was_read = self._host.pull(read)
+                if was_read is not None and keep:
+                    self._host.keep(expert.id, was_read)
+                elif was_read is not None:
+                    self._host.give(was_read.buffer)
             template, most = self._networks.template(expert), self._sizing.held(expert).most
             self._loaded[pool, expert.id] = _LoadedExpert(resident, replace(copy.content, start=0), template, most)
-
-    def fill(self, expert: Expert) -> None:
-        """Read an expert from disk into host memory, where its copy stays; raises StoreError, DeviceLost."""
-        assert self._host is not None, "fill before prepare"
-        with self._watched():
-            self._host.keep(expert.id, Copy(*weights(self.store, expert).content(self._host)))
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
@@ -249,26 +267,42 @@ class CudaDevice:
 
         Raises CoeError if the expert's answer makes no sense, DeviceFull, DeviceLost.
         """
+        return self.launch(executor, pool, expert, images)()
+
+    def launch(
+        self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]
+    ) -> Callable[[], list[Finding]]:
+        """Put a batch on the executor's stream; the function that is returned waits for its findings, as `run` does.
+
+        At most `depth` batches of an executor may be without findings.
+        """
         assert self._blobs is not None, "run before prepare"
         loaded, kind = self._loaded[pool, expert.id], self._networks.kind(expert)
-        findings: list[Finding] = []
         with self._watched():
             worker = self._worker(executor)
             worker.activate(self._blobs, loaded.resident)
             pixels = [image.pixels for image in images]
-            for number, outputs in worker.run(loaded.template, loaded.resident.recipe, pixels, loaded.most):
-                part = images[len(findings) : len(findings) + number]
-                findings += findings_of(kind, outputs, part, expert)
+            parts = worker.launch(loaded.template, loaded.resident.recipe, pixels, loaded.most)
+
+        def findings() -> list[Finding]:
+            found: list[Finding] = []
+            with self._watched():
+                for part in parts:
+                    outputs = part.outputs()
+                    found += findings_of(kind, outputs, images[len(found) : len(found) + part.images], expert)
+            return found
+
         return findings
 
     def _bring_down(self, expert: str, loaded: _LoadedExpert, host: HostMemory, memory: BlobMemory) -> None:
-        buffer = host.take(loaded.resident.size)
-        try:
-            buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
-        except BaseException:
-            host.give(buffer)
-            raise
-        host.keep(expert, Copy(buffer, loaded.content))
+        with host.lock:
+            buffer = host.take(loaded.resident.size)
+            try:
+                buffer.busy = memory.bring_down(loaded.resident, buffer.tensor()[: loaded.resident.size])
+            except BaseException:
+                host.give(buffer)
+                raise
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

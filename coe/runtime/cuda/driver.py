@@ -7,7 +7,7 @@ Memory is freed when its tensor dies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,6 +77,8 @@ class Driver(Protocol):
     """One GPU. Called from several threads, but only one thread at a time takes memory or captures graphs."""
 
     device: torch.device
+    measured_as: Hashable
+    """What tells its measurings from those of other drivers."""
 
     def usage(self) -> Usage:
         """Return how the device memory is used now."""

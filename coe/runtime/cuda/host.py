@@ -1,11 +1,16 @@
 """Pinned host memory: all weights pass through it on their way to the device, and it keeps copies of some experts.
 
-Used by the lane's thread alone. `coe.scheduler.host_cache` decides which copies stay; this module holds them.
+`coe.scheduler.host_cache` decides which copies stay; this module holds them. The disk reader fills memory while the
+copy lane sends other memory to the device: `HostMemory.lock` is held while memory is taken, moved or sent, but not
+while a file is read. Memory that is being filled may be moved between two parts of the file.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +20,7 @@ from coe.errors import DeviceFull
 from coe.runtime.blob import Content
 from coe.runtime.cuda.driver import Driver, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
+from coe.runtime.cuda.recipe import Recipe
 
 
 class Pinned:
@@ -24,6 +30,8 @@ class Pinned:
         self._memory, self.extent = memory, extent
         self.busy: StreamMark | None = None
         """Set while the device may still read or write the memory."""
+        self.filling = threading.Lock()
+        """Held while a part is filled, and while the memory is moved."""
 
     def __len__(self) -> int:
         return self.extent.size
@@ -32,9 +40,11 @@ class Pinned:
         """Return the bytes from `start` on, (n,) uint8, where they lie now: taking other memory may move them."""
         return self._memory[self.extent.start + start : self.extent.start + self.extent.size]
 
-    def bytes(self) -> memoryview:
-        """Return the bytes to write to; release the view when done."""
-        return self.tensor().numpy().data
+    @contextmanager
+    def part(self, start: int, end: int) -> Iterator[memoryview]:
+        """Give a part of the bytes to write to, which stays in its place meanwhile."""
+        with self.filling, self.tensor()[start:end].numpy().data as part:
+            yield part
 
     def wait(self) -> None:
         """Wait until the device no longer uses the memory."""
@@ -43,12 +53,13 @@ class Pinned:
             self.busy = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Copy:
-    """An expert's weights in pinned memory."""
+    """An expert's weights in pinned memory; `recipe` is kept with them, because to look it up takes a while."""
 
     buffer: Pinned
     content: Content
+    recipe: Recipe | None = None
 
     def data(self) -> torch.Tensor:
         """Return the data alone, (n,) uint8."""
@@ -56,14 +67,19 @@ class Copy:
 
 
 class HostMemory:
-    """`capacity` bytes, lent to read files into. When no other memory is left, kept copies go, the oldest first."""
+    """`capacity` bytes, lent to read files into. When no other memory is left, kept copies go, the oldest first.
+
+    Hold `lock` from taking memory, or asking for a copy, until the device's work on it is marked as `busy`: nothing is
+    moved meanwhile.
+    """
 
     def __init__(self, driver: Driver, capacity: int) -> None:
         self._memory = driver.pinned_memory(capacity)
         self._extents = Extents(capacity)
         self._lent: list[Pinned] = []
         self._leaving: list[Pinned] = []
-        self._copies: OrderedDict[str, Copy] = OrderedDict()
+        self._copies: OrderedDict[Hashable, Copy] = OrderedDict()
+        self.lock = threading.RLock()
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
@@ -76,33 +92,41 @@ class HostMemory:
                 f"{format_bytes(size)} do not fit into the {format_bytes(self._extents.capacity)} that all weights "
                 "pass through on their way to the device; give more --host-memory"
             )
-        self._leaving = [buffer for buffer in self._leaving if not self._gone(buffer)]
-        while (extent := self._extents.take(size, self._move)) is None:
-            if self._leaving:
-                buffer = self._leaving.pop(0)
-                buffer.wait()
-                self._drop(buffer)
-            else:
-                self.forget(next(iter(self._copies)))
-        self._lent.append(Pinned(self._memory, extent))
-        return self._lent[-1]
+        with self.lock:
+            self._leaving = [buffer for buffer in self._leaving if not self._gone(buffer)]
+            while (extent := self._extents.take(size, self._move)) is None:
+                if self._leaving:
+                    buffer = self._leaving.pop(0)
+                    buffer.wait()
+                    self._drop(buffer)
+                else:
+                    self.forget(next(iter(self._copies)))
+            self._lent.append(Pinned(self._memory, extent))
+            return self._lent[-1]
 
     def give(self, buffer: Pinned) -> None:
         """Take a run back; it is lent again once the device no longer uses it."""
-        self._leaving.append(buffer)
+        with self.lock:
+            self._leaving.append(buffer)
 
-    def copy_of(self, expert: str) -> Copy | None:
-        """Return the copy of an expert, if there is one."""
-        return self._copies.get(expert)
+    def copy_of(self, name: Hashable) -> Copy | None:
+        """Return the copy of a name, if there is one."""
+        return self._copies.get(name)
 
-    def keep(self, expert: str, copy: Copy) -> None:
-        """Let a copy stay."""
-        self.forget(expert)
-        self._copies[expert] = copy
+    def keep(self, name: Hashable, copy: Copy) -> None:
+        """Let a copy stay under a name."""
+        with self.lock:
+            self.forget(name)
+            self._copies[name] = copy
 
-    def forget(self, expert: str) -> None:
+    def pull(self, name: Hashable) -> Copy | None:
+        """Return the copy of a name and forget the name; the caller keeps the copy or gives its memory back."""
+        with self.lock:
+            return self._copies.pop(name, None)
+
+    def forget(self, name: Hashable) -> None:
         """Let a copy go, if there is one."""
-        if (copy := self._copies.pop(expert, None)) is not None:
+        if (copy := self.pull(name)) is not None:
             self.give(copy.buffer)
 
     def _gone(self, buffer: Pinned) -> bool:
@@ -119,5 +143,9 @@ class HostMemory:
         # The device may still read this run, or the bytes at the lower address, for copies that are under way.
         for buffer in self._lent:
             buffer.wait()
-        source, target = (self._memory.numpy()[start : start + extent.size] for start in (extent.start, to))
-        target[:] = source
+        (moved,) = (buffer for buffer in self._lent if buffer.extent is extent)
+        with moved.filling:
+            source, target = (self._memory.numpy()[start : start + extent.size] for start in (extent.start, to))
+            target[:] = source
+            # Under the lock: the next part of a file belongs to the new place.
+            extent.start = to

@@ -150,8 +150,8 @@ class _Bench:
             resident = self._residents[next(self._turns) % len(self._residents)]
             recipe = resident.recipe
             self._worker.activate(self._blobs, resident)
-        run = self._worker.run(self._template, recipe, list(pixels), self._most)
-        parts = [tree_map(torch.clone, outputs) for _, outputs in run]
+        launched = self._worker.launch(self._template, recipe, list(pixels), self._most)
+        parts = [tree_map(torch.clone, part.outputs()) for part in launched]
         return parts[0] if len(parts) == 1 else tree_map(lambda *some: torch.cat(some), *parts)
 
     def clear(self) -> None:

@@ -5,7 +5,7 @@ network. Once a device is prepared, what it really reserved counts.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from coe.core import Expert
@@ -13,11 +13,16 @@ from coe.errors import StoreError
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GraphMemory, held
+from coe.runtime.cuda.worker import sizes
+from coe.runtime.measured import Measured
 from coe.runtime.reading import weights
 from coe.store.store import Store
 
 PIECES_BYTES = 40 << 20
 """What torch's allocator reserves beyond the bytes of an executor: memory comes in pieces of 2 and of 20 MiB."""
+
+
+_GRAPHS: Measured[GraphMemory] = Measured()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,7 @@ class Sizes:
 
 
 class Sizing:
-    """Measures each network at its first use. Each executor's graphs may hold `graphs_bytes` of device memory."""
+    """Measures each network at its first use in this process. Each executor's graphs may hold `graphs_bytes`."""
 
     def __init__(self, store: Store, networks: Networks, driver: Driver, graphs_bytes: int) -> None:
         self._store, self._networks, self._driver = store, networks, driver
@@ -56,8 +61,17 @@ class Sizing:
         network = self._networks.of(expert)
         graphs = self._held.get(network)
         if graphs is None or graphs.input_size < expert.input_size:
-            graphs = self._held[network] = held(self._networks, self._driver, expert, self._graphs_bytes)
+            graphs = self._held[network] = _GRAPHS.once(
+                (*self.measured_as(expert), network),
+                lambda: held(self._networks, self._driver, expert, self._graphs_bytes),
+            )
         return graphs
+
+    def measured_as(self, expert: Expert) -> tuple[Hashable, ...]:
+        """Return what the measurings of a network depend on, besides weights and labels."""
+        kind = self._networks.kind(expert)
+        sizes_of_graphs = tuple(sizes(kind.max_batch))
+        return self._driver.measured_as, self._graphs_bytes, type(kind), kind.name, sizes_of_graphs, expert.input_size
 
     def of(self, experts: Iterable[Expert]) -> Sizes:
         """Return the sizes of experts together; experts whose weights cannot be found are left out.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -36,13 +36,13 @@ def is_there() -> bool:
     return torch.cuda.is_available()
 
 
-def driver() -> TorchDriver:
-    """Return this machine's first GPU; raises ConfigError if there is none that torch can use."""
+def driver(*, search_kernels: bool = True) -> TorchDriver:
+    """Return this machine's first GPU; see `TorchDriver`; raises ConfigError if there is none that torch can use."""
     if not is_there():
         raise ConfigError(
             "there is no GPU that torch can use here (torch.cuda.is_available() says so); use --executors cpu=1"
         )
-    return TorchDriver()
+    return TorchDriver(search_kernels)
 
 
 @contextmanager
@@ -166,16 +166,19 @@ class TorchGraph:
 
 
 class TorchDriver:
-    """One GPU, as torch's current device."""
+    """One GPU, as torch's current device.
 
-    def __init__(self) -> None:
+    With `search_kernels` cuDNN runs all its kernels for each graph, to find the quickest, before it is captured.
+    """
+
+    def __init__(self, search_kernels: bool = True) -> None:
+        self._search_kernels = search_kernels
         with errors():
             self.device = torch.device("cuda", torch.cuda.current_device())
             # Doubtful findings are decided in full precision: TF32, with 10 bits of mantissa, is not.
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cuda.matmul.allow_tf32 = False
-            # Sizes are few and fixed: the search for the quickest kernels runs once, before a graph is captured.
-            torch.backends.cudnn.benchmark = True
+            self.measured_as: Hashable = ("cuda", self.device.index, search_kernels)
             torch.cuda.synchronize()
 
     def usage(self) -> Usage:
@@ -225,7 +228,7 @@ class TorchDriver:
     def capture(self, what: str, stream: Stream, work: Callable[[], Any]) -> TorchGraph:
         """Warm up work and capture it. Other threads may copy and run meanwhile, but not allocate or capture."""
         assert isinstance(stream, TorchStream), "a stream of another driver"
-        with _alone, errors(), torch.cuda.device(self.device), _workspaces():
+        with _alone, errors(), torch.cuda.device(self.device), _workspaces(), _searching(self._search_kernels):
             # The tensors that the work reads may have been made on the default stream.
             stream.raw.wait_stream(torch.cuda.current_stream())
             for _ in range(_WARM_UPS):
@@ -248,6 +251,17 @@ class TorchDriver:
         """Free the memory that torch's allocator keeps."""
         with _alone, errors():
             torch.cuda.empty_cache()
+
+
+@contextmanager
+def _searching(search: bool) -> Iterator[None]:
+    """Let cuDNN search for the quickest kernels, or not, in whatever way the process has set it."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = search
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextmanager

@@ -8,9 +8,10 @@ what a network keeps from batch to batch (YOLO's anchors) stays with the graph t
 from __future__ import annotations
 
 import copy
+import itertools
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from coe.core import Expert
 from coe.errors import DeviceFull
 from coe.runtime.blob import Spec, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
-from coe.runtime.cuda.driver import Driver, Graph
+from coe.runtime.cuda.driver import Driver, Graph, StreamMark
 from coe.runtime.cuda.garbage import give_back, uncollected
 from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.folding import folded_skeleton
@@ -32,6 +33,10 @@ SIZES = (1, 4, 8, 16, 32)
 
 While launches or the weights' bytes are the limit, a few more images cost less than one more graph.
 """
+
+
+DEPTH = 2
+"""How many batches of an executor may be on the device: each has pinned memory for its images and its outputs."""
 
 
 def sizes(most: int) -> list[int]:
@@ -70,8 +75,33 @@ class _Captured:
     """Kept, because the graph reads its tensors."""
 
 
+@dataclass(slots=True)
+class _Pinned:
+    """Host memory for the images and the outputs of a batch on the device."""
+
+    up: torch.Tensor
+    down: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """So many images of a batch, run together; `done` marks the time at which their outputs are on the host."""
+
+    images: int
+    done: StreamMark
+    landing: Any
+
+    def outputs(self) -> Any:
+        """Wait for the outputs and return them."""
+        self.done.wait()
+        return self.landing
+
+
 class Worker:
-    """One executor on the device, used by one thread at a time; `capturing` is held while a graph is captured."""
+    """One executor on the device, used by one thread at a time; any thread may wait for a `Part`.
+
+    `capturing` is held while a graph is captured.
+    """
 
     def __init__(
         self, name: str, driver: Driver, weights_bytes: int, input_bytes: int, capturing: threading.Lock
@@ -80,8 +110,8 @@ class Worker:
         self.stream = driver.stream(name)
         self._weights = driver.device_memory(weights_bytes)
         self._input = driver.device_memory(input_bytes)
-        self._up = driver.pinned_memory(input_bytes)
-        self._down = driver.pinned_memory(1)
+        self._pinned = [_Pinned(driver.pinned_memory(input_bytes), driver.pinned_memory(1)) for _ in range(DEPTH)]
+        self._turns = itertools.cycle(self._pinned)
         self._bound: Resident | None = None
         self._graphs: dict[tuple[Recipe, int, int], _Captured] = {}
         self._most: dict[tuple[Recipe, int], int] = {}
@@ -114,29 +144,33 @@ class Worker:
                 if reason := self._lacks_memory(template, recipe, images, size):
                     self._shrink(recipe, size, images, reason)
 
-    def run(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Iterator[tuple[int, Any]]:
-        """Run images (3, S, S) uint8, `most` at a time, on the weights that are active.
+    def launch(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> list[Part]:
+        """Run images (3, S, S) uint8, `most` at a time, on the weights that are active, and wait for no outputs.
 
-        Yield how many ran, and their outputs on the host, which the next step overwrites. If memory runs out, kept
-        memory is freed first, then batches get smaller. Raises DeviceFull if one image does not run, and DeviceLost.
+        The outputs of a batch are overwritten once `DEPTH` batches have begun after it. If memory runs out, kept memory
+        is freed first, then batches get smaller. Raises DeviceFull if one image does not run, and DeviceLost.
         """
-        size, done, trimmed = images[0].shape[-1], 0, False
-        while done < len(images):
-            part = images[done : done + self.most(recipe, size, most)]
+        size, trimmed, pinned = images[0].shape[-1], False, next(self._turns)
+        parts: list[Part] = []
+        while (done := sum(part.images for part in parts)) < len(images):
+            several = images[done : done + self.most(recipe, size, most)]
             try:
-                outputs = self._part(template, recipe, part, self.most(recipe, size, most))
+                if parts:
+                    # The next part takes the place of this part's images and outputs.
+                    parts[-1] = replace(parts[-1], landing=tree_map(torch.clone, parts[-1].outputs()))
+                parts.append(self._part(template, recipe, several, self.most(recipe, size, most), pinned))
             except DeviceFull as error:
                 reason = str(error)
             else:
-                yield len(part), outputs
-                done, trimmed = done + len(part), False
+                trimmed = False
                 continue
             # After the handler: the handled error holds all objects that were being made.
             if not trimmed:
                 self.trim()
                 trimmed = True
             else:
-                self._shrink(recipe, size, len(part), reason)
+                self._shrink(recipe, size, len(several), reason)
+        return parts
 
     def most(self, recipe: Recipe, size: int, most: int) -> int:
         """Return how many images a batch has if `most` are allowed: fewer if memory ran out before."""
@@ -144,6 +178,8 @@ class Worker:
 
     def trim(self) -> None:
         """Drop all graphs, which share one memory, and all other memory that is kept."""
+        # A graph must not go while it runs.
+        self.stream.mark().wait()
         self._graphs.clear()
         self._give_back()
 
@@ -193,36 +229,37 @@ class Worker:
         with self._capturing:
             give_back(self._driver)
 
-    def _part(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int) -> Any:
+    def _part(self, template: Template, recipe: Recipe, images: Sequence[Image], most: int, pinned: _Pinned) -> Part:
         number, size = len(images), images[0].shape[-1]
         captured = self.capture(template, recipe, next(count for count in sizes(most) if count >= number), size)
-        up = self._up[: number * 3 * size * size].view(number, 3, size, size)
+        up = pinned.up[: number * 3 * size * size].view(number, 3, size, size)
         np.stack(images, out=up.numpy())
         pixels = captured.images[:number]
         self.stream.do("images up", lambda: pixels.copy_(up, non_blocking=True))
         self.stream.do(f"run x{len(captured.images)}", captured.graph.replay)
         outputs = tree_map(lambda output: output[:number], captured.graph.outputs)
-        down = self._landing(outputs)
+        down = _landing(pinned.down, outputs)
         self.stream.do("outputs down", lambda: _copy(outputs, down))
-        self.stream.mark().wait()
-        return down
+        return Part(number, self.stream.mark(), down)
 
     def _make_room(self, outputs: Any) -> None:
         """Take pinned memory for all of `outputs`: before images come, because pinning takes a while."""
         needed = sum(_landing_bytes(tensor) for tensor in _tensors(outputs))
-        if len(self._down) < needed:
-            self._down = self._driver.pinned_memory(needed)
+        for pinned in self._pinned:
+            if len(pinned.down) < needed:
+                pinned.down = self._driver.pinned_memory(needed)
 
-    def _landing(self, outputs: Any) -> Any:
-        """Return tensors in pinned memory of the shapes and types of `outputs`."""
-        at = 0
 
-        def place(output: Any) -> Any:
-            nonlocal at
-            start, at = at, at + _landing_bytes(output)
-            return self._down[start : start + output.nbytes].view(output.dtype).view(output.shape)
+def _landing(memory: torch.Tensor, outputs: Any) -> Any:
+    """Return tensors in `memory` of the shapes and types of `outputs`."""
+    at = 0
 
-        return tree_map(place, outputs)
+    def place(output: Any) -> Any:
+        nonlocal at
+        start, at = at, at + _landing_bytes(output)
+        return memory[start : start + output.nbytes].view(output.dtype).view(output.shape)
+
+    return tree_map(place, outputs)
 
 
 def _tensors(outputs: Any) -> list[torch.Tensor]:

@@ -15,9 +15,10 @@ from typing import ClassVar
 from coe import config
 from coe.board.graph import ExpertGraph
 from coe.scheduler.backlog import Backlog, Group
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.executor import Executor
+from coe.scheduler.host_cache import HostCache
 from coe.scheduler.pool import ModelPool
 
 
@@ -40,6 +41,16 @@ class World:
     demand: Demand
     evictions: Mapping[str, Eviction]
     """By pool."""
+    cache: HostCache | None = None
+
+    def source(self, device: str, expert: str) -> Tier:
+        """Return the tier from which an absent expert would come to a device."""
+        return Tier.HOST if self.cache is not None and self.cache.serves(device) and expert in self.cache else Tier.DISK
+
+    def switch_s(self, device: str, expert: str) -> float:
+        """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
+        cost = self.costs(device, expert)
+        return cost.copy_s if self.source(device, expert) is Tier.HOST else cost.load_s
 
     def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
         """Return the backlogs of all executors, or of those with a pool; a shared backlog is returned once."""
@@ -130,4 +141,4 @@ class Prefetch(Policy, ABC):
 
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        """Yield experts in order of preference; only the first absent expert is tried."""
+        """Yield experts in order of preference; the first absent expert on disk, and in host memory, is tried."""

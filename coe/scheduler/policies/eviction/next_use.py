@@ -15,7 +15,8 @@ class NextUse(Eviction):
 
     It must come back for stages that are on their way to it through its predecessors, and for images that are likely to
     need it. An expert stays while stages wait for it, and so do all that cost more: an executor runs those stages
-    first. But it leaves for an expert whose stages are due earlier.
+    first. But it leaves for an expert whose stages are due earlier. An expert with a copy in host memory comes back
+    sooner than from the disk, and so leaves sooner.
     """
 
     needs = frozenset({Need.SHARED_BACKLOG, Need.RESIDENT_FIRST})
@@ -42,4 +43,4 @@ class NextUse(Eviction):
     def _loss_s(self, expert: str) -> float:
         demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)
         expected = demand.coming(expert) + config.OUTLOOK_IMAGES * demand.usage(expert)
-        return expected * cost.load_s + demand.open(expert) * cost.per_image_s
+        return expected * self._world.switch_s(self._pool.device, expert) + demand.open(expert) * cost.per_image_s

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
+from coe.scheduler.costs import Tier
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
@@ -32,7 +33,9 @@ class Gain(Prefetch):
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         self._executors = Counter(executor.pool.id for executor in world.executors.values())
         (self._backlog,) = world.backlogs()
-        self._order, self._hurried = Ranking(), Ranking()
+        self._hurried = Ranking()
+        # By pool, for the disk and for host memory: both bring experts at the same time.
+        self._order = {id: {tier: Ranking() for tier in Tier} for id in self._holders}
         self._work = {id: Work() for id in self._holders}
         # The predicted loads of experts that stages wait for and that are in no pool.
         self._loads_s: dict[str, float] = {}
@@ -40,11 +43,12 @@ class Gain(Prefetch):
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         self._catch_up()
-        yield from self._hurried
+        yield from islice(self._hurried, config.PREFETCH_GROUPS)
         yield from self._to_share(executor)
-        for expert in islice(self._order, config.LOAD_CANDIDATES):
-            if not self._is_left_to_another(executor, expert):
-                yield expert
+        for order in self._order[executor.pool.id].values():
+            for expert in islice(order, config.LOAD_CANDIDATES):
+                if not self._is_left_to_another(executor, expert):
+                    yield expert
 
     def _to_share(self, executor: Executor) -> Iterator[str]:
         """Yield the expert with most work on another device, if that device ends last and this would end it sooner."""
@@ -52,7 +56,8 @@ class Gain(Prefetch):
             if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
                 expert = next(iter(work.parts))
                 cost = self._world.costs(executor.device, expert)
-                here_s = self._ready_s(executor.pool.id) + cost.load_s + cost.batch_s(self._backlog.waiting(expert))
+                switch_s = self._world.switch_s(executor.device, expert)
+                here_s = self._ready_s(executor.pool.id) + switch_s + cost.batch_s(self._backlog.waiting(expert))
                 if expert not in executor.pool and self._ready_s(id) > self._absent_s + here_s:
                     yield expert
 
@@ -61,8 +66,9 @@ class Gain(Prefetch):
         ends_s = {}
         for id, holder in self._holders.items():
             cost = self._world.costs(holder.device, expert)
-            another_s = 0.0 if id == executor.pool.id else cost.load_s
-            ends_s[id] = self._ready_s(id) + another_s + cost.load_s + cost.batch_s(stages)
+            switch_s = self._world.switch_s(holder.device, expert)
+            another_s = 0.0 if id == executor.pool.id else switch_s
+            ends_s[id] = self._ready_s(id) + another_s + switch_s + cost.batch_s(stages)
         return min(ends_s.values()) < ends_s[executor.pool.id]
 
     def _ready_s(self, pool: str) -> float:
@@ -84,11 +90,13 @@ class Gain(Prefetch):
                 cost = self._world.costs(holder.device, expert)
                 self._work[holder.pool.id].put(expert, cost.batch_s(waiting) / len(present))
             if not present:
-                load_s = min(self._world.costs(holder.device, expert).load_s for holder in self._holders.values())
                 gain = waiting / (1 + self._later(expert))
-                self._order.put(expert, -gain / max(load_s, 1e-9), group.since_s)
-                self._loads_s[expert] = load_s
-                self._absent_s += load_s
+                switches_s = {id: self._world.switch_s(one.device, expert) for id, one in self._holders.items()}
+                for id, switch_s in switches_s.items():
+                    order = self._order[id][self._world.source(self._holders[id].device, expert)]
+                    order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)
+                self._loads_s[expert] = min(switches_s.values())
+                self._absent_s += self._loads_s[expert]
                 if group.due_s < math.inf:
                     self._hurried.put(expert, group.due_s)
         self._changed.clear()
@@ -96,7 +104,9 @@ class Gain(Prefetch):
     def _forget(self, expert: str) -> None:
         for work in self._work.values():
             work.drop(expert)
-        self._order.drop(expert)
+        for orders in self._order.values():
+            for order in orders.values():
+                order.drop(expert)
         self._hurried.drop(expert)
         # Rounding must not pile up over weeks of stages.
         self._absent_s -= self._loads_s.pop(expert, 0.0)

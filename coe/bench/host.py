@@ -1,0 +1,104 @@
+"""The work of the host alone: a device that takes no time, because it remembers what each network answered.
+
+The first time that an expert sees an input, the CPU computes the outputs; from then on the device answers from memory.
+Loads and evictions take no time. Over pictures that a line has seen before, a run therefore measures all other work:
+decoding, preprocessing, decisions, the gathering of batches, postprocessing, replies. Verdicts are the network's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.inspector import assembly
+from coe.inspector.assembly import MakeDevices
+from coe.runtime.cpu import CpuDevice, findings_of
+from coe.store.kinds import Kind, ModuleKind, Prepared
+from coe.store.store import Store
+
+_Key = tuple[str, str, bytes]
+"""The weights and the variant of an expert, and the digest of an input."""
+
+
+class RememberedOutputs:
+    """Outputs of networks by expert and input, each as a batch of one image; lines share them."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[_Key, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+    def of(self, key: _Key) -> Any:
+        """Return the outputs for an input; None if its expert has not seen it."""
+        return self._outputs.get(key)
+
+    def keep(self, key: _Key, outputs: Any) -> None:
+        """Remember the outputs for an input."""
+        self._outputs[key] = outputs
+
+
+class HostOnlyDevice(CpuDevice):
+    """Answers images from `remembered`; runs them on the CPU where an expert sees them for the first time.
+
+    Costs and memory are those of the CPU. Raises ConfigError for kinds that open their own files.
+    """
+
+    def __init__(self, store: Store, kinds: Mapping[str, Kind], threads: int, *, remembered: RememberedOutputs) -> None:
+        super().__init__(store, kinds, threads)
+        if other := sorted(name for name, kind in kinds.items() if not isinstance(kind, ModuleKind)):
+            raise ConfigError(
+                f"experts of kind '{other[0]}' open their own files, and their outputs cannot be remembered; "
+                "leave --host-only out"
+            )
+        self._remembered = remembered
+        self._learning = threading.Lock()
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Do nothing: a load takes no time."""
+
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        """Do nothing: an eviction takes no time."""
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        """Answer a batch from memory, after the inputs that are new have run; raises what `CpuDevice.run` raises."""
+        # Every device gathers the images of a batch in one array.
+        np.stack([image.pixels for image in images])
+        keys = [(expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)) for image in images]
+        if new := [image for key, image in zip(keys, images, strict=True) if self._remembered.of(key) is None]:
+            self._learn(executor, pool, expert, new)
+        return findings_of(self.kinds[expert.kind], _batch([self._remembered.of(key) for key in keys]), images, expert)
+
+    def _learn(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> None:
+        from torch.utils._pytree import tree_map
+
+        with self._learning:
+            super().load(pool, expert)
+            try:
+                # One by one: outputs must not depend on the images that came with an image.
+                for image in images:
+                    outputs = self.outputs(executor, pool, expert, [image])
+                    key = expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)
+                    self._remembered.keep(key, tree_map(lambda tensor: tensor.clone(), outputs))
+            finally:
+                super().evict(pool, expert)
+
+
+def _batch(outputs: Sequence[Any]) -> Any:
+    """Return the outputs of several images, each as a batch of one, as the outputs of one batch."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda *tensors: torch.cat(tensors), *outputs)
+
+
+def devices(remembered: RememberedOutputs) -> MakeDevices:
+    """Return what makes devices that take no time, as `coe.inspector.assembly.devices` makes the engine's."""
+    return partial(assembly.devices, makers={"cpu": partial(HostOnlyDevice, remembered=remembered)})

@@ -1,0 +1,140 @@
+"""Pictures become the inputs of experts, on threads that decode. Law: each kind gets an array that nobody else uses.
+
+A picture is decoded once for its first expert, and for those that will probably follow, as long as there is memory for
+their inputs. For any other expert it is decoded again rather than kept, because pictures are large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from coe.board.decoding import Pixels
+from coe.board.image_source import ImageSource
+from coe.board.router import Router
+from coe.core import Expert
+from coe.runtime.admission import Admission
+from coe.runtime.workers import Work, Workers
+from coe.store.kinds import Kind, Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How many threads decode pictures; how many bytes of pictures they may hold together, and how many bytes of
+    inputs may be kept for experts that have not been asked for yet.
+    """
+
+    threads: int = 2
+    limit_bytes: int = 1 << 62
+    ahead_bytes: int = 1 << 62
+
+
+ANY_SIZE = Decoding()
+"""Two threads, and pictures of any size."""
+
+
+@dataclass(slots=True)
+class ImageInputs:
+    """An image, and its inputs that are ready, by expert; `ahead_bytes` of them were made ahead."""
+
+    source: ImageSource
+    ready: dict[str, Prepared] = field(default_factory=dict)
+    ahead_bytes: int = 0
+
+
+class Inputs:
+    """Makes the inputs of all images of a line; `threads` do the work."""
+
+    def __init__(
+        self, router: Router, experts: Mapping[str, Expert], kinds: Mapping[str, Kind], decoding: Decoding
+    ) -> None:
+        self._router, self._experts, self._kinds = router, experts, kinds
+        self._workers = Workers(decoding.threads, "coe-decode")
+        self._decoding = Admission(decoding.threads, decoding.limit_bytes)
+        self._ahead = _Bytes(decoding.ahead_bytes)
+
+    @property
+    def threads(self) -> Sequence[threading.Thread]:
+        """The threads that decode, which the line starts."""
+        return self._workers.threads
+
+    def put(self, work: Work) -> None:
+        """Let a thread do `work`, which raises nothing; raises LineClosed after `close`."""
+        self._workers.put(work)
+
+    def close(self) -> None:
+        """End the threads after the work that is queued already."""
+        self._workers.close()
+
+    def begin(self, image: ImageInputs, component: str) -> None:
+        """Make an image's first input, and those that it will probably need; called on one of the threads.
+
+        Raises RulesError if the board has no such component, ImageError, or whatever the first expert's kind raises.
+        """
+        first, *others = self._router.likely(component)
+        with self._decoding.room(image.source.decoding_bytes()):
+            pixels = image.source.decode()
+            # A kind may write into its array.
+            image.ready[first] = self._input(pixels.copy() if others else pixels, first)
+            for expert in others:
+                self._make_ahead(image, pixels if expert == others[-1] else pixels.copy(), expert)
+
+    def of_batch(self, expert: str, images: Sequence[ImageInputs]) -> list[Prepared]:
+        """Return the inputs of a batch, in order; those that are not ready are made now, before all other work.
+
+        Raises LineClosed after `close`, ImageError, or whatever the kind raises.
+        """
+        again = [None if expert in image.ready else self._again(image, expert) for image in images]
+        return [
+            image.ready.pop(expert) if future is None else future.result()
+            for image, future in zip(images, again, strict=True)
+        ]
+
+    def done(self, image: ImageInputs) -> None:
+        """Let go of an image's inputs: it has its result."""
+        image.ready.clear()
+        self._ahead.give(image.ahead_bytes)
+        image.ahead_bytes = 0
+
+    def _make_ahead(self, image: ImageInputs, pixels: Pixels, expert: str) -> None:
+        size = 3 * self._experts[expert].input_size ** 2
+        if not self._ahead.take(size):
+            return
+        image.ahead_bytes += size
+        # A user's code may raise anything. If the expert's turn comes, it tries again, and the error is reported.
+        with contextlib.suppress(BaseException):
+            image.ready[expert] = self._input(pixels, expert)
+
+    def _again(self, image: ImageInputs, expert: str) -> Future[Prepared]:
+        return self._workers.submit(lambda: self._decoded_again(image.source, expert))
+
+    def _decoded_again(self, source: ImageSource, expert: str) -> Prepared:
+        with self._decoding.room(source.decoding_bytes()):
+            return self._input(source.decode(), expert)
+
+    def _input(self, pixels: Pixels, expert: str) -> Prepared:
+        spec = self._experts[expert]
+        return self._kinds[spec.kind].preprocess(pixels, spec)
+
+
+class _Bytes:
+    """A number of bytes that several threads take from."""
+
+    def __init__(self, capacity: int) -> None:
+        self._left, self._lock = capacity, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes if they are left; return whether they were."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give(self, size: int) -> None:
+        """Give bytes back."""
+        with self._lock:
+            self._left += size

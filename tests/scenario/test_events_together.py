@@ -1,0 +1,104 @@
+"""Events that come together are taken in one by one, in their order, and decided on once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lines import board, line_of
+
+from coe.core import Failure, FailureKind, Finding, Request, Result
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Evicted,
+    Finished,
+    Load,
+    Loaded,
+    Rejected,
+    Reply,
+    Run,
+    Together,
+    single_steps,
+)
+from coe.scheduler.strategies import STRATEGIES
+
+BOARD = board({"A": 5, "B": 3, "C": 1}, {"a": "d", "b": "d"})
+
+
+def line(strategy: str) -> Controller:
+    controller = line_of(BOARD, 34, strategy=strategy).controller
+    assert isinstance(controller, Controller)
+    return controller
+
+
+def answers(command: Command) -> Event | None:
+    """Return what happens when a command is carried out: every expert says ok."""
+    match command:
+        case Load():
+            return Loaded(command.pool, command.expert)
+        case Evict():
+            return Evicted(command.pool, command.expert)
+        case Run():
+            expert = command.batch.expert
+            return Finished(command.executor, (Finding(expert, "fp32", "ok", 0.9, margin=0.9),) * len(command.batch))
+    return None
+
+
+def run(controller: Controller, events: list[Event], chance: random.Random, most: int) -> list[Result]:
+    """Hand events in, up to `most` together; return the replies."""
+    pending, replies, now = list(events), [], 0.0
+    commands = controller.start(now)
+    while True:
+        pending += [event for command in commands if (event := answers(command)) is not None]
+        replies += [command.result for command in commands if isinstance(command, Reply)]
+        if not pending:
+            break
+        number, now = min(chance.randint(1, most), len(pending)), now + 0.1
+        came, pending = pending[:number], pending[number:]
+        commands = controller.handle(came[0] if number == 1 else Together(tuple(came)), now)
+        controller.check()
+    controller.check(idle=True)
+    return replies
+
+
+@pytest.mark.parametrize("strategy", ["coserve", "line"])
+def test_images_that_come_together_run_together(strategy: str) -> None:
+    arrived = tuple(Arrived(Request(number, "A")) for number in range(3))
+    sizes = []
+    for events in (arrived, (Together(arrived),)):
+        controller = line(strategy)
+        for load in controller.start(0.0):
+            controller.handle(Loaded(load.pool, load.expert), 0.0)
+        commands = [command for event in events for command in controller.handle(event, 1.0)]
+        sizes.append([len(command.batch) for command in commands if isinstance(command, Run)])
+    assert sizes == [[1], [3]]
+
+
+@given(st.sampled_from(sorted(STRATEGIES)), st.text("ABCX", max_size=20), st.integers(0, 99), st.integers(1, 9))
+def test_every_image_gets_the_same_one_reply_however_events_come(
+    strategy: str, components: str, seed: int, most: int
+) -> None:
+    refused = Failure(FailureKind.IMAGE, "no picture")
+    events: list[Event] = [
+        Rejected(Request(number, name), refused) if name == "X" else Arrived(Request(number, name))
+        for number, name in enumerate(components)
+    ]
+    replies = run(line(strategy), events, random.Random(seed), most)
+    said = {result.request.id: (result.verdict, result.failure, len(result.findings)) for result in replies}
+    assert len(replies) == len(said) == len(components)
+    alone = run(line(strategy), events, random.Random(seed), 1)
+    assert said == {result.request.id: (result.verdict, result.failure, len(result.findings)) for result in alone}
+
+
+def test_whoever_watches_sees_each_event_and_all_commands_with_the_last() -> None:
+    first, second = Loaded("cpu0", "a"), Evicted("cpu0", "b")
+    commands: list[Command] = [Load("cpu0", "b", why=None)]  # type: ignore[arg-type]
+    assert list(single_steps(Together((first, second)), commands)) == [(first, []), (second, commands)]
+    assert list(single_steps(first, commands)) == [(first, commands)]
+    assert list(single_steps(None, commands)) == [(None, commands)]

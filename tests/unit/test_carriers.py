@@ -1,0 +1,212 @@
+"""The threads of disk and copy lanes, on devices that a test holds up with events."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from coe.core import Expert
+from coe.errors import DeviceLost, StoreError
+from coe.runtime.lane import Carriers, Disk
+from coe.runtime.throttle import Throttle
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
+
+EXPERTS = {name: Expert(name, "k", ("ok",), 8, f"t/{name}") for name in "abc"}
+
+
+class Held:
+    """A device whose actions wait at a gate of their name ("read a"), if there is one."""
+
+    def __init__(self, *, has_lane: bool) -> None:
+        self.has_lane = has_lane
+        self.gates: dict[str, threading.Event] = {}
+        self.errors: dict[str, BaseException] = {}
+        self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.done: list[str] = []
+
+    def gate(self, name: str) -> threading.Event:
+        return self.gates.setdefault(name, threading.Event())
+
+    def _do(self, name: str) -> None:
+        if name in self.gates:
+            self.waiting.put(name)
+            assert self.gates[name].wait(60)
+        if name in self.errors:
+            raise self.errors[name]
+        self.done.append(name)
+
+    def read(self, pool: str, expert: Expert) -> None:
+        self._do(f"read {expert.id}")
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        self._do(f"load {expert.id}")
+
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+        self._do(f"evict {expert.id}")
+
+    def fill(self, expert: Expert) -> None:
+        self._do(f"fill {expert.id}")
+
+    def forget(self, expert: str) -> None:
+        self._do(f"forget {expert}")
+
+    def trim(self) -> None:
+        self._do("trim")
+
+
+@contextmanager
+def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
+    gpu, cpu, events = Held(has_lane=True), Held(has_lane=False), queue.SimpleQueue()
+    carrier = Carriers(
+        {"gpu": gpu, "cpu": cpu},
+        {"g": "gpu", "c": "cpu"},
+        EXPERTS,
+        disk or Disk({}, None),
+        tell=events.put,
+        crash=events.put,
+    )
+    bodies = carrier.bodies()
+    assert sorted(bodies) == ["coe-disk", "coe-lane-gpu"]
+    threads = [threading.Thread(target=body) for body in bodies.values()]
+    for thread in threads:
+        thread.start()
+    try:
+        yield SimpleNamespace(put=carrier.put, gpu=gpu, cpu=cpu, next=lambda: events.get(timeout=60), events=events)
+    finally:
+        for device in (gpu, cpu):
+            for gate in device.gates.values():
+                gate.set()
+        carrier.close()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+
+def from_disk(expert: str, pool: str = "g", **options: object) -> Load:
+    return Load(pool, expert, Why.DEMAND, Tier.DISK, **options)  # type: ignore[arg-type]
+
+
+def from_host(expert: str) -> Load:
+    return Load("g", expert, Why.DEMAND, Tier.HOST)
+
+
+def event(told: object) -> tuple[type, str]:
+    return type(told), getattr(told, "expert", "")
+
+
+def test_a_slow_read_does_not_hold_up_copies_and_evictions() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("read a")
+        line.put(from_disk("a"))
+        line.put(from_host("b"))
+        line.put(Evict("g", "c"))
+        assert {event(line.next()), event(line.next())} == {(Loaded, "b"), (Evicted, "c")}
+        assert "read a" not in line.gpu.done
+        gate.set()
+        assert event(line.next()) == (Fetched, "a")
+        assert event(line.next()) == (Loaded, "a")
+        assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+
+
+def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
+    """The reader has read `a` and waits for the disk's time, of which there is an hour; `close` ends that."""
+    with carriers(Disk(dict.fromkeys("abc", 3600), Throttle(1))) as line:
+        line.put(from_disk("a"))
+        line.put(from_disk("c"))
+        line.put(from_host("b"))
+        assert event(line.next()) == (Loaded, "b")
+        assert line.events.empty()
+        assert "read c" not in line.gpu.done
+
+
+def test_the_disk_reads_on_while_an_expert_is_copied() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("load a")
+        line.put(from_disk("a"))
+        assert event(line.next()) == (Fetched, "a")
+        line.put(from_disk("b", "c"))
+        assert event(line.next()) == (Loaded, "b")
+        gate.set()
+        assert event(line.next()) == (Loaded, "a")
+
+
+def test_without_a_lane_the_reader_does_all() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("read a")
+        line.put(from_disk("a"))
+        line.put(Evict("c", "b"))
+        line.put(from_disk("c", "c"))
+        gate.set()
+        told = [event(line.next()) for _ in range(4)]
+        assert [each for each in told if each[1] != "a"] == [(Evicted, "b"), (Loaded, "c")]
+        # Memory of evictions is given back once no load waits for it.
+        assert line.cpu.done == ["evict b", "load c", "trim"]
+
+
+def test_copies_leave_host_memory_before_a_file_is_read_into_it() -> None:
+    with carriers() as line:
+        line.put(from_disk("a", keep=True, drops=("b",)))
+        assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
+        assert line.gpu.done[:2] == ["forget b", "read a"]
+
+
+@pytest.mark.parametrize("action", ["read a", "load a"])
+def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(action: str) -> None:
+    with carriers() as line:
+        line.gpu.errors[action] = StoreError("it is damaged")
+        line.put(from_disk("a"))
+        line.put(from_disk("b"))
+        told = [event(line.next()) for _ in range(4 if action == "load a" else 3)]
+        assert (LoadFailed, "a") in told
+        assert (Loaded, "b") in told
+        assert (Loaded, "a") not in told
+
+
+def test_a_device_that_is_lost_while_it_copies_is_reported() -> None:
+    with carriers() as line:
+        line.gpu.errors["load a"] = line.gpu.errors["evict b"] = DeviceLost("it fell off the bus")
+        line.put(from_host("a"))
+        assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
+        line.put(Evict("g", "b"))
+        assert [type(line.next()), type(line.next())] == [Lost, Evicted]
+
+
+def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("fill a")
+        line.put(Fill("gpu", "a"))
+        assert line.gpu.waiting.get(timeout=60) == "fill a"
+        line.put(from_host("a"))
+        line.put(from_host("b"))
+        line.put(from_disk("c", "c"))
+        assert event(line.next()) == (Loaded, "b")
+        assert line.cpu.done == []
+        gate.set()
+        assert event(line.next()) == (Filled, "a")
+        assert {event(line.next()), event(line.next())} == {(Loaded, "a"), (Loaded, "c")}
+        assert [what for what in line.gpu.done if what.endswith("a")] == ["fill a", "load a"]
+
+
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("fill a")
+        line.gpu.errors["fill a"] = StoreError("it is damaged")
+        line.put(Fill("gpu", "a"))
+        assert line.gpu.waiting.get(timeout=60) == "fill a"
+        line.put(from_host("a"))
+        gate.set()
+        assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
+        assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+
+
+def test_a_device_that_is_lost_during_a_fill_is_reported() -> None:
+    with carriers() as line:
+        line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
+        line.put(Fill("gpu", "a"))
+        assert [type(line.next()), type(line.next())] == [Lost, FillFailed]

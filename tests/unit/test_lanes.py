@@ -1,0 +1,163 @@
+"""The order in which the disk reader and the copy lanes serve loads."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Fill, Load, Why
+from coe.scheduler.lanes import READER, Lanes
+
+POOLS = {"g0": "gpu", "g1": "gpu", "h": "other", "c": "cpu"}
+
+
+def load(expert: str, pool: str = "g0", source: Tier = Tier.DISK, why: Why = Why.DEMAND) -> Load:
+    return Load(pool, expert, why, source)
+
+
+def lanes_of(*loads: Load | Fill) -> Lanes:
+    lanes = Lanes(POOLS, {"gpu", "other"})
+    for each in loads:
+        lanes.put(each)
+    return lanes
+
+
+def under_way(lanes: Lanes) -> dict[str | None, str]:
+    """Begin all that can begin; return the expert by place."""
+    begun = {place: lanes.begin(place) for place in lanes.places}
+    return {place: each.expert for place, each in begun.items() if each is not None}
+
+
+def test_the_urgent_go_first_then_first_come_first_served() -> None:
+    lanes = lanes_of(load("a", "c", why=Why.INITIAL), load("b", "c", why=Why.PREFETCH), load("c", "c"))
+    for expert in ("b", "c", "a"):
+        assert under_way(lanes) == {READER: expert}
+        assert lanes.begin(READER) is None
+        assert lanes.end(READER)
+    assert under_way(lanes) == {}
+
+
+def test_reader_and_lanes_work_at_the_same_time() -> None:
+    lanes = lanes_of(load("a"), load("b", source=Tier.HOST), load("c", "h", Tier.HOST), load("d", "c"))
+    assert under_way(lanes) == {READER: "a", "gpu": "b", "other": "c"}
+    assert not lanes.end(READER)
+    assert under_way(lanes) == {READER: "d"}
+    assert lanes.end("gpu")
+    assert under_way(lanes) == {"gpu": "a"}
+    # The CPU has no lane: the reader brings experts all the way.
+    assert lanes.end(READER)
+    assert lanes.end("gpu")
+    assert lanes.end("other")
+    assert under_way(lanes) == {}
+
+
+def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
+    lanes = lanes_of(load("a"), load("a", "g1", Tier.HOST), load("b", "g1", Tier.HOST))
+    assert under_way(lanes) == {READER: "a", "gpu": "b"}
+    assert lanes.end("gpu")
+    assert under_way(lanes) == {}
+    assert lanes.waits("gpu")
+    assert not lanes.end(READER)
+    for pool in ("g0", "g1"):
+        copied = lanes.begin("gpu")
+        assert isinstance(copied, Load)
+        assert copied.pool == pool
+        assert lanes.end("gpu")
+    assert not lanes.waits("gpu")
+
+
+def test_after_a_read_that_failed_the_loads_that_waited_for_it_read_for_themselves() -> None:
+    lanes = lanes_of(load("a"), load("a", "g1", Tier.HOST))
+    assert under_way(lanes) == {READER: "a"}
+    assert lanes.end(READER, failed=True)
+    again = lanes.begin(READER)
+    assert isinstance(again, Load)
+    assert again.pool == "g1"
+    assert not lanes.end(READER)
+    assert under_way(lanes) == {"gpu": "a"}
+
+
+def test_a_fill_is_the_least_urgent_at_the_reader_and_holds_up_no_lane() -> None:
+    lanes = lanes_of(Fill("gpu", "a"), load("b", "c", why=Why.INITIAL), load("c", source=Tier.HOST))
+    assert under_way(lanes) == {READER: "b", "gpu": "c"}
+    assert lanes.end(READER)
+    assert under_way(lanes) == {READER: "a"}
+    # A load that comes now waits for this fill, and for no other.
+    lanes.put(Fill("gpu", "d"))
+    lanes.put(load("e"))
+    assert lanes.end(READER)
+    assert under_way(lanes) == {READER: "e"}
+
+
+def test_an_expert_that_is_being_filled_is_copied_once_it_is_read() -> None:
+    lanes = lanes_of(Fill("gpu", "a"))
+    assert under_way(lanes) == {READER: "a"}
+    assert not lanes.waits("gpu")
+    lanes.put(load("a", source=Tier.HOST))
+    assert under_way(lanes) == {}
+    assert lanes.waits("gpu")
+    assert lanes.end(READER)
+    assert under_way(lanes) == {"gpu": "a"}
+    assert lanes.end("gpu")
+
+
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
+    lanes = lanes_of(Fill("gpu", "a"), load("a", source=Tier.HOST))
+    assert under_way(lanes) == {READER: "a"}
+    assert lanes.end(READER, failed=True)
+    assert under_way(lanes) == {READER: "a"}
+    assert not lanes.end(READER)
+    assert under_way(lanes) == {"gpu": "a"}
+
+
+LOADS = st.lists(
+    st.one_of(
+        st.builds(
+            load,
+            st.sampled_from("abc"),
+            st.sampled_from(sorted(POOLS)),
+            st.sampled_from(Tier),
+            st.sampled_from([Why.DEMAND, Why.PREFETCH, Why.INITIAL]),
+        ),
+        st.builds(Fill, st.just("gpu"), st.sampled_from("abc")),
+    ),
+    max_size=12,
+)
+
+
+def last_place(command: Load | Fill) -> str | None:
+    return READER if isinstance(command, Fill) or command.pool == "c" else POOLS[command.pool]
+
+
+@given(LOADS, st.data())
+def test_every_load_passes_its_places_once_and_one_at_a_time(loads: list[Load | Fill], data: st.DataObject) -> None:
+    """In any order of ends, and whatever fails."""
+    lanes = lanes_of(*loads)
+    busy: dict[str | None, Load | Fill] = {}
+    passed: dict[int, list[str | None]] = {id(each): [] for each in loads}
+    over: list[int] = []
+    while True:
+        for place in lanes.places:
+            begun = lanes.begin(place)
+            if begun is None:
+                continue
+            assert place not in busy
+            busy[place] = begun
+            passed[id(begun)].append(place)
+        if not busy:
+            break
+        place = data.draw(st.sampled_from(sorted(busy, key=str)))
+        failed = data.draw(st.booleans())
+        ended = busy.pop(place)
+        if lanes.end(place, failed=failed):
+            over.append(id(ended))
+            assert failed or passed[id(ended)][-1] == last_place(ended)
+        else:
+            assert not failed
+    assert sorted(over) == sorted(map(id, loads))
+    for each in loads:
+        last = last_place(each)
+        assert passed[id(each)] in ([[READER]] if last is READER else [[READER], [READER, last], [last]])
+        assert isinstance(each, Fill) or each.source is Tier.HOST or passed[id(each)][0] is READER
+    assert not any(lanes.waits(device) for device in POOLS.values())

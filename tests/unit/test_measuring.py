@@ -1,0 +1,30 @@
+"""Costs that are worked out from other measurings: an expert of another size, and another disk."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from coe.core import Expert
+from coe.inspector.measuring import _adapted, _from_disk, profiled_cost
+from coe.scheduler.costs import Cost
+
+SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small", "large"))
+COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
+
+
+def test_reads_and_copies_take_time_by_their_bytes() -> None:
+    adapted = _adapted(COST, SMALL, LARGE, 1000, 3000)
+    assert (adapted.load_s, adapted.copy_s) == (3.0, 0.75)
+    line = SimpleNamespace(per_image_s=0.1, base_s=0.2)
+    sizes = {"input_size": 64, "weights_bytes": 1000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
+    kind = SimpleNamespace(line=line, load_s=1.0, copy_s=0.25, **sizes)
+    cost = profiled_cost(kind, LARGE, 3000)  # type: ignore[arg-type]
+    assert (cost.load_s, cost.copy_s) == (3.0, 0.75)
+
+
+@pytest.mark.parametrize(("bytes_per_s", "load_s"), [(None, 1.0), (1000, 1.25), (100, 10.25), (10_000, 1.0)])
+def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: int | None, load_s: float) -> None:
+    cost = _from_disk(COST, 1000, bytes_per_s)
+    assert (cost.load_s, cost.copy_s) == (load_s, 0.25)

@@ -1,0 +1,58 @@
+"""The order in which threads do work, and what becomes of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from coe.errors import LineClosed
+from coe.runtime.workers import Workers
+
+
+def test_urgent_work_goes_first_and_all_work_is_done_before_the_end():
+    workers, done = Workers(1, "test"), []
+    for name in "ab":
+        workers.put(lambda name=name: done.append(name))
+    futures = [workers.submit(lambda name=name: done.append(name)) for name in "xy"]
+    workers.close()
+    for thread in workers.threads:
+        thread.start()
+        thread.join(60)
+    assert done == ["x", "y", "a", "b"]
+    assert all(future.done() for future in futures)
+
+
+def test_several_threads_lose_no_work():
+    workers, done = Workers(4, "test"), []
+    for thread in workers.threads:
+        thread.start()
+    futures = []
+    for number in range(500):
+        workers.put(lambda number=number: done.append(number))
+        futures.append(workers.submit(lambda number=number: -number))
+    workers.close()
+    for thread in workers.threads:
+        thread.join(60)
+    assert sorted(done) == list(range(500))
+    assert [future.result(0) for future in futures] == [-number for number in range(500)]
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
+def test_what_urgent_work_raises_goes_to_its_future(error):
+    def fail() -> None:
+        raise error
+
+    workers = Workers(1, "test")
+    failed, next_one = workers.submit(fail), workers.submit(lambda: "done")
+    workers.close()
+    workers.threads[0].start()
+    workers.threads[0].join(60)
+    assert failed.exception(0) is error
+    assert next_one.result(0) == "done"
+
+
+def test_nothing_is_taken_in_after_the_end():
+    workers = Workers(1, "test")
+    workers.close()
+    for taking in (workers.put, workers.submit):
+        with pytest.raises(LineClosed):
+            taking(lambda: None)
