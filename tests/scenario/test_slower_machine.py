@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from lines import board, cost
 
+from coe import config
+from coe.core import Finding, Request
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import CostTable
-from coe.scheduler.events import PaceChanged
+from coe.scheduler.events import Arrived, Finished, Loaded, PaceChanged, Run, Together
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.sim.oracle import SampledOracle
@@ -88,3 +90,25 @@ def test_the_costs_that_decisions_use_are_the_corrected_ones():
     simulator.run(synthetic(BOARD, task="t", requests=60, every_s=0.5).arrivals)
     assert line.world.costs("cpu", "a").batch_s(1) == pytest.approx(2 * COSTS("cpu", "a").batch_s(1))
     assert line.world.costs("cpu", "a").load_s == COSTS("cpu", "a").load_s
+
+
+def test_batches_that_end_together_are_counted_one_by_one():
+    """As many batches as the pace needs, in half as many steps: each counts, and the change is said once."""
+    line = controller("coserve", executors=2)
+    ended, paces, number = [], [], 0
+    for load in line.start(0.0):
+        line.handle(Loaded(load.pool, load.expert), 0.0)
+    while not paces:
+        arrived = Together(tuple(Arrived(Request(number + each, component)) for each, component in enumerate("AB")))
+        commands, number = line.handle(arrived, float(number)), number + 2
+        runs = [command for command in commands if isinstance(command, Run)]
+        assert len(runs) == 2
+        finished = [
+            Finished(run.executor, (Finding(run.batch.expert, "fp32", "ok", 1.0),), 2 * COSTS("cpu", "a").batch_s(1))
+            for run in runs
+        ]
+        ended += finished
+        commands = line.handle(Together(tuple(finished)), float(number))
+        paces = [command.pace for command in commands if isinstance(command, PaceChanged)]
+    assert paces == [2.0]
+    assert len(ended) == config.PACE_BATCHES + config.PACE_BATCHES % 2
