@@ -89,6 +89,9 @@ class Finding:
     A detector says every label for which it has a box; `label` and `score` are those of its deciding box. `margin`,
     from 0 to 1, is the distance to another answer: for a classifier the lead of the likeliest label over the next, for
     a detector the least change of its scores that would add or remove a label. It is 0 if the kind does not tell.
+
+    `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
+    is empty without such a doubt. A finding in doubt never leads to OK.
     """
 
     expert: str
@@ -97,6 +100,7 @@ class Finding:
     score: float
     boxes: tuple[Box, ...] = ()
     margin: float = 0.0
+    doubt: str = ""
 
     @property
     def labels(self) -> frozenset[str]:

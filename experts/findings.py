@@ -106,6 +106,13 @@ def detected(candidates: Floats, prepared: Sequence[Prepared], expert: Expert, c
     return findings
 
 
+def of_corners(boxes: torch.Tensor) -> Floats:
+    """Return the boxes of one image, (N, 4 + labels): x1, y1, x2, y2 and scores, as candidates, (1, 4 + labels, N)."""
+    left, top, right, bottom, *scores = boxes.float().cpu().numpy().T
+    places = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+    return np.stack((*places, *scores))[None]
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """The k candidates of an image that count: corners (k, 4) in pixels of the input, scores (k), labels (k)."""

@@ -22,8 +22,8 @@ from coe.prepare import data_set
 from coe.store.kinds import Progress, Trained, TrainingPlan
 from experts import quiet_ultralytics
 from experts.classifier_train import pace
-from experts.labelled_folder import SUFFIXES
 from experts.matching import load_matching
+from experts.yolo_images import images_of
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
@@ -58,9 +58,9 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
             "they must be the same in the same order"
         )
     root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
-    train_images = _images(root, raw["train"], plan.data)
+    train_images = images_of(root, raw["train"], plan.data)
     if raw.get("val"):
-        val_images = _images(root, raw["val"], plan.data)
+        val_images = images_of(root, raw["val"], plan.data)
     else:
         random.Random(plan.seed).shuffle(train_images)
         count = max(1, round(len(train_images) * plan.held_out))
@@ -81,23 +81,6 @@ def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
         "channels": 3,
         "yaml_file": str(plan.data),
     }
-
-
-def _images(root: Path, entry: Any, source: Path) -> list[Path]:
-    images: list[Path] = []
-    for part in entry if isinstance(entry, list) else [entry]:
-        place = root / str(part)
-        if place.is_dir():
-            images += sorted(path for path in place.rglob("*") if path.suffix.lower() in SUFFIXES)
-        elif place.is_file():
-            try:
-                lines = place.read_text(encoding="utf-8").split("\n")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"data set '{source}': '{place}' cannot be read as a list ({error})") from error
-            images += [place.parent / line.strip() for line in lines if line.strip()]
-        else:
-            raise ConfigError(f"data set '{source}': '{place}' is neither a folder nor a list of images")
-    return images
 
 
 def _overrides(expert: Expert, plan: TrainingPlan, settings: dict[str, Any]) -> dict[str, Any]:

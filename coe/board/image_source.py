@@ -27,7 +27,8 @@ _ARRAY_BYTES, _DECODER_BYTES = 3, 4
 class Picture:
     """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
 
-    `within_s` means the same as for `Inspector.submit`.
+    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s` means the
+    same as for `Inspector.submit`.
     """
 
     image: ImageLike
@@ -37,6 +38,7 @@ class Picture:
     name: str = ""
     order: Order = "BGR"
     within_s: float | None = None
+    reference: ImageLike | None = None
 
     def check(self) -> None:
         """Raise ConfigError if a name is not a text."""

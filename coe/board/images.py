@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from coe.board import given_references
 from coe.board.decoding import decode
 from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.core import Failure, FailureKind
@@ -38,7 +39,8 @@ class Item:
     `name` is its name in the results: its POSIX path relative to the given folder, unique within one `find`. In a name
     from the disk, a byte that is not UTF-8 stands as `\\xNN`, and a backslash is doubled, so that two files never share
     a name. `failure` is set if the image cannot be inspected whatever its pixels are (say, an unknown component);
-    `path` may then not exist, or be a folder that cannot be read.
+    `path` may then not exist, or be a folder that cannot be read. `reference` is a picture of a good part, if the table
+    names one.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class Item:
     refdes: str = ""
     name: str = ""
     failure: Failure | None = None
+    reference: Path | None = None
 
     @property
     def error(self) -> str | None:
@@ -230,7 +233,7 @@ def _read_table(table: Path, known: _Components) -> list[Item]:
         if missing:
             raise ConfigError(
                 f"{table}:1: no column {' and no column '.join(missing)}; "
-                "the first line must be path,component,serial,refdes"
+                "the first line must be path,component,serial,refdes (and reference, if images bring one)"
             )
         if twice := sorted(column for column in set(header) if column and header.count(column) > 1):
             raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
@@ -259,7 +262,7 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplu
     kind, error = FailureKind.IMAGE, ""
     if not inside:
         error = "the path is empty"
-    elif "\0" in inside or os.path.isabs(inside) or inside.split("/")[0] == ".." or ":" in inside.split("/")[0]:
+    elif given_references.leaves(inside):
         error = f"'{inside}' leaves the folder of the table; give a path relative to it"
     elif surplus:
         error = f"'{surplus[0]}' stands after the last column; quote cells that contain the separator"
@@ -271,8 +274,10 @@ def _row(table: Path, line: int, row: dict[str, str], known: _Components, surplu
         error = f"'{inside}' {reason}"
     elif component not in known:
         kind, error = FailureKind.RULES, _unknown(component, known)
+    reference, reference_error = given_references.stated(table.parent, row.get("reference", ""))
+    error = error or reference_error
     failure = Failure(kind, f"{where}: {error}") if error else None
-    return Item(table.parent / inside, component, serial, refdes, inside or where, failure)
+    return Item(table.parent / inside, component, serial, refdes, inside or where, failure, reference)
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:

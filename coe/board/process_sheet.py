@@ -32,7 +32,11 @@ class Sheet:
     digest: str
 
     def error(self, place: Place, message: str) -> RulesError:
-        """Return an error that names the file and the line of a place.
+        """Return an error that names the file and the line of a place, as `where` does."""
+        return _error(self.where(place), message)
+
+    def where(self, place: Place) -> str:
+        """Return the file and the line of a place, as "demo.yaml:14".
 
         Parts of `place` that are not in the file are skipped, because pydantic adds words to a place.
         """
@@ -40,7 +44,7 @@ class Sheet:
         for part in place:
             if (*at, part) in self.lines:
                 at = (*at, part)
-        return _error(self.path, self.lines.get(at, 1), message)
+        return _where(self.path, self.lines.get(at, 1))
 
 
 def read(path: Path, noun: str = "board file", needs: str = "board, experts and components") -> Sheet:
@@ -48,6 +52,11 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
 
     Messages call the file `noun`, and say that it needs `needs`.
     """
+    return parse(path, content(path, noun), needs)
+
+
+def content(path: Path, noun: str = "board file") -> bytes:
+    """Return the bytes of a file; raises RulesError, which calls the file `noun`."""
     try:
         with path.open("rb") as file:
             raw = file.read(config.MAX_RULES_BYTES + 1)
@@ -55,6 +64,11 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
         raise RulesError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(raw) > config.MAX_RULES_BYTES:
         raise RulesError(f"{path.name}:1: larger than {config.MAX_RULES_BYTES >> 20} MiB; this is not a {noun}")
+    return raw
+
+
+def parse(path: Path, raw: bytes, needs: str = "board, experts and components") -> Sheet:
+    """Return the sheet that a file's bytes are; raises RulesError as `read` does."""
     try:
         text = raw.decode("utf-8-sig")
         _refuse_cleverness(path, text)
@@ -75,12 +89,16 @@ def read(path: Path, noun: str = "board file", needs: str = "board, experts and 
     return Sheet(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
 
 
-def _error(path: Path, line: int, message: str) -> RulesError:
+def _where(path: Path, line: int) -> str:
+    return f"{path.name}:{line}"
+
+
+def _error(where: str, message: str) -> RulesError:
     """Return an error on one line of bounded length, whatever words from the file stand in it."""
     plain = "".join(character if character.isprintable() else "?" for character in message)
     if len(plain) > _LONGEST_MESSAGE:
         plain = plain[:_LONGEST_MESSAGE] + "..."
-    return RulesError(f"{path.name}:{line}: {plain}")
+    return RulesError(f"{where}: {plain}")
 
 
 def _refuse_cleverness(path: Path, text: str) -> None:
@@ -88,13 +106,13 @@ def _refuse_cleverness(path: Path, text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent):
-            raise _error(path, _line(event), f"'*{event.anchor}' is an alias; write the entry out")
+            raise _error(_where(path, _line(event)), f"'*{event.anchor}' is an alias; write the entry out")
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag is not None:
-            raise _error(path, _line(event), f"'{event.tag}' is a tag; write plain words, without '!'")
+            raise _error(_where(path, _line(event)), f"'{event.tag}' is a tag; write plain words, without '!'")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > config.MAX_RULES_DEPTH:
-                raise _error(path, _line(event), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
+                raise _error(_where(path, _line(event)), f"nested deeper than {config.MAX_RULES_DEPTH} levels")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -110,10 +128,10 @@ def _plain(path: Path, node: yaml.Node, place: Place, lines: dict[Place, int]) -
         for key, value in node.value:
             line = _line(key)
             if not isinstance(key, yaml.ScalarNode):
-                raise _error(path, line, "a key must be a single word")
+                raise _error(_where(path, line), "a key must be a single word")
             if key.value in data:
                 first = lines[(*place, key.value)]
-                raise _error(path, line, f"'{key.value}' stands here twice; the first is on line {first}")
+                raise _error(_where(path, line), f"'{key.value}' stands here twice; the first is on line {first}")
             data[key.value] = _plain(path, value, (*place, key.value), lines)
             lines[(*place, key.value)] = line
         return data

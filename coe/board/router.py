@@ -9,6 +9,9 @@ from coe import config
 from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
 from coe.errors import RulesError, did_you_mean
 
+GIVEN = "given"
+"""The word in the rules for a reference that comes with each picture."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
@@ -66,11 +69,16 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A component type: its count on a board, and the step with which its inspection begins."""
+    """A component type: its count on a board, and the step with which its inspection begins.
+
+    `reference` says with what its pictures are compared: the id of a reference in the store, `GIVEN` if each picture
+    brings its reference, or "" for nothing.
+    """
 
     name: str
     count: float
     root: Step
+    reference: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,8 @@ class Router:
         """Return the consequence of a finding and all its boxes; raises RulesError for a label that no rule covers.
 
         The finding and each box have the outcomes of their labels. The best score for an outcome counts; under
-        `min_score` it means REVIEW instead. The worst verdict decides: a good box hides no bad box.
+        `min_score` it means REVIEW instead. The worst verdict decides: a good box hides no bad box. A finding in doubt
+        means REVIEW if it does not mean NG, and no step follows it.
         """
         scores = {_outcome(step, finding.label): finding.score}
         for box in finding.boxes:
@@ -153,6 +162,8 @@ class Router:
         verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
         if Verdict.NG in verdicts:
             return Decision(Verdict.NG)
+        if finding.doubt:
+            return Decision(Verdict.REVIEW)
         believed = set(outcomes)
         # Steps come in the order of the rules, whatever the scores are.
         ahead = [outcome for outcome in step.outcomes.values() if isinstance(outcome, tuple) and outcome in believed]

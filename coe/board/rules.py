@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from coe.board import circles, process_sheet
 from coe.board.graph import ExpertGraph
 from coe.board.labels import fault as label_fault
 from coe.board.process_sheet import Place, Sheet
-from coe.board.router import Component, Outcome, Router, Step, first_experts, usage
-from coe.board.rules_form import BoardSpec, ExpertSpec, StepSpec, checked
+from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_experts, usage
+from coe.board.rules_form import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, checked
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
 
@@ -28,7 +29,8 @@ class Rules:
     """A board file, checked and resolved. `digest` is the SHA-256 of the file.
 
     `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
-    nothing. The message matters for detectors only, and the rules do not know which kinds are detectors.
+    nothing. The message matters for detectors only, and the rules do not know which kinds are detectors. `places` holds
+    the place of each component in the file, as "demo.yaml:14".
     """
 
     board: str
@@ -38,6 +40,7 @@ class Rules:
     router: Router
     graph: ExpertGraph
     unsaid: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def components(self) -> Mapping[str, Component]:
@@ -50,11 +53,37 @@ class Rules:
             if expert in self.unsaid:
                 raise RulesError(self.unsaid[expert])
 
+    def check_references(self, comparing: Collection[str]) -> None:
+        """Raise RulesError if a component and its experts do not agree on a reference.
+
+        `comparing` are the experts that compare with one: a component that they inspect needs `reference:`, and no
+        other component may have it.
+        """
+        for name, component in self.components.items():
+            needs = next((step.expert for step in component.root.walk() if step.expert in comparing), None)
+            if needs is not None and not component.reference:
+                raise RulesError(
+                    f"{self.places[name]}: expert '{needs}' compares '{name}' with a reference, and none is "
+                    f"named; write `reference: {name}` and make it with `coe-experts reference`, or write "
+                    f"`reference: {GIVEN}` if each picture brings its own"
+                )
+            if needs is None and component.reference:
+                raise RulesError(
+                    f"{self.places[name]}: '{name}' has a reference, and none of its experts compares with one; remove "
+                    "`reference:`, or let an expert of kind difference or golden inspect it"
+                )
+
 
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
     path = find(board)
-    sheet = process_sheet.read(path)
+    return _resolved(path, process_sheet.content(path))
+
+
+@lru_cache(maxsize=16)
+def _resolved(path: Path, raw: bytes) -> Rules:
+    """Return the rules that a file's bytes are: a command asks for them several times, and 352 components take long."""
+    sheet = process_sheet.parse(path, raw)
     try:
         return _RulesReader(sheet).rules()
     except RecursionError:
@@ -105,7 +134,7 @@ class _RulesReader:
 
     def rules(self) -> Rules:
         components = {
-            name: Component(name, spec.count, self._step(spec, ("components", name), ()))
+            name: Component(name, spec.count, self._step(spec, ("components", name), ()), self._reference(spec))
             for name, spec in self.spec.components.items()
         }
         if not any(component.count > 0 for component in components.values()):
@@ -120,7 +149,13 @@ class _RulesReader:
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
         sheet, router = self.sheet, Router(components)
-        return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid)
+        places = {name: sheet.where(("components", name)) for name in components}
+        return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places)
+
+    def _reference(self, spec: ComponentSpec) -> str:
+        if spec.reference is None or spec.reference == GIVEN:
+            return spec.reference or ""
+        return f"{self.spec.board}/{spec.reference}"
 
     def _expert(self, name: str, spec: ExpertSpec) -> Expert:
         place: Place = ("experts", name)

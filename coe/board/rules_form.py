@@ -34,9 +34,10 @@ class StepSpec(Judging):
 
 
 class ComponentSpec(StepSpec):
-    """A component type: its first step, and its count on a board."""
+    """A component type: its first step, its count on a board, and the name of its reference, or `given`."""
 
     count: Annotated[float, Field(ge=0, le=config.MAX_COMPONENTS, allow_inf_nan=False)] = 1.0
+    reference: Name | None = None
 
 
 class ExpertSpec(Judging):

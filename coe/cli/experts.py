@@ -19,7 +19,7 @@ from rich.table import Table
 
 from coe import config
 from coe.board import images, rules
-from coe.cli import experts_prepare
+from coe.cli import experts_prepare, experts_reference
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
@@ -29,6 +29,7 @@ from coe.prepare import accept, data_set, verification
 from coe.store import kinds, torch_file
 from coe.store.dotted import running
 from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store.references import FOLDER, References
 from coe.store.store import Store
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ NoPrepareOption = Annotated[
 ]
 
 app.command()(experts_prepare.prepare)
+app.command()(experts_reference.reference)
 
 
 @app.command()
@@ -206,18 +208,25 @@ def list_(
                 id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(metrics), ", ".join(m.variants)
             )
     wide(out).print(table)
+    damaged = experts_reference.list_references(shelf, board) or damaged
     raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
 
 
 @app.command()
 def show(
-    id: Annotated[str, typer.Argument(help="An expert of the store: BOARD/NAME.")], store: StoreOption = None
+    id: Annotated[str, typer.Argument(help="An expert of the store, BOARD/NAME, or references/BOARD/NAME.")],
+    store: StoreOption = None,
 ) -> None:
     """Show the manifest of an expert: labels, checksums, measures of its training, and its prepared precisions.
 
+    For a reference it shows version, size, checksum, and which pictures it was made from.
+
     Example: coe-experts show demo/chip-resistor
     """
-    out.print_json(Store(store).manifest(id).model_dump_json())
+    shelf = Store(store)
+    folder, _, name = id.partition("/")
+    manifest = References(shelf).manifest(name) if folder == FOLDER and "/" in name else shelf.manifest(id)
+    out.print_json(manifest.model_dump_json())
 
 
 @app.command()
@@ -227,6 +236,8 @@ def verify(
     allow_kind: AllowKindOption = None,
 ) -> None:
     """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
+
+    Without names, the checksums of the golden references are checked, too.
 
     All experts are checked, even after damage is found. Exit status 1 if an expert is damaged.
 
@@ -245,7 +256,11 @@ def verify(
         except (Exception, SystemExit) as error:  # a kind is foreign code, and the other experts must be checked
             damaged += 1
             complain(f"{id}: {sentence_of(error)}")
-    out.print(f"{len(chosen) - damaged} sound, {damaged} damaged")
+    sound = len(chosen) - damaged
+    if not ids:
+        references = experts_reference.verify_references(shelf)
+        sound, damaged = sound + references.sound, damaged + references.damaged
+    out.print(f"{sound} sound, {damaged} damaged")
     raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
 
 

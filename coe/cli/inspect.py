@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from coe import config
-from coe.board import images, rules
+from coe.board import given_references, images, rules
+from coe.board.images import Item
+from coe.board.router import GIVEN
+from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
@@ -31,14 +36,15 @@ from coe.cli.options import (
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
-from coe.inspector.weights_used import expert_digests, manifests_of, usable_variants
+from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
-from coe.results.report import write_report
+from coe.results.report import Pictures, write_report
 from coe.results.run_file import RunIdentity
 from coe.results.summary import RunFigures, Summary
 from coe.scheduler.strategies import check_hurry
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store import dotted
+from coe.store.references import References
 from coe.store.store import Store
 
 app = application("")
@@ -53,7 +59,7 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             "--images",
             help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes.",
+            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference.",
         ),
     ],
     out_dir: Annotated[
@@ -154,6 +160,7 @@ def inspect(  # noqa: PLR0913
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
     items, skipped = images.find(images_at, loaded_board.components)
+    given_references.check(items, loaded_board.components.values())
     if skipped and not quiet:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
@@ -166,11 +173,14 @@ def inspect(  # noqa: PLR0913
         precision,
         label_floor,
         expert_digests(loaded_board, manifests, precision),
+        reference_digests(loaded_board, line_config.store),
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
         identity.refuse_changes(
-            loaded_board.path, expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision)
+            loaded_board.path,
+            expert_digests(loaded_board, manifests_of(loaded_board, line_config.store), precision),
+            reference_digests(loaded_board, line_config.store),
         )
         return usable_variants(loaded_board, manifests, precision, label_floor, devices)
 
@@ -180,8 +190,7 @@ def inspect(  # noqa: PLR0913
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
-        paths = {item.name: item.path for item in items}
-        write_report(report, loaded_board.board, results.results, summary, lambda name: images.decode(paths[name]))
+        write_report(report, loaded_board.board, results.results, summary, _pictures(items, loaded_board, store))
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
@@ -192,6 +201,23 @@ def inspect(  # noqa: PLR0913
     if run_.interrupted:
         raise typer.Exit(Exit.INTERRUPTED)
     raise typer.Exit(_status(summary))
+
+
+def _pictures(items: Sequence[Item], board: Rules, store: Path | None) -> Pictures:
+    """Return where the report's pictures come from; those of references are what the store or the table has now."""
+    by_name = {item.name: item for item in items}
+
+    def reference(name: str) -> NDArray[np.uint8] | None:
+        item = by_name[name]
+        id = board.components[item.component].reference
+        if item.reference is not None:
+            return images.decode(item.reference)
+        if not id or id == GIVEN:
+            return None
+        references = References(Store(store))
+        return images.decode(references.read(references.manifest(id)).image)
+
+    return Pictures(lambda name: images.decode(by_name[name].path), reference)
 
 
 def _status(summary: Summary) -> Exit:

@@ -108,7 +108,15 @@ class InspectionRun:
             for item in todo:
                 if self.stopped:
                     return
-                yield Picture(item.path, item.component, item.serial, item.refdes, item.name, within_s=self._within_s)
+                yield Picture(
+                    item.path,
+                    item.component,
+                    item.serial,
+                    item.refdes,
+                    item.name,
+                    within_s=self._within_s,
+                    reference=item.reference,
+                )
 
         try:
             yield from line.stream(pictures())

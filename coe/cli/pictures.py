@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coe.board import images
+from coe.board import given_references, images
 from coe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,4 +21,8 @@ def pictures_of(board: Rules, images_at: Path) -> list[Picture]:
     items = [item for item in images.find(images_at, board.components)[0] if item.failure is None]
     if not items:
         raise ConfigError(f"{images_at} holds no image of a component of board '{board.board}'")
-    return [Picture(item.path, item.component, item.serial, item.refdes, item.name) for item in items]
+    given_references.check(items, board.components.values())
+    return [
+        Picture(item.path, item.component, item.serial, item.refdes, item.name, reference=item.reference)
+        for item in items
+    ]

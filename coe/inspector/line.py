@@ -18,6 +18,7 @@ from coe.board.image_source import ImageLike as Image
 from coe.board.image_source import Picture
 from coe.core import Request, Result
 from coe.errors import LineClosed
+from coe.inspector import references
 from coe.inspector.assembly import decode_workers
 from coe.inspector.line_config import LineConfig
 from coe.inspector.opening import assemble
@@ -51,6 +52,7 @@ class Line:
         self.store, self.kinds, self.rules = config.store, assembly.kinds, assembly.board
         self.costs, self.plan = assembly.costs, assembly.plan
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
+        self._references = assembly.references
         self._strategy = config.strategy
         decider = config.make_decider(
             router=self.rules.router,
@@ -92,6 +94,7 @@ class Line:
         name: str = "",
         order: Order = "BGR",
         within_s: float | None = None,
+        reference: Image | None = None,
     ) -> Future[Result]:
         """Take in one image and return at once; the future gives its `Result`.
 
@@ -100,13 +103,16 @@ class Line:
         long as it can be done in time; `Result.late` marks late results. Raises ConfigError if `within_s` is no time,
         or if the strategy would ignore it.
 
+        `reference` is a picture of a good part, in the same forms as `image`; it belongs to components whose rules say
+        `reference: given`, and to no others (ConfigError).
+
         An array is (H, W, 3) or (H, W) uint8 in `order` and is copied, so that the caller may reuse it. A file at a
         path must not change until its result is there, else the result is an error. `Result.error` says what is wrong
         with the image itself (or its component). Raises LineClosed after `close` or `stop`, LineFull with
         `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would have to wait for room on
         a thread of the line, for example in a callback.
         """
-        picture = Picture(image, component, serial, refdes, name, order, within_s)
+        picture = Picture(image, component, serial, refdes, name, order, within_s, reference)
         return self._submit(self._taken(picture), wait=self._blocking)
 
     def inspect(
@@ -119,6 +125,7 @@ class Line:
         name: str = "",
         order: Order = "BGR",
         within_s: float | None = None,
+        reference: Image | None = None,
     ) -> Coroutine[Any, Any, Result]:
         """Take over one image now, and return a coroutine that gives its `Result` without blocking the loop.
 
@@ -127,7 +134,7 @@ class Line:
         queue back; if it is cancelled later, its image is still inspected.
         """
         self._engine.line_threads.expect_waitable("inspect()")
-        return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s)))
+        return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s, reference)))
 
     async def _inspected(self, taken: TakenPicture) -> Result:
         # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
@@ -189,6 +196,7 @@ class Line:
             raise TypeError(f"a line takes pictures (coe.inspector.inspector.Picture), not {type(picture).__name__}")
         picture.check()
         check_hurry(self._strategy, within_s=picture.within_s)
+        references.check_picture(self.rules, picture)
         if self._inbox.closed:
             raise LineClosed(CLOSED)
         return TakenPicture.over(picture, now, self._prepared_bytes(picture.component))
@@ -215,7 +223,8 @@ class Line:
         request = Request(
             id, picture.component, picture.name, picture.serial, picture.refdes, taken.due_s, taken.submitted_s
         )
-        future = self._engine.submit(request, taken.source)
+        reference = taken.reference or self._references.get(picture.component)
+        future = self._engine.submit(request, taken.source, reference)
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(lambda _: ticket.leave())
         return future

@@ -9,7 +9,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.inspector import assembly, precision
+from coe.inspector import assembly, precision, references
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
@@ -18,6 +18,7 @@ from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import Choice
 from coe.inspector.settings import Settings, settle
 from coe.runtime.device import Device
+from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import Plan, joined
 from coe.store import kinds
@@ -39,7 +40,7 @@ class Lineup:
 class Assembly:
     """A line without its threads: the board with experts in their chosen variants, their costs, devices and pools.
 
-    `file_bytes` is, by expert, the size of the file that it runs from.
+    `file_bytes` is, by expert, the size of the file that it runs from. `references` are by component.
     """
 
     board: Rules
@@ -49,6 +50,7 @@ class Assembly:
     costs: LineCosts
     plan: Plan
     file_bytes: Mapping[str, int]
+    references: Mapping[str, ReferenceSource]
 
     @property
     def budget_bytes(self) -> int:
@@ -66,7 +68,9 @@ def assemble(config: LineConfig) -> Assembly:
     names = sorted({expert.kind for expert in named.experts.values()})
     known = {name: kinds.resolve(name, config.allowed_kinds) for name in names}
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
+    references.check(named, known)
     manifests = assembly.manifests(named, config.store)
+    good_parts = references.load(named, config.store)
     settings = settle(named, config.asked, single=config.strategy.single, say=config.say)
     devices = (config.make_devices or assembly.devices)(
         settings.executors,
@@ -96,6 +100,7 @@ def assemble(config: LineConfig) -> Assembly:
         lineup.costs,
         joined(plan) if config.strategy.shared else plan,
         file_bytes(lineup.board, manifests),
+        good_parts,
     )
 
 

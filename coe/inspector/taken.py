@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board.image_source import ImageSource, Picture
+from coe.runtime.reference_source import ReferenceSource
 
 
 @dataclass(frozen=True, slots=True)
 class TakenPicture:
-    """A picture that the line owns, and the bytes that it counts in the inbox (`size`); times on the line's clock."""
+    """A picture that the line owns, and the bytes that it counts in the inbox (`size`); times on the line's clock.
+
+    `reference` is the reference that came with it.
+    """
 
     picture: Picture
     source: ImageSource
+    reference: ReferenceSource | None
     size: int
     submitted_s: float
     due_s: float
@@ -23,8 +28,12 @@ class TakenPicture:
     def over(cls, picture: Picture, now: float, prepared_bytes: int) -> TakenPicture:
         """Take over a picture's pixels; `prepared_bytes` is the size of its first prepared input. Raises TypeError."""
         source = ImageSource.of(picture.image, picture.order)
+        reference = None
+        if picture.reference is not None:
+            reference = ReferenceSource(ImageSource.of(picture.reference, picture.order))
+        size = source.held_bytes + prepared_bytes + (reference.held_bytes if reference else 0)
         due_s = math.inf if picture.within_s is None else now + picture.within_s
         name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
-        # Without the image: no reference to the caller's array is kept.
+        # Without the image: nothing of the caller's arrays is kept.
         kept = Picture("", picture.component, picture.serial, picture.refdes, name, picture.order, picture.within_s)
-        return cls(kept, source, source.held_bytes + prepared_bytes, now, due_s)
+        return cls(kept, source, reference, size, now, due_s)

@@ -1,4 +1,4 @@
-"""Which weights the findings of a run depend on, so that no run is continued with other weights."""
+"""Which weights and references the findings of a run depend on, so that no run is continued with others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import StoreError
 from coe.inspector.precision import allowed
 from coe.store.manifest import Manifest
+from coe.store.references import References
 from coe.store.store import Store
 
 
@@ -36,6 +38,13 @@ def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: s
         facts = [expert.weights, manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared]
         digests[id] = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
     return digests
+
+
+def reference_digests(board: Rules, store: Store) -> dict[str, str]:
+    """Return the checksum of each reference that the rules name, by id; raises StoreError if one is missing."""
+    references = References(store)
+    ids = {component.reference for component in board.components.values()} - {"", GIVEN}
+    return {id: references.manifest(id).checksum for id in sorted(ids)}
 
 
 def manifests_of(board: Rules, store: Store) -> dict[str, Manifest]:

@@ -85,12 +85,38 @@ class Thumbnail:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """A picture beside that of an image: its title, its address, and its size in pixels."""
+
+    title: str
+    address: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
 class Card:
-    """An image of the gallery; `picture` is None if it can no longer be read."""
+    """An image of the gallery; `picture` is None if it can no longer be read.
+
+    `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them.
+    """
 
     result: Result
     picture: Thumbnail | None
     boxes: tuple[Box, ...]
+    beside: tuple[Beside, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Where the pixels of an image, and of its reference, come from, by the image's name in the results.
+
+    Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. They are called for the
+    images that the report shows, one at a time. If one raises, only that picture is missing.
+    """
+
+    image: Callable[[str], NDArray[np.uint8]]
+    reference: Callable[[str], NDArray[np.uint8] | None] = lambda name: None
 
 
 def write_report(
@@ -98,16 +124,15 @@ def write_report(
     board: str,
     results: Sequence[Result],
     summary: Summary,
-    load_image: Callable[[str], NDArray[np.uint8]],
+    source: Pictures,
     *,
     pictures: int = config.REPORT_PICTURES,
     side: int = config.REPORT_PICTURE_SIDE,
 ) -> None:
     """Write the report of a run, as a whole or not at all.
 
-    `load_image` takes an image's name in the results and returns its pixels, (H, W, 3) uint8 RGB. It is called for the
-    first `pictures` NG and REVIEW images, one at a time; if it raises, only that picture is missing. Raises DiskFull,
-    or NotWritten for another reason.
+    It shows the first `pictures` NG and REVIEW images, which `source` gives, each beside its reference and the
+    difference of both, if it has a reference. Raises DiskFull, or NotWritten for another reason.
     """
     template = _template()
     script = "".join(template.blocks["script"](template.new_context()))
@@ -119,7 +144,7 @@ def write_report(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         boards=_boards(results, summary),
         components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
-        cards=(_card(result, load_image, side) for result in shown[:pictures]),
+        cards=(_card(result, source, side) for result in shown[:pictures]),
         shown=min(len(shown), pictures),
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
@@ -186,18 +211,39 @@ def _place(result: Result) -> str:
     return result.request.refdes or result.request.component or result.request.image
 
 
-def _card(result: Result, load_image: Callable[[str], NDArray[np.uint8]], side: int) -> Card:
+def _card(result: Result, source: Pictures, side: int) -> Card:
     pairs = [(finding, box) for finding in deciding(result.findings) for box in finding.boxes]
     pairs.sort(key=lambda pair: (pair[1].label != pair[0].label, -pair[1].score))  # deciding boxes come first
     boxes = tuple(box for _, box in pairs)
     try:
-        pixels = load_image(result.request.image)
+        pixels = source.image(result.request.image)
         height, width = pixels.shape[:2]
-        return Card(
-            result, Thumbnail(_data_address(pixels, side), width, height, tuple(_marks(pairs, width, height))), boxes
-        )
+        marks = tuple(_marks(pairs, width, height))
+        picture = Thumbnail(_data_address(pixels, side), width, height, marks)
     except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes)
+    return Card(result, picture, boxes, tuple(_beside(result, pixels, source, side)))
+
+
+def _beside(result: Result, pixels: NDArray[np.uint8], source: Pictures, side: int) -> Iterator[Beside]:
+    """Yield the reference of an image, and the difference of both if the image can be aligned."""
+    from coe.board import alignment
+
+    try:
+        reference = source.reference(result.request.image)
+    except Exception:  # as for the image
+        return
+    if reference is None:
+        return
+    height, width = reference.shape[:2]
+    yield Beside("Reference", _data_address(reference, side), width, height)
+    if not alignment.same_shape(pixels, reference):
+        return
+    aligned = alignment.align(pixels, reference)
+    if aligned.fit >= alignment.LEAST_FIT:
+        # Without a sign, in unsigned bytes, brighter where they differ more.
+        difference = np.maximum(aligned.image, reference) - np.minimum(aligned.image, reference)
+        yield Beside("Difference", _data_address(difference, side), width, height)
 
 
 def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:

@@ -25,6 +25,7 @@ def to_line(result: Result) -> str:
                 "variant": finding.variant,
                 "label": finding.label,
                 "score": finite(finding.score, 6),
+                **({"doubt": finding.doubt} if finding.doubt else {}),
                 "boxes": [
                     {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
                     for box in finding.boxes
@@ -60,6 +61,7 @@ def _result(row: Any, number: int) -> Result:
             _text(finding["label"]),
             _float(finding["score"]),
             tuple(_box(box) for box in finding["boxes"]),
+            doubt=_text(finding.get("doubt", "")),
         )
         for finding in row["findings"]
     )

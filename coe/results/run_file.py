@@ -31,7 +31,8 @@ class RunIdentity:
     """Everything, except the pixels, on which a verdict of a run depends.
 
     `rules` is the digest of the board file, `images` the folder or file of the images, `experts` the digest of each
-    expert by id (see `coe.inspector.weights_used`).
+    expert by id (see `coe.inspector.weights_used`), `references` the checksum of each reference that the rules name. A
+    reference that comes with an image is a part of its pixels.
     """
 
     board: str
@@ -41,9 +42,10 @@ class RunIdentity:
     precision: str = FULL
     label_floor: float = 0.0
     experts: Mapping[str, str] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
 
-    def refuse_changes(self, path: Path, experts: Mapping[str, str]) -> None:
-        """Raise ConfigError if the board file at `path`, or the digest of an expert, has changed since this was made.
+    def refuse_changes(self, path: Path, experts: Mapping[str, str], references: Mapping[str, str]) -> None:
+        """Raise ConfigError if the board file at `path`, an expert, or a reference has changed since this was made.
 
         Call this once a line is open, because the line reads the files after the run did.
         """
@@ -52,6 +54,8 @@ class RunIdentity:
                 raise ConfigError(f"{path} was changed while the line was opened; start again")
         if experts != self.experts:
             raise ConfigError("experts in the store were changed while the line was opened; start again")
+        if references != self.references:
+            raise ConfigError("references in the store were changed while the line was opened; start again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
         row = json.loads(path.read_text(encoding="utf-8"))
         names = [field.name for field in fields(RunIdentity) if field.name in row]
         before = RunIdentity(**{name: row[name] for name in names})
-        if not isinstance(before.experts, Mapping):
+        if not isinstance(before.experts, Mapping) or not isinstance(before.references, Mapping):
             raise ValueError("experts")
         run = RunFile(before, tuple(map(str, row.get("variants", ()))), _figures(row.get("figures")))
         older = "experts" not in row
@@ -114,6 +118,10 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
                 f"holds a run with another {name.replace('_', ' ')} ('{then}', not '{here}'); "
                 f"give {option} {then} again, or {ELSEWHERE}"
             )
+    ids = sorted({*before.references, *now.references})
+    if changed := [id for id in ids if before.references.get(id) != now.references.get(id)]:
+        names = ", ".join(f"'{id}'" for id in changed[:_NAMED]) + (" ..." if len(changed) > _NAMED else "")
+        yield f"holds a run with other references ({names}); put the former references back, or {ELSEWHERE}"
     ids = sorted({*before.experts, *now.experts})
     if changed := [id for id in ids if before.experts.get(id) != now.experts.get(id)]:
         names = ", ".join(f"'{id}'" for id in changed[:_NAMED]) + (" ..." if len(changed) > _NAMED else "")

@@ -26,6 +26,7 @@ from coe.runtime.inputs import ANY_SIZE, Decoding, ImageInputs, Inputs
 from coe.runtime.lane import Carriers, Disk
 from coe.runtime.line_threads import LineThreads
 from coe.runtime.pending import Pending, answered
+from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.runner import Runner
 from coe.scheduler.events import (
     Arrived,
@@ -77,8 +78,7 @@ def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
 class Engine:
     """Runs a decider in real time on real devices, reading weights from `disk`.
 
-    `watchers` see every step, on the control thread.
-    With `keep_trace` every event and the commands that answered it are kept, for replay.
+    `watchers` see each step, on the control thread. `keep_trace` keeps each event and its commands, for replay.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class Engine:
             self._end_others()
             raise
 
-    def submit(self, request: Request, source: ImageSource) -> Pending:
-        """Take in an image; the future's result is its one reply, errors included."""
-        job = _Job(request, ImageInputs(source), Pending(self.line_threads))
+    def submit(self, request: Request, source: ImageSource, reference: ReferenceSource | None = None) -> Pending:
+        """Take in an image, and its reference if experts compare it; the future's result is its one reply."""
+        job = _Job(request, ImageInputs(source, reference), Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
             self._inputs.put(lambda: self._receive(job))

@@ -16,9 +16,11 @@ from coe.board.decoding import Pixels
 from coe.board.image_source import ImageSource
 from coe.board.router import Router
 from coe.core import Expert
+from coe.errors import ImageError
 from coe.runtime.admission import Admission
+from coe.runtime.reference_source import ReferenceSource
 from coe.runtime.workers import Work, Workers
-from coe.store.kinds import Kind, Prepared
+from coe.store.kinds import Comparing, Kind, Prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +40,10 @@ ANY_SIZE = Decoding()
 
 @dataclass(slots=True)
 class ImageInputs:
-    """An image, and its inputs that are ready, by expert; `ahead_bytes` of them were made ahead."""
+    """An image with its reference, and its inputs that are ready, by expert; `ahead_bytes` of them were made ahead."""
 
     source: ImageSource
+    reference: ReferenceSource | None = None
     ready: dict[str, Prepared] = field(default_factory=dict)
     ahead_bytes: int = 0
 
@@ -75,10 +78,10 @@ class Inputs:
         Raises RulesError if the board has no such component, ImageError, or whatever the first expert's kind raises.
         """
         first, *others = self._router.likely(component)
-        with self._decoding.room(image.source.decoding_bytes()):
+        with self._decoding.room(_decoding_bytes(image)):
             pixels = image.source.decode()
             # A kind may write into its array.
-            image.ready[first] = self._input(pixels.copy() if others else pixels, first)
+            image.ready[first] = self._input(image, pixels.copy() if others else pixels, first)
             for expert in others:
                 self._make_ahead(image, pixels if expert == others[-1] else pixels.copy(), expert)
 
@@ -106,18 +109,28 @@ class Inputs:
         image.ahead_bytes += size
         # A user's code may raise anything. If the expert's turn comes, it tries again, and the error is reported.
         with contextlib.suppress(BaseException):
-            image.ready[expert] = self._input(pixels, expert)
+            image.ready[expert] = self._input(image, pixels, expert)
 
     def _again(self, image: ImageInputs, expert: str) -> Future[Prepared]:
-        return self._workers.submit(lambda: self._decoded_again(image.source, expert))
+        return self._workers.submit(lambda: self._decoded_again(image, expert))
 
-    def _decoded_again(self, source: ImageSource, expert: str) -> Prepared:
-        with self._decoding.room(source.decoding_bytes()):
-            return self._input(source.decode(), expert)
+    def _decoded_again(self, image: ImageInputs, expert: str) -> Prepared:
+        with self._decoding.room(_decoding_bytes(image)):
+            return self._input(image, image.source.decode(), expert)
 
-    def _input(self, pixels: Pixels, expert: str) -> Prepared:
+    def _input(self, image: ImageInputs, pixels: Pixels, expert: str) -> Prepared:
         spec = self._experts[expert]
-        return self._kinds[spec.kind].preprocess(pixels, spec)
+        kind = self._kinds[spec.kind]
+        if not isinstance(kind, Comparing):
+            return kind.preprocess(pixels, spec)
+        if image.reference is None:
+            raise ImageError("came without a reference, and its component has none")
+        return kind.compare(pixels, image.reference.decode(), spec)
+
+
+def _decoding_bytes(image: ImageInputs) -> int:
+    reference_bytes = image.reference.decoding_bytes() if image.reference is not None else 0
+    return image.source.decoding_bytes() + reference_bytes
 
 
 class _Bytes:

@@ -16,7 +16,7 @@ from itertools import chain, islice, repeat
 
 from coe.board import rules
 from coe.board.graph import ExpertGraph
-from coe.board.router import Component, Router, first_experts, usage
+from coe.board.router import Router, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Finding, Request, added
 from coe.errors import ConfigError, did_you_mean
@@ -172,7 +172,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
         if not (math.isfinite(count) and count >= 0):
             raise ConfigError(f"component '{name}' cannot be counted {count}; give a number of 0 or more")
     components = {
-        name: Component(name, counts.get(name, component.count), component.root)
+        name: replace(component, count=counts.get(name, component.count))
         for name, component in board.components.items()
     }
     total = added(component.count for component in components.values())

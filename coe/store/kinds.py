@@ -47,6 +47,14 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Reference:
+    """A good part, `image` (H, W, 3) uint8 RGB, and the grey levels by which they differ, `spread` (H, W) uint8."""
+
+    image: Image
+    spread: Image
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingPlan:
     """How to train one expert.
 
@@ -124,6 +132,20 @@ class Kind(ABC):
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train an expert of this kind; raises ConfigError if the kind cannot be trained here."""
         raise ConfigError(f"experts of kind '{self.name}' cannot be trained here; train elsewhere and import them")
+
+
+class Comparing(ABC):
+    """What a kind adds whose experts compare an image with a reference, beside `ModuleKind` or `FileKind`.
+
+    Its `preprocess` prepares an image without a reference, for measurements and proofs alone: a line calls `compare`.
+    """
+
+    @abstractmethod
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> Prepared:
+        """Bring an image (h, w, 3) uint8 RGB and its reference to the expert's input. Runs on decode workers.
+
+        An image that cannot be compared is prepared too; `postprocess` then gives a finding with a `doubt`.
+        """
 
 
 class ModuleKind(Kind):

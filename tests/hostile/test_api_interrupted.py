@@ -162,7 +162,7 @@ def test_what_an_expert_exits_with_costs_its_images_and_the_line_goes_on(
     with quick(tiny, device) as line:
         with monkeypatch.context() as patch:
             if where == "preprocess":
-                patch.setattr(type(line.kinds["resnet18"]), "preprocess", exit_)
+                patch.setattr(type(line.kinds["narrow"]), "preprocess", exit_)
             first = [line.submit(LIGHT, "C").result(60) for _ in range(2)]
         last = line.submit(LIGHT, "C").result(60)
     # One image alone, or one load that is tried again: it costs what it touched, and no more.

@@ -720,6 +720,7 @@ def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tin
         timeout=110,
         check=False,
         cwd=tests.parent,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.split()) == ["OK", "end"]

@@ -25,13 +25,13 @@ from coe.errors import ConfigError, RulesError
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
 
-EXPERT = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
-OPTIONS = ("--kind", "resnet18", "--input", "32", "--labels", "ok,bad", "--no-prepare")
+EXPERT = Expert("x", "narrow", ("ok", "bad"), 32, "t/x")
+OPTIONS = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare")
 
 
 @pytest.fixture(scope="module")
 def state() -> dict[str, torch.Tensor]:
-    kind: Any = kinds.resolve("resnet18")
+    kind: Any = kinds.resolve("narrow")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return dict(kind.skeleton(EXPERT).state_dict())
@@ -99,7 +99,7 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
         "needs a tensor 'conv1",
     ),
     "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
-    "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (512, 2)"),
+    "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (384, 2)"),
     "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or nan"),
     "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or nan"),
     "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or nan"),
@@ -124,7 +124,7 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
         lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))),
         "share one place",
     ),
-    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(512).expand(2, 512)), "share one place"),
+    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(384).expand(2, 384)), "share one place"),
 }
 
 
@@ -395,7 +395,7 @@ def test_what_is_whole_goes_in(tmp_path: Path, call: Call, state: dict[str, torc
         (("--labels", "ok,b\u202ead"), "characters that cannot be shown"),
         (("--labels", "ok," + "b" * 5000), "has 5,000 characters"),
         (("--labels", ",".join(f"l{n}" for n in range(1001))), "more than 1,000"),
-        (("--labels", "ok"), "'fc.weight' is (2, 512)"),
+        (("--labels", "ok"), "'fc.weight' is (2, 384)"),
         (("--kind", "resnet19"), "is not a kind"),
         (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
         (("--kind", "yolov5n"), "no tensor"),
@@ -414,7 +414,7 @@ def test_an_option_that_makes_no_expert(
 @pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
 def test_an_input_size_that_is_none(tmp_path: Path, call: Call, state: dict[str, torch.Tensor], size: int) -> None:
     save_file(state, tmp_path / "x.safetensors")
-    options = ("--kind", "resnet18", "--labels", "ok,bad", "--input", size)
+    options = ("--kind", "narrow", "--labels", "ok,bad", "--input", size)
     said = call("import", "t/x", tmp_path / "x.safetensors", *options, "--store", tmp_path / "store", command=experts)
     assert (said.status, "'--input'" in said.err) == (2, True)
     assert not (tmp_path / "store").exists()
@@ -495,7 +495,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
 def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make: Any, says: str) -> None:
     make(tmp_path / "data")
-    options = ("--kind", "resnet18", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
+    options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
     said = call("train", "t/x", "--data", tmp_path / "data", *options, command=experts)
     refused(said, tmp_path / "store", says)
 
@@ -519,7 +519,7 @@ def test_a_plan_by_which_nothing_can_be_trained(tmp_path: Path, name: str, value
 
 RULES = """board: b
 experts:
-  a: {kind: resnet18, labels: [ok, bad], input: 32, reject: [bad]}
+  a: {kind: narrow, labels: [ok, bad], input: 32, reject: [bad]}
 components:
   A: {count: 1, inspect: a}
 """

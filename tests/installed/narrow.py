@@ -6,6 +6,8 @@ installed. Two layers behind the blocks make its weights larger than what a batc
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
@@ -23,21 +25,20 @@ class Narrow(ResNet):
         self.name = "narrow"
 
     def skeleton(self, expert: Expert) -> nn.Module:
-        return nn.Sequential(
-            nn.Conv2d(3, 32, 3, 2, 1, bias=False),
-            nn.BatchNorm2d(32),
-            nn.ReLU(inplace=True),
-            _block(32, 32),
-            _block(32, 64),
-            _block(64, 128),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(),
-            nn.Linear(128, HIDDEN),
-            nn.ReLU(inplace=True),
-            nn.Linear(HIDDEN, 384),
-            nn.ReLU(inplace=True),
-            nn.Linear(384, len(expert.labels)),
-        ).eval()
+        layers = {
+            "conv1": nn.Conv2d(3, 32, 3, 2, 1, bias=False),
+            "bn1": nn.BatchNorm2d(32),
+            "relu": nn.ReLU(inplace=True),
+            "layer1": _block(32, 32),
+            "layer2": _block(32, 64),
+            "layer3": _block(64, 128),
+            "avgpool": nn.AdaptiveAvgPool2d(1),
+            "flatten": nn.Flatten(),
+            "wide": nn.Sequential(nn.Linear(128, HIDDEN), nn.ReLU(inplace=True)),
+            "deep": nn.Sequential(nn.Linear(HIDDEN, 384), nn.ReLU(inplace=True)),
+            "fc": nn.Linear(384, len(expert.labels)),
+        }
+        return nn.Sequential(OrderedDict(layers)).eval()
 
 
 def _block(before: int, after: int) -> nn.Module:

@@ -103,7 +103,7 @@ with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cp
 """
 
 
-@pytest.mark.parametrize("expert", with_slow_rows([CLASSIFIER, DETECTOR], fast=1), ids=["narrow", "yolov5n"])
+@pytest.mark.parametrize("expert", with_slow_rows([CLASSIFIER, DETECTOR], fast=0), ids=["narrow", "yolov5n"])
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, store: Store):
     said = subprocess.run(

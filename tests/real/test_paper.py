@@ -30,6 +30,7 @@ def work(prepared_work, tmp_path_factory):
     return linked_copy(prepared_work, tmp_path_factory.mktemp("paper") / "work")
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_the_rows_of_a_benchmark_and_by_sweeps(call, tmp_path: Path) -> None:
     small, rows, folder = tmp_path / "tiny.jsonl", tmp_path / "rows.json", tmp_path / "new" / "plots"
     trace_file.write(small, task("A1", requests=60))

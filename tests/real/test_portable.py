@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 def on_a_poor_system(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a command, named as `module:function`, where the system offers little; `path` may hold the module."""
-    found = os.pathsep.join(str(folder) for folder in (ROOT, path) if folder)
+    found = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "tests" / "installed", path) if folder)
     return subprocess.run(
         [sys.executable, portable_run.__file__, *map(str, arguments)],
         check=False,

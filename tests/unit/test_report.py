@@ -22,7 +22,7 @@ from coe.board.images import Item
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
-from coe.results.report import write_report
+from coe.results.report import Pictures, write_report
 from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible
 
@@ -96,7 +96,7 @@ def render(
     **options: int,
 ) -> tuple[str, Page]:
     path = folder / "report.html"
-    write_report(path, board, results, summarise(results, RUN, missing), load, **options)
+    write_report(path, board, results, summarise(results, RUN, missing), Pictures(load), **options)
     text = path.read_text(encoding="utf-8")
     return text, Page(text)
 
@@ -206,7 +206,7 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
     results.append(result(EVIL, None, error=EVIL, serial=EVIL, component=EVIL))
     run = RunFigures(EVIL, EVIL, started=EVIL)
     path = tmp_path / "report.html"
-    write_report(path, EVIL, results, summarise(results, run), grey)
+    write_report(path, EVIL, results, summarise(results, run), Pictures(grey))
     text = path.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert text.count("<script>") == 1
@@ -326,3 +326,41 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(DiskFull):
         render(tmp_path, [result("a", NG)])
     assert (tmp_path / "report.html").read_bytes() == before
+
+
+def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Path) -> None:
+    good = np.full((40, 60, 3), 200, np.uint8)
+    good[10:30, 10:50] = 60
+    faulty = good.copy()
+    faulty[15:20, 20:30] = 255
+    results = [
+        Result(Request(0, "U1", name), NG, (Finding("d", "fp32", "different", 0.9),), 0.1)
+        for name in ("pair", "other part", "alone", "unreadable")
+    ]
+
+    def reference(name: str) -> np.ndarray | None:  # type: ignore[type-arg]
+        if name == "unreadable":
+            raise ImageError("is damaged")
+        other = np.random.default_rng(0).integers(0, 255, good.shape, np.uint8)
+        return {"pair": good, "other part": other}.get(name)
+
+    path = tmp_path / "report.html"
+    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: faulty, reference))
+    page = Page(path.read_text(encoding="utf-8"))
+    alts = [str(attributes["alt"]).strip() for tag, attributes in page.tags if tag == "img"]
+    assert alts == ["NG: U1", "Reference of U1", "Difference of U1", "NG: U1", "Reference of U1", "NG: U1", "NG: U1"]
+    assert [word for word in page.words if word in ("Image", "Reference", "Difference")][-5:] == [
+        "Image",
+        "Reference",
+        "Difference",
+        "Image",
+        "Reference",
+    ]
+
+
+def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
+    doubtful = Finding("d", "fp32", "none", 1.0, doubt="it does not fit its <reference>")
+    results = [Result(Request(0, "U1", "a"), REVIEW, (doubtful,), 0.1)]
+    path = tmp_path / "report.html"
+    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: np.zeros((9, 9, 3), np.uint8)))
+    assert "it does not fit its &lt;reference&gt;" in path.read_text(encoding="utf-8")

@@ -126,6 +126,15 @@ def test_what_was_written_reads_back(run: ResultsFile) -> None:
     assert [r.request.id for r in back] == [0, 1, 2, 3]
 
 
+def test_a_doubt_is_written_where_there_is_one(run: ResultsFile) -> None:
+    doubtful = Finding("a", "fp32", "none", 1.0, doubt="it does not fit; look")
+    run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (doubtful,), 0.1))
+    (back,) = read(run.folder / "results.jsonl")
+    assert back.findings == (doubtful,)
+    run.finish([item("a")], RunFigures("demo"))
+    assert "a=none 1.000 (it does not fit; look)" in (run.folder / "results.csv").read_text()
+
+
 def test_no_nan_gets_into_json(run: ResultsFile) -> None:
     nan = Finding("x", "fp32", "ok", math.nan, (Box("b", math.inf, (0, math.nan, 1, 1)),))
     run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (nan,), math.nan))

@@ -121,3 +121,37 @@ def test_the_worst_verdict_is_the_most_severe_and_ok_without_any() -> None:
     assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
     assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW
     assert worst([]) is Verdict.OK
+
+
+def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follows_it() -> None:
+    rules = board(
+        f"  a: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{none: OK, ok: b}}}}\n  b: {E}",
+        "  R1: {inspect: a}",
+    )
+    root = rules.components["R1"].root
+    doubt = "it does not fit"
+    verdicts = {
+        (label, text): rules.router.next(root, Finding("a", "fp32", label, 1.0, doubt=text))
+        for label in ("ok", "bad", "none")
+        for text in ("", doubt)
+    }
+    assert {key: decision.verdict for key, decision in verdicts.items()} == {
+        ("ok", ""): None,
+        ("ok", doubt): Verdict.REVIEW,
+        ("bad", ""): Verdict.NG,
+        ("bad", doubt): Verdict.NG,
+        ("none", ""): Verdict.OK,
+        ("none", doubt): Verdict.REVIEW,
+    }
+    assert [len(decision.steps) for decision in verdicts.values()] == [1, 0, 0, 0, 0, 0]
+
+
+def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> None:
+    rules = board(
+        f"  a: {E}", "  R1: {inspect: a, reference: gold}\n  R2: {inspect: a, reference: given}\n  R3: {inspect: a}"
+    )
+    assert [component.reference for component in rules.components.values()] == ["b/gold", "given", ""]
+    with pytest.raises(RulesError, match="'reference' is not a key here"):
+        board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
+    with pytest.raises(RulesError, match="reference"):
+        board(f"  a: {E}", "  R1: {inspect: a, reference: ../gold}")

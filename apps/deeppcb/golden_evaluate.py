@@ -1,0 +1,144 @@
+"""Measure the `deeppcb-golden` board on the test list: boxes by the data set's own measure, and verdicts.
+
+The data set has no second picture of a good board: its templates are the references themselves. So false calls are
+counted on the tested pictures: a box that touches no annotated defect calls a good place defective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+from rich.table import Table
+from safetensors.torch import load_file
+
+from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
+from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED
+from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, weights_without
+from apps.deeppcb.measures import ImageBoxes, average_precision, best_score, mean_average_precision, overlap, score_at
+from coe.board import rules
+from coe.board.decoding import decode
+from coe.cli.console import Console
+from coe.errors import CoeError
+from coe.store.kinds import Reference
+from coe.store.store import Store
+from experts.golden import Golden
+
+
+def detect(pairs: list[Pair], store: Path | None, weights: str) -> tuple[list[ImageBoxes], float]:
+    """Run the expert on the tested pictures as a line does; return boxes of nearly any score, and seconds a picture.
+
+    The time is that of decoded pictures, on one thread.
+    """
+    expert = rules.load("deeppcb_golden").experts[EXPERT]
+    kind = Golden(threshold=LEAST_SCORE)
+    module = kind.skeleton(expert)
+    module.load_state_dict(load_file(Store(store).path(weights)))
+    module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    detected, spent_s = [], 0.0
+    with torch.inference_mode():
+        for pair in pairs:
+            image, template = decode(pair.tested), decode(pair.template)
+            reference = Reference(template, np.zeros(template.shape[:2], np.uint8))
+            began = time.thread_time()
+            prepared = kind.compare(image, reference, expert)
+            outputs = kind.forward(module, torch.from_numpy(prepared.pixels)[None])
+            boxes = kind.postprocess(outputs, [prepared], expert)[0].boxes
+            spent_s += time.thread_time() - began
+            detected.append(
+                ImageBoxes(
+                    true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
+                    true_labels=np.array([defect.label for defect in pair.defects], np.int64),
+                    boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
+                    labels=np.array([expert.labels.index(box.label) for box in boxes], np.int64),
+                    scores=np.array([box.score for box in boxes], np.float64),
+                )
+            )
+    return detected, spent_s / max(1, len(pairs))
+
+
+def report(shown: list[ImageBoxes], limit: float) -> dict[str, Any]:
+    """Return the measures of tested pictures at a threshold that was chosen elsewhere.
+
+    `escaped_images` is the share of pictures without any box, `escaped_defects` the share of defects that no box
+    touches, `false_images` the share of pictures with a box that touches no defect.
+    """
+    kept = [image.scores >= limit for image in shown]
+    touching = [overlap(image.boxes[sure], image.true_boxes) > 0 for image, sure in zip(shown, kept, strict=True)]
+    defects = sum(len(image.true_boxes) for image in shown)
+    return {
+        "images": len(shown),
+        "defects": defects,
+        "map33": mean_average_precision(shown, len(LABELS), IOU),
+        "map50": mean_average_precision(shown, len(LABELS), 0.5),
+        "ap33": {label: average_precision(shown, place, IOU) for place, label in enumerate(LABELS)},
+        "threshold": limit,
+        "f_score": score_at(shown, limit, IOU).f,
+        **{key: value for key, value in dataclasses.asdict(score_at(shown, limit, IOU)).items() if key != "threshold"},
+        "escaped_images": sum(not sure.any() for sure in kept) / max(1, len(shown)),
+        "escaped_defects": sum(int((~touch.any(axis=0)).sum()) for touch in touching) / max(1, defects),
+        "false_images": sum(bool((~touch.any(axis=1)).any()) for touch in touching) / max(1, len(shown)),
+    }
+
+
+def show(console: Console, reports: dict[str, dict[str, Any]]) -> None:
+    """Print the measures of each part of the test list."""
+    columns = {
+        "images": "{:d}", "map33": "{:.2%}", "f_score": "{:.2%}", "map50": "{:.2%}", "precision": "{:.2%}",
+        "recall": "{:.2%}", "escaped_images": "{:.2%}", "escaped_defects": "{:.2%}", "false_images": "{:.2%}",
+    }  # fmt: skip
+    table = Table("part", *(name.replace("_", " ") for name in columns))
+    for name, measures in reports.items():
+        table.add_row(name, *(form.format(measures[column]) for column, form in columns.items()))
+    table.add_row("published", "500", f"{PUBLISHED['map33']:.1%}", f"{PUBLISHED['f_score']:.1%}")
+    console.print(table)
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for golden.json.")] = Path("build/deeppcb"),
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
+    left_out: Annotated[
+        list[str] | None, typer.Option(help="Measure the expert that was trained without these board types on them.")
+    ] = None,
+) -> None:
+    """Measure the DeepPCB expert that compares with templates, on the test list, at a threshold chosen elsewhere.
+
+    The threshold is that of the best F-score on the held-out pairs of the training list.
+    """
+    console = Console()
+    try:
+        folder = find(data)
+        trainval, tested = read(folder, "trainval"), read(folder, "test")
+        weights = rules.load("deeppcb_golden").experts[EXPERT].weights
+        if left_out:
+            weights = weights_without(left_out)
+            # These types were not trained on at all: the whole of them tests the expert, of either list.
+            tested = [pair for pair in (*trainval, *tested) if pair.group in left_out]
+            trainval = [pair for pair in trainval if pair.group not in left_out]
+        limit = best_score(detect(split_held_out(trainval, HELD_OUT_EVERY)[1], store, weights)[0], IOU).threshold
+        shown, image_s = detect(tested, store, weights)
+        groups = sorted({pair.group for pair in tested})
+        parts = {name: [i for i, p in zip(shown, tested, strict=True) if p.group == name] for name in groups}
+        reports = {name: report(images, limit) for name, images in parts.items()}
+        reports["all"] = report(shown, limit)
+        show(console, reports)
+        console.print(f"threshold {limit:.2f}, {1e3 * image_s:.0f} ms of one core an image")
+        out.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({**reports, "image_s": image_s}, indent=2)
+        (out / "golden.json").write_text(text + "\n", encoding="utf-8")
+    except (DataMissing, CoeError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    typer.run(main)

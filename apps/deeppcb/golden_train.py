@@ -1,0 +1,77 @@
+"""Train the expert of the `deeppcb-golden` board on pairs of a picture and its template, and put it into the store.
+
+Every tenth pair of each board type of the training list is held out; the test list is not used. With --leave-out,
+pairs of these board types are not used at all, and the expert goes into the store under a name of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from apps.deeppcb import data as deeppcb
+from apps.deeppcb import pairs as pair_set
+from coe.board import rules
+from coe.errors import CoeError, ConfigError
+from coe.store import kinds
+from coe.store.kinds import TrainingPlan
+from coe.store.store import Store
+
+BOARD, EXPERT = "deeppcb-golden", "pcb-golden"
+HELD_OUT_EVERY = 10
+
+
+def weights_without(groups: list[str]) -> str:
+    """Return the id of the expert that was trained without these board types."""
+    return "-without-".join((f"{BOARD}/{EXPERT}", *sorted(groups)))
+
+
+def main(
+    *,
+    data: Annotated[Path | None, typer.Option(help="The data set. Default: $COE_DATA, or ../shared/data.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
+    store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
+    leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 60,
+    batch: Annotated[int, typer.Option(help="Crops in a step.")] = 64,
+    rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.0025,
+    threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
+) -> None:
+    """Train the DeepPCB expert that compares with templates, and put it into the store."""
+    try:
+        listed = deeppcb.read(deeppcb.find(data), "trainval")
+        groups = sorted({pair.group for pair in listed})
+        if unknown := sorted(set(leave_out or []) - set(groups)):
+            raise ConfigError(f"--leave-out {unknown[0]}: the training list has only {', '.join(groups)}")
+        kept = [pair for pair in listed if pair.group not in (leave_out or [])]
+        training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
+        described = pair_set.lay_out({"train": training, "val": held}, out / "pairs")
+        plan = TrainingPlan(described, out, epochs, batch, rate, threads=threads)
+        expert = rules.load("deeppcb_golden").experts[EXPERT]
+        began = time.monotonic()
+
+        def progress(done: int, of: int, measures: dict[str, float]) -> None:
+            words = "  ".join(f"{key} {value:.4f}" for key, value in measures.items())
+            typer.echo(f"epoch {done}/{of}, {time.monotonic() - began:.0f} s  {words}")
+
+        trained = kinds.resolve(expert.kind).train(expert, plan, progress)
+        manifest = Store(store).put(
+            weights_without(leave_out) if leave_out else expert.weights,
+            kind=expert.kind,
+            labels=expert.labels,
+            input_size=expert.input_size,
+            state=trained.state,
+            metrics=trained.metrics,
+            source=f"apps.deeppcb.golden_train, {epochs} epochs",
+        )
+        typer.echo(f"{manifest.id}: {manifest.bytes / 1e6:.1f} MB")
+    except (deeppcb.DataMissing, CoeError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+
+
+if __name__ == "__main__":
+    typer.run(main)

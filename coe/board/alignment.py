@@ -1,0 +1,210 @@
+"""Bringing a picture into the frame of its reference, and telling how well it fits.
+
+A shift is found by phase correlation (Kuglin and Hines, 1975), as a whole picture of it or none; what is left, a small
+turn or another scale, by maximising the correlation coefficient (ECC: Evangelidis and Psarakis, 2008). The number of
+steps is bounded, and so is the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+Numbers = NDArray[np.float64]
+_Grey = NDArray[np.float32]
+
+LEVELS = ((128, 25), (256, 6))
+"""Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
+ENOUGH = 0.97
+"""A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
+STILL = 1.0
+"""The shift in pixels under which a quarter of a picture does not move."""
+BLUR = 5
+"""The side in pixels of the blur with which ECC begins."""
+STRETCH = 0.25
+"""The most by which a warp may change a length; a picture that needs more shows something else."""
+LEAST_FIT, LEAST_SEEN = 0.75, 0.9
+"""Under this fit, or with less of the reference in the picture, a picture cannot be compared. Of DeepPCB's training
+pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0.2."""
+LEVELS_APART = 40
+"""Pixels differ if they are more than so many grey levels apart."""
+_OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+ASPECT = 0.02
+"""The share by which the shapes of a picture and its reference may differ."""
+_FLAT = 2.0
+"""A standard deviation in grey levels under which a picture shows nothing to align by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """A picture in the frame of its reference.
+
+    `image` is (H, W, 3) uint8 RGB, of the reference's size; pixels that the picture does not show are the reference's.
+    `seen` is the share of the reference that the picture shows. `fit` is the correlation coefficient of both in grey,
+    from -1 to 1, with 1 for equal pictures. `to_picture` (2, 3) maps a point (x, y, 1) of the reference to the picture.
+    """
+
+    image: Pixels
+    seen: float
+    fit: float
+    to_picture: Numbers
+
+
+def same_shape(image: Pixels, reference: Pixels) -> bool:
+    """Tell whether a picture and its reference, each (H, W, 3), have the same aspect; only then they can be aligned."""
+    (height, width), (wanted_height, wanted_width) = image.shape[:2], reference.shape[:2]
+    return bool(abs(width * wanted_height / (height * wanted_width) - 1) <= ASPECT)
+
+
+def align(image: Pixels, reference: Pixels) -> Alignment:
+    """Bring a picture (h, w, 3) into the frame of its reference (H, W, 3), both uint8 RGB of the same aspect.
+
+    The simplest motion that fits is taken: none, a shift, then a shift with a turn and a scale. If none fits well, that
+    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough.
+    """
+    height, width = reference.shape[:2]
+    resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
+    if image.shape != reference.shape:
+        image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    best: Alignment | None = None
+    best_rank = (False, 0, 0.0)
+    for motion in _motions(image, reference):
+        candidate = _moved(image, reference, motion)
+        # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
+        rank = (candidate.seen >= LEAST_SEEN, -_lasting(candidate.image, reference), candidate.fit)
+        if best is None or rank > best_rank:
+            best, best_rank = candidate, rank
+        if _is_turned(motion):
+            if best.fit >= LEAST_FIT:
+                break
+        elif best.fit >= ENOUGH and _is_still(best.image, reference):
+            break
+    assert best is not None
+    whole = resized @ np.vstack((best.to_picture, (0.0, 0.0, 1.0)))
+    return Alignment(best.image, best.seen, best.fit, whole[:2])
+
+
+def fit_of(image: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
+    """Return the correlation coefficient of two pictures of one size in grey, -1 to 1, where `shown` (H, W) is not 0.
+
+    A reference of a single grey lies right at any place: every picture fits it, and all that it shows is a difference.
+    A picture of a single grey fits no other reference.
+    """
+    greys, deviations = [], []
+    for pixels in (image, reference):
+        grey = _grey(pixels)
+        mean, deviation = (float(value[0, 0]) for value in cv2.meanStdDev(grey, mask=shown))
+        centred = grey.astype(np.float32) - np.float32(mean)
+        greys.append((centred if shown is None else np.where(shown > 0, centred, np.float32(0))).ravel())
+        deviations.append(deviation)
+    if deviations[1] < _FLAT:
+        return 1.0
+    if deviations[0] < _FLAT:
+        return 0.0
+    count = greys[0].size if shown is None else cv2.countNonZero(shown)
+    return float(greys[0] @ greys[1]) / (count * deviations[0] * deviations[1])
+
+
+def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
+    """Yield motions (2, 3) from the reference to the picture, the simplest first; later ones are found when needed."""
+    shift = _shift(image, reference)
+    if np.array_equal(shift, np.eye(2, 3)):
+        yield shift
+    else:
+        yield from (shift, np.eye(2, 3))
+    for start in (shift, np.eye(2, 3)):
+        if (motion := _turned(image, reference, start)) is not None:
+            yield motion
+
+
+def _lasting(image: Pixels, reference: Pixels) -> int:
+    """Return how many pixels differ and last through an opening: a motion that leaves fewer explains more."""
+    differing = (cv2.absdiff(_grey(image), _grey(reference)) > LEVELS_APART).astype(np.uint8)
+    return int(cv2.countNonZero(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING)))
+
+
+def _is_turned(motion: Numbers) -> bool:
+    return not np.array_equal(motion[:, :2], np.eye(2))
+
+
+def _is_still(image: Pixels, reference: Pixels) -> bool:
+    """Tell whether each quarter of a picture lies where it does in the reference; quarters that show nothing do."""
+    small, wanted, scale = _smaller(image, reference, LEVELS[-1][0])
+    height, width = (length // 2 for length in small.shape)
+    window = cv2.createHanningWindow((width, height), cv2.CV_32F)
+    for top, left in ((0, 0), (0, width), (height, 0), (height, width)):
+        quarters = [grey[top : top + height, left : left + width] for grey in (wanted, small)]
+        if min(float(quarter.std()) for quarter in quarters) >= _FLAT:
+            (right, down), _ = cv2.phaseCorrelate(quarters[0].copy(), quarters[1].copy(), window)
+            if max(abs(right), abs(down)) > STILL * scale:
+                return False
+    return True
+
+
+def _shift(image: Pixels, reference: Pixels) -> Numbers:
+    """Return the motion that is a shift by whole pixels; no motion if one of the pictures shows nothing."""
+    small, wanted, scale = _smaller(image, reference, LEVELS[-1][0])
+    if min(float(small.std()), float(wanted.std())) < _FLAT:
+        return np.eye(2, 3)
+    window = cv2.createHanningWindow((wanted.shape[1], wanted.shape[0]), cv2.CV_32F)
+    (right, down), _ = cv2.phaseCorrelate(wanted, small, window)
+    return np.array([[1.0, 0.0, round(right / scale)], [0.0, 1.0, round(down / scale)]])
+
+
+def _turned(image: Pixels, reference: Pixels, start: Numbers) -> Numbers | None:
+    """Return a motion with a turn and a scale, searched from `start`; None if there is none, or too great a scale."""
+    motion = start
+    for side, steps in LEVELS:
+        small, wanted, scale = _smaller(image, reference, side)
+        if min(float(small.std()), float(wanted.std())) < _FLAT:
+            return None
+        criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, steps, 1e-5)
+        everywhere = np.full(wanted.shape, 255, np.uint8)
+        begin = _at_scale(motion, scale).astype(np.float32)
+        try:
+            _, found = cv2.findTransformECC(wanted, small, begin, cv2.MOTION_AFFINE, criteria, everywhere, BLUR)
+        except cv2.error:  # it found no motion
+            return None
+        motion = _at_scale(found.astype(np.float64), 1 / scale)
+    stretches = np.linalg.svd(motion[:, :2])[1]
+    return motion if np.abs(stretches - 1).max() <= STRETCH else None
+
+
+def _at_scale(motion: Numbers, scale: float) -> Numbers:
+    """Return a motion between pictures as the motion between the same pictures enlarged by `scale`."""
+    offset = (motion[:, :2] @ np.ones(2) - 1) * (0.5 * scale - 0.5)  # the middle of the first pixel stays at 0
+    return np.hstack((motion[:, :2], (motion[:, 2] * scale - offset)[:, None]))
+
+
+def _moved(image: Pixels, reference: Pixels, motion: Numbers) -> Alignment:
+    if np.array_equal(motion, np.eye(2, 3)):
+        return Alignment(image, 1.0, fit_of(image, reference), motion)
+    size = (reference.shape[1], reference.shape[0])
+    back = cv2.WARP_INVERSE_MAP
+    whole = np.full(reference.shape[:2], 255, np.uint8)
+    shown = np.asarray(cv2.warpAffine(whole, motion, size, flags=cv2.INTER_NEAREST | back), np.uint8)
+    moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | back, borderMode=cv2.BORDER_REPLICATE)
+    filled = np.asarray(cv2.copyTo(reference, cv2.bitwise_not(shown), moved), np.uint8)
+    # The fit is of what is seen: pixels that were filled in would fit by themselves.
+    count = cv2.countNonZero(shown)
+    return Alignment(filled, count / shown.size, fit_of(filled, reference, shown) if count else 0.0, motion)
+
+
+def _grey(image: Pixels) -> Pixels:
+    return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
+
+
+def _smaller(image: Pixels, reference: Pixels, side: int) -> tuple[_Grey, _Grey, float]:
+    """Return both pictures in grey with at most `side` pixels a side, and their scale."""
+    scale = min(1.0, side / max(reference.shape[:2]))
+    greys = [_grey(pixels) for pixels in (image, reference)]
+    if scale < 1:
+        greys = [
+            np.asarray(cv2.resize(g, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8) for g in greys
+        ]
+    return greys[0].astype(np.float32), greys[1].astype(np.float32), scale

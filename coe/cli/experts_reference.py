@@ -1,0 +1,138 @@
+"""`coe-experts reference`: makes the golden references of a board from pictures of good parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from coe.board import images, rules
+from coe.board.images import Item
+from coe.board.router import GIVEN
+from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.console import styled
+from coe.cli.options import StoreOption
+from coe.errors import CoeError, ConfigError, ImageError, StoreError
+from coe.store.references import FOLDER, ReferenceManifest, References
+from coe.store.store import Store
+
+
+def reference(
+    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
+    images_at: Annotated[
+        Path,
+        typer.Option(
+            "--images", help="Pictures of good parts: a folder <component>/<image>, a single image, or images.csv."
+        ),
+    ],
+    store: StoreOption = None,
+) -> None:
+    """Make the references of a board's components from pictures of good parts.
+
+    Several pictures of a component become one reference: their median, and by how much good parts differ. A picture
+    that differs from the others is left out, and named. A reference in the store is replaced by the next version; a
+    running line keeps to the version that it was opened with. Exit status 1 if a picture was left out or a reference
+    could not be made.
+
+    Example: coe-experts reference demo --images good/
+    """
+    loaded = rules.load(board)
+    named = {name: component.reference for name, component in loaded.components.items()}
+    wanted = {name: id for name, id in named.items() if id not in ("", GIVEN)}
+    if not wanted:
+        raise ConfigError(f"no component of {loaded.path.name} has a reference in the store; write `reference: NAME`")
+    items, _ = images.find(images_at, loaded.components)
+    by_id: dict[str, list[Item]] = {}
+    trouble = False
+    for item in items:
+        if item.failure is not None:
+            complain(f"{item.name}: {item.failure.reason}")
+            trouble = True
+        elif item.component in wanted:
+            by_id.setdefault(wanted[item.component], []).append(item)
+    references = References(Store(store))
+    for id, chosen in by_id.items():
+        try:
+            manifest, reasons = _made(references, id, chosen, str(images_at.name))
+        except CoeError as error:
+            complain(f"{id}: {error}")
+            trouble = True
+            continue
+        for name, reason in reasons.items():
+            complain(f"left out: {name} {reason}")
+        trouble = trouble or bool(reasons)
+        out.print(
+            f"{manifest.id}: version {manifest.version}, {manifest.width} x {manifest.height}, from {manifest.images} "
+            f"{'picture' if manifest.images == 1 else 'pictures'}",
+            soft_wrap=True,
+        )
+    if missing := sorted(set(wanted.values()) - set(by_id) - set(references.ids())):
+        err.print(f"still without a reference: {', '.join(missing)}", soft_wrap=True)
+    if not by_id:
+        raise ConfigError(f"{images_at} holds no picture of a component with a reference: {', '.join(sorted(wanted))}")
+    raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+def list_references(shelf: Store, board: str) -> bool:
+    """Print the references of the store, or those of one board; return whether one of them is damaged."""
+    references, damaged = References(shelf), False
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("reference", "version", "size", "pictures", "left out"):
+        table.add_column(heading, justify="left" if heading == "reference" else "right")
+    for id in references.ids():
+        if board and not id.startswith(f"{board}/"):
+            continue
+        try:
+            manifest = references.manifest(id)
+        except StoreError as error:
+            damaged = True
+            complain(error)
+            continue
+        size = f"{manifest.width} x {manifest.height}"
+        counts = (str(manifest.images), str(len(manifest.left_out)))
+        table.add_row(f"{FOLDER}/{id}", str(manifest.version), size, *counts)
+    if table.row_count:
+        out.print()
+        wide(out).print(table)
+    return damaged
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """How many references are sound, and how many are damaged."""
+
+    sound: int
+    damaged: int
+
+
+def verify_references(shelf: Store) -> Verified:
+    """Read each reference of the store, and print whether it is sound; a damaged reference does not stop the others."""
+    references = References(shelf)
+    ids, damaged = references.ids(), 0
+    for id in ids:
+        try:
+            references.read(references.manifest(id))
+            out.print(styled(("sound", "green"), f"    {FOLDER}/{id}"))
+        except StoreError as error:
+            damaged += 1
+            complain(f"{FOLDER}/{id}: {error}")
+    return Verified(len(ids) - damaged, damaged)
+
+
+def _made(references: References, id: str, items: list[Item], source: str) -> tuple[ReferenceManifest, dict[str, str]]:
+    """Make a reference and put it into the store; return its manifest, and why pictures were left out, by name."""
+    from coe.prepare import golden_reference
+
+    reasons: dict[str, str] = {}
+    pictures = {}
+    for place in range(min(len(items), golden_reference.MOST)):
+        item = items[place * len(items) // min(len(items), golden_reference.MOST)]
+        try:
+            pictures[item.name] = images.decode(item.path)
+        except ImageError as error:
+            reasons[item.name] = str(error)
+    learned = golden_reference.learn(pictures)
+    return references.put(id, learned.encoded(source)), {**reasons, **learned.left_out}

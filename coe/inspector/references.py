@@ -1,0 +1,65 @@
+"""The references of a line: read and proved before the line starts, and the same until it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coe.board.image_source import ImageSource, Picture
+from coe.board.router import GIVEN
+from coe.board.rules import Rules
+from coe.errors import ConfigError, ImageError, StoreError
+from coe.runtime.reference_source import ReferenceSource
+from coe.store.kinds import Comparing, Kind
+from coe.store.references import References
+from coe.store.store import Store
+
+
+def check(board: Rules, known: Mapping[str, Kind]) -> None:
+    """Raise RulesError if a component lacks the reference that its experts need, or has one that no expert uses."""
+    board.check_references({id for id, expert in board.experts.items() if isinstance(known[expert.kind], Comparing)})
+
+
+def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
+    """Read the references that the rules name, by component; they stay in memory as encoded files.
+
+    So a reference that is replaced in the store while a line runs changes no verdict of that line. Raises StoreError
+    for a reference that is missing or damaged.
+    """
+    references = References(store)
+    by_id: dict[str, ReferenceSource] = {}
+    for component in board.components.values():
+        id = component.reference
+        if id and id != GIVEN and id not in by_id:
+            by_id[id] = _proved(references, id)
+    return {
+        name: by_id[component.reference] for name, component in board.components.items() if component.reference in by_id
+    }
+
+
+def _proved(references: References, id: str) -> ReferenceSource:
+    pictures = references.read(references.manifest(id))
+    source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
+    try:
+        reference = source.decode()
+    except ImageError as error:
+        raise StoreError(f"reference '{id}': {error}; make it again with `coe-experts reference`") from error
+    if reference.spread.shape != reference.image.shape[:2]:
+        raise StoreError(f"reference '{id}': its two pictures differ in size; make it again")
+    return source
+
+
+def check_picture(board: Rules, picture: Picture) -> None:
+    """Raise ConfigError for a picture that lacks the reference that it must bring, or brings one that nothing uses."""
+    component = board.components.get(picture.component)
+    if component is None:  # the image gets its own error
+        return
+    if component.reference == GIVEN and picture.reference is None:
+        raise ConfigError(
+            f"a picture of '{component.name}' came without a reference, and {board.path.name} says "
+            f"`reference: {GIVEN}`; hand the picture of a good part over with it (reference=)"
+        )
+    if component.reference != GIVEN and picture.reference is not None:
+        raise ConfigError(
+            f"a picture of '{component.name}' came with a reference, and {board.path.name} does not say "
+            f"`reference: {GIVEN}`; leave the reference out, or write that"
+        )

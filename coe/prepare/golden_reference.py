@@ -1,0 +1,135 @@
+"""Learning a golden reference from pictures of good parts: their median, and by how much they differ from it.
+
+Law: a bad picture among good pictures does not become a part of the reference, and its name is said. A picture is left
+out if it does not fit the others, or if it differs from their median at far more pixels than the others do. The median
+itself stands as long as fewer than half of the pictures are bad at a place.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, same_shape
+from coe.errors import ConfigError
+from coe.store.references import EncodedReference, NewReference
+
+Pixels = NDArray[np.uint8]
+
+MOST = 50
+"""The most pictures that a reference is made of; of more pictures, such as a whole day's, a spread choice is enough."""
+_SPREADS = 3.0
+"""A spread is so many median deviations from the median, two standard deviations of a normal distribution."""
+_STRANGE_LEVELS = 40
+"""A pixel differs if it is so many grey levels away from the median."""
+_STRANGE_FACTOR, _STRANGE_SHARE = 4.0, 0.001
+"""A picture is left out if it differs at so many times as many pixels as most pictures do, and at this share more."""
+_FEW = 3
+"""From so many pictures on the others can tell which picture is bad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """A reference: `image` (H, W, 3) and `spread` (H, W), both uint8; how many pictures are in it, and the others.
+
+    `left_out` holds the reason by the name of a picture.
+    """
+
+    image: Pixels
+    spread: Pixels
+    images: int
+    left_out: Mapping[str, str]
+
+    def encoded(self, source: str) -> NewReference:
+        """Return it as it goes into the store, with the words where it comes from."""
+        height, width = self.spread.shape
+        pictures = EncodedReference(_png(self.image), _png(self.spread))
+        return NewReference(pictures, width, height, self.images, tuple(self.left_out), source)
+
+
+def learn(pictures: Mapping[str, Pixels]) -> Learned:
+    """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
+
+    Raises ConfigError if there is no picture, or if no two of several pictures fit each other.
+    """
+    if not pictures:
+        raise ConfigError("a reference needs at least one picture of a good part")
+    base, left_out = _aligned_to_best(pictures)
+    kept = dict(base)
+    if len(kept) >= _FEW:
+        strange = _strange(kept)
+        left_out |= strange
+        kept = {name: picture for name, picture in kept.items() if name not in strange}
+    stack = np.stack(list(kept.values()))
+    image = np.asarray(np.median(stack, axis=0).round(), np.uint8)
+    deviations = np.abs(stack.astype(np.int16) - image).max(axis=3)
+    spread = np.clip(_SPREADS * np.median(deviations, axis=0), 0, 255).astype(np.uint8)
+    return Learned(image, spread, len(kept), left_out)
+
+
+def _aligned_to_best(pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels], dict[str, str]]:
+    """Bring all pictures into the frame of one that most of them fit; return these, and the others with the reason."""
+    best: tuple[dict[str, Pixels], dict[str, str]] | None = None
+    for name in _likeliest_bases(pictures):
+        fitting, others = _aligned_to(name, pictures)
+        if best is None or len(fitting) > len(best[0]):
+            best = fitting, others
+        if len(best[0]) > len(pictures) / 2:
+            break
+    assert best is not None
+    if len(pictures) > 1 and len(best[0]) < 2:
+        raise ConfigError("no two of these pictures show the same part in the same place; give pictures of one part")
+    return best
+
+
+def _likeliest_bases(pictures: Mapping[str, Pixels]) -> Sequence[str]:
+    """Return at most three names with which to begin: of the commonest size, from all over the list."""
+    sizes = [picture.shape for picture in pictures.values()]
+    commonest = max(sizes, key=sizes.count)
+    names = [name for name, picture in pictures.items() if picture.shape == commonest]
+    return list(dict.fromkeys((names[0], names[len(names) // 2], names[-1])))
+
+
+def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels], dict[str, str]]:
+    fitting, others = {}, {}
+    for name, picture in pictures.items():
+        if not same_shape(picture, pictures[base]):
+            others[name] = f"is of another shape than '{base}' ({_size(picture)}, not {_size(pictures[base])})"
+            continue
+        alignment = align(picture, pictures[base])
+        if alignment.fit < LEAST_FIT or alignment.seen < LEAST_SEEN:
+            others[name] = f"does not fit '{base}' (fit {alignment.fit:.2f})"
+        else:
+            fitting[name] = alignment.image
+    return fitting, others
+
+
+def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
+    """Return the pictures that differ from the median of all at far more pixels than the others, with the reason."""
+    stack = np.stack(list(pictures.values()))
+    median = np.median(stack, axis=0)
+    shares = {
+        name: float((np.abs(picture - median).max(axis=2) > _STRANGE_LEVELS).mean())
+        for name, picture in pictures.items()
+    }
+    limit = _STRANGE_FACTOR * float(np.median(list(shares.values()))) + _STRANGE_SHARE
+    return {
+        name: f"differs from the others at {share:.2%} of its pixels; is the part good?"
+        for name, share in shares.items()
+        if share > limit
+    }
+
+
+def _size(picture: Pixels) -> str:
+    return f"{picture.shape[1]} x {picture.shape[0]}"
+
+
+def _png(pixels: Pixels) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()

@@ -1,0 +1,124 @@
+"""The kind `difference`: where a picture differs from its reference, without training: the expert of the first day.
+
+Its network has two numbers. A difference, averaged over 3 x 3 pixels, is compared with the first, in units of the
+second; calibrating it on good parts sets the first above all that good parts show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import torch
+from torch import nn
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
+from experts.findings import Cut, detected, of_corners
+from experts.geometry import letterbox
+from experts.pair import PreparedPair, compared, doubted, in_picture, stand_in
+from experts.proposals import OPENING, regions
+from experts.resnet import fitted
+
+LIMIT, UNIT = 64.0, 8.0
+"""The limit and its unit, in grey levels, of an expert that was not calibrated."""
+
+
+class DifferenceNetwork(nn.Module):
+    """Scores each pixel: 0.5 at the limit, and more for a greater difference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limit = nn.Parameter(torch.tensor([LIMIT]))
+        self.unit = nn.Parameter(torch.tensor([UNIT]))
+
+    def forward(self, difference: torch.Tensor) -> torch.Tensor:
+        """Return scores (n, H, W) of differences (n, 1, H, W) in grey levels."""
+        return torch.sigmoid((averaged(difference) - self.limit) / self.unit)[:, 0]
+
+
+def averaged(difference: torch.Tensor) -> torch.Tensor:
+    """Return differences (n, 1, H, W) averaged over 3 x 3 pixels."""
+    return nn.functional.avg_pool2d(difference, 3, stride=1, padding=1, count_include_pad=False)
+
+
+class Difference(ModuleKind, Comparing):
+    """Everything that differs, with one label; `threshold` is the score from which a difference counts."""
+
+    name = "difference"
+    task = "detect"
+    max_batch = 8
+
+    def __init__(self, *, threshold: float = 0.5, most: int = 300) -> None:
+        self.threshold = threshold
+        self.most = most
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Prepare an image against a stand-in for its reference, for measurements."""
+        return self.compare(image, stand_in(image), expert)
+
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+        """Align, compare, and scale to fit."""
+        pair = compared(image, reference)
+        height, width = image.shape[:2]
+        if pair.stack is None or pair.alignment is None:
+            nothing = np.zeros((3, expert.input_size, expert.input_size), np.uint8)
+            return PreparedPair(nothing, height, width, doubt=pair.doubt)
+        fitting = letterbox(pair.stack, expert.input_size, (0, 0, 0))
+        # From the input to the reference's frame, and on to the picture.
+        scaled = np.array([[1.0, 0.0, -fitting.left], [0.0, 1.0, -fitting.top]]) / fitting.scale
+        to_picture = pair.alignment.to_picture @ np.vstack((scaled, (0.0, 0.0, 1.0)))
+        return PreparedPair(fitting.pixels, height, width, to_picture=to_picture)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network; raises ConfigError unless the expert has one label."""
+        if len(expert.labels) != 1:
+            raise ConfigError(f"expert '{expert.id}': this kind has one label for all differences; give it exactly one")
+        return DifferenceNetwork().eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return scores (n, S, S)."""
+        scores: torch.Tensor = module(images[:, 2:].to(next(module.parameters()).dtype))
+        return scores
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn scores into boxes in pixels of the pictures."""
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
+        for scores, pair in zip(outputs, prepared, strict=True):
+            assert isinstance(pair, PreparedPair)
+            candidates = self._candidates(scores.float().cpu().numpy(), pair)
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
+            findings.append(doubted(finding, pair))
+        return findings
+
+    def _candidates(self, scores: np.ndarray, pair: PreparedPair) -> torch.Tensor:  # type: ignore[type-arg]
+        """Return x1, y1, x2, y2 in the picture and the score of each region; of the whole picture if there is none."""
+        if pair.to_picture is None:
+            return torch.zeros(0, 5)
+        # An opening of the scores holds for every threshold the opening of what is above it.
+        lasting = cv2.morphologyEx(scores, cv2.MORPH_OPEN, OPENING)
+        rows = []
+        for region in regions(lasting >= self.threshold):
+            x1, y1, x2, y2 = region.xyxy
+            rows.append((*region.xyxy, float(lasting[y1:y2, x1:x2].max())))
+        if not rows:
+            below = float(np.nextafter(np.float32(self.threshold), np.float32(0)))
+            rows = [(0, 0, *scores.shape[::-1], min(below, float(lasting.max())))]
+        table = np.array(rows, np.float64)
+        boxes = in_picture(table[:, :4], pair.to_picture)
+        return torch.from_numpy(np.hstack((boxes, table[:, 4:]))).float()
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Check that a state dict fits this network; raises StoreError."""
+        return fitted(state, self, expert)
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Set the limit above the differences of good parts; see `experts.difference_calibrate`."""
+        from experts import difference_calibrate
+
+        return difference_calibrate.calibrate(self, expert, plan, progress)
+
+
+difference = Difference()

@@ -1,0 +1,153 @@
+"""The kind `golden`: a small network judges each place where a picture differs from its golden reference.
+
+Preprocessing finds the places and puts a crop of each into a mosaic, which is the network's input: an expert with an
+input of 480 pixels judges up to 100 crops of 48 pixels for each picture, and a batch is a batch of mosaics. So the
+runtime needs to know nothing of crops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
+from experts.findings import Cut, detected, of_corners, suppress
+from experts.golden_network import GoldenNetwork
+from experts.pair import Compared, PreparedPair, compared, differences, doubted, in_picture, stand_in
+from experts.proposals import CELL, CONTEXT, crops, regions
+from experts.resnet import fitted
+
+LEVELS = 40
+"""A pixel differs if it is more than so many grey levels away from the reference."""
+UNUSED = 255
+"""All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
+
+
+class Golden(ModuleKind, Comparing):
+    """Defects where a picture differs from its reference, each with a label and a box.
+
+    `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
+    each with a box: of boxes that overlap by more than `overlap` (IoU) the best stays, whatever their labels are, but a
+    box with a label to reject gives way to such boxes alone. `levels` is the least difference, in grey levels, that is
+    looked at.
+    """
+
+    name = "golden"
+    task = "detect"
+    max_batch = 8
+
+    def __init__(
+        self, *, threshold: float = 0.25, overlap: float = 0.15, most: int = 300, levels: int = LEVELS
+    ) -> None:
+        self.threshold = threshold
+        self.overlap = overlap
+        self.most = most
+        self.levels = levels
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Prepare an image against a stand-in for its reference, for measurements."""
+        return self.compare(image, stand_in(image), expert)
+
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+        """Align, find the places that differ, and put a crop of each into the mosaic, the largest places first."""
+        pair = compared(image, reference)
+        height, width = image.shape[:2]
+        mosaic = np.full((3, expert.input_size, expert.input_size), UNUSED, np.uint8)
+        if pair.stack is None or pair.alignment is None:
+            return PreparedPair(mosaic, height, width, doubt=pair.doubt)
+        return self._filled(mosaic, pair, pair.stack, (height, width), cells(expert))
+
+    def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PreparedPair:
+        assert pair.alignment is not None
+        centres = [region.centre for region in regions(differences(stack) > self.levels)]
+        doubt = ""
+        if len(centres) > room:
+            doubt = f"it differs from its reference at {len(centres)} places, and {room} of them could be judged"
+        centres = centres[:room]
+        columns = mosaic.shape[2] // CELL
+        for place, crop in enumerate(crops(stack, centres)):
+            top, left = (CELL * index for index in divmod(place, columns))
+            mosaic[:, top : top + CELL, left : left + CELL] = crop.transpose(2, 0, 1)
+        return PreparedPair(mosaic, *size, to_picture=pair.alignment.to_picture, centres=tuple(centres), doubt=doubt)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network; raises ConfigError if the expert's input has no room for a crop."""
+        if not cells(expert):
+            raise ConfigError(
+                f"expert '{expert.id}': an input of {expert.input_size} pixels holds no crop of {CELL}; give a "
+                f"multiple of it, such as {10 * CELL} for 100 crops"
+            )
+        return GoldenNetwork(len(expert.labels)).eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return (n, crops, 1 + labels + 4): probabilities, the first that of "no defect", and a box as shares."""
+        number, side = len(images), images.shape[3] // CELL
+        tiles = images[:, :, : side * CELL, : side * CELL].reshape(number, 3, side, CELL, side, CELL)
+        tiles = tiles.permute(0, 2, 4, 1, 3, 5).reshape(number * side * side, 3, CELL, CELL)
+        if images.device.type != "cpu":  # a graph computes the same for every batch
+            return _judged(module, tiles).reshape(number, side * side, -1)
+        used = (tiles[:, :, 0, 0] != UNUSED).any(dim=1)
+        judged = _judged(module, tiles[used] if bool(used.any()) else tiles[:1])
+        outputs = judged.new_zeros(len(tiles), judged.shape[1])
+        if bool(used.any()):
+            outputs[used] = judged
+        return outputs.reshape(number, side * side, -1)
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn each picture's crops into boxes in pixels of the picture."""
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
+        for rows, pair in zip(outputs, prepared, strict=True):
+            assert isinstance(pair, PreparedPair)
+            judged = rows[: len(pair.centres)].float().cpu()
+            corners = torch.zeros(0, 4)
+            if pair.centres and pair.to_picture is not None:
+                boxes = _corners(judged[:, -4:], pair.centres).numpy().astype(np.float64)
+                corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
+            candidates = _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
+            findings.append(doubted(finding, pair))
+        return findings
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Check that a state dict fits this network; raises StoreError."""
+        return fitted(state, self, expert)
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""
+        from experts import golden_train
+
+        return golden_train.train(self, expert, plan, progress)
+
+
+def cells(expert: Expert) -> int:
+    """Return how many crops a mosaic of an expert holds."""
+    return int((expert.input_size // CELL) ** 2)
+
+
+def _judged(module: torch.nn.Module, tiles: torch.Tensor) -> torch.Tensor:
+    logits, box = module(tiles.to(next(module.parameters()).dtype).div(255.0))
+    return torch.cat((logits.softmax(dim=1), box), dim=1)
+
+
+def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Tensor:
+    """Return the candidates (n, 4 + labels) without those that overlap a better candidate."""
+    if not len(candidates):
+        return candidates
+    best, places = candidates[:, 4:].max(dim=1)
+    against = torch.tensor([label in expert.reject for label in expert.labels])[places]
+    corners, scores = candidates[:, :4].numpy(), best.numpy()
+    return candidates[suppress(corners, scores, against.long().numpy(), overlap, len(candidates))]
+
+
+def _corners(box: torch.Tensor, centres: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """Return x1, y1, x2, y2 in pixels of the reference's frame; a box of the network may not turn inside out."""
+    middle = torch.tensor(centres, dtype=torch.float32)
+    low, high = middle - CONTEXT * box[:, :2], middle + CONTEXT * box[:, 2:]
+    return torch.cat((torch.minimum(low, high), torch.maximum(low, high)), dim=1)
+
+
+golden = Golden()

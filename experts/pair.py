@@ -1,0 +1,94 @@
+"""What the kinds with a reference share: a picture and its reference in one frame, and how much they differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align, same_shape
+from coe.core import Finding
+from coe.store.kinds import Image, Prepared, Reference
+from experts.proposals import Grey, stacked
+
+_SQUARE = 12
+"""The side in pixels of the squares in which a stand-in reference differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedPair(Prepared):
+    """A picture and its reference, ready for one expert.
+
+    `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `centres` are the middles of
+    the crops in that frame. `doubt` says why the picture could not be compared, or not wholly; it is empty otherwise.
+    """
+
+    to_picture: Numbers | None = None
+    centres: tuple[tuple[int, int], ...] = ()
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A picture in the frame of its reference: `stack` (H, W, 3) holds both in grey, and their difference.
+
+    Without an alignment there is no stack, and `doubt` says why.
+    """
+
+    stack: Image | None
+    alignment: Alignment | None
+    doubt: str = ""
+
+
+def compared(image: Image, reference: Reference) -> Compared:
+    """Align a picture (h, w, 3) with its reference, both uint8 RGB, and compare them.
+
+    The difference of a pixel is that of its colour channel that differs most, less the spread of good parts.
+    """
+    if not same_shape(image, reference.image):
+        return Compared(None, None, f"it is {_size(image)} pixels and its reference {_size(reference.image)}")
+    alignment = align(image, reference.image)
+    if alignment.fit < LEAST_FIT:
+        return Compared(None, alignment, f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}")
+    if alignment.seen < LEAST_SEEN:
+        return Compared(None, alignment, f"it shows only {alignment.seen:.0%} of its reference, not {LEAST_SEEN:.0%}")
+    red, green, blue = cv2.split(cv2.absdiff(alignment.image, reference.image))
+    largest = cv2.max(cv2.max(red, green), blue)
+    difference = np.asarray(cv2.subtract(largest, reference.spread), np.uint8)
+    return Compared(stacked(alignment.image, reference.image, difference), alignment)
+
+
+def differences(stack: Image) -> Grey:
+    """Return the difference (H, W) of a stack."""
+    return stack[:, :, 2]
+
+
+def stand_in(image: Image) -> Reference:
+    """Return a reference for an image that has none, to measure an expert with: a copy with inverted squares."""
+    copy = image.copy()
+    height, width = image.shape[:2]
+    for top in range(_SQUARE, height - _SQUARE, 8 * _SQUARE):
+        for left in range(_SQUARE, width - _SQUARE, 8 * _SQUARE):
+            square = copy[top : top + _SQUARE, left : left + _SQUARE]
+            square[:] = 255 - square
+    return Reference(copy, np.zeros((height, width), np.uint8))
+
+
+def in_picture(corners: Numbers, to_picture: Numbers) -> Numbers:
+    """Map boxes (n, 4), x1, y1, x2, y2 in the reference's frame, to the upright boxes around them in the picture."""
+    x1, y1, x2, y2 = corners.T
+    points = np.stack([(x1, y1), (x2, y1), (x1, y2), (x2, y2)])  # (4, 2, n)
+    moved = np.einsum("ij,kjn->kin", to_picture[:, :2], points) + to_picture[:, 2][None, :, None]
+    low, high = moved.min(axis=0), moved.max(axis=0)
+    return np.concatenate((low, high)).T
+
+
+def doubted(finding: Finding, prepared: Prepared) -> Finding:
+    """Return the finding with the doubt of its picture."""
+    doubt = prepared.doubt if isinstance(prepared, PreparedPair) else ""
+    return replace(finding, doubt=doubt) if doubt else finding
+
+
+def _size(image: Image) -> str:
+    return f"{image.shape[1]} x {image.shape[0]}"

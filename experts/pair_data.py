@@ -1,0 +1,135 @@
+"""A data set of pairs: that of a YOLO detector, with the picture of a good part for each image.
+
+The YAML has `path`, `train`, `val` and `names`. The image `images/train/a.png` has its boxes in `labels/train/a.txt` (a
+line of class, centre x, centre y, width and height, as shares, for each box; no file means no box), and its reference
+in `references/train/a.png`, or a file of that name with the ending of another picture format.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from coe.board.alignment import Numbers
+from coe.board.decoding import decode
+from coe.core import Expert
+from coe.errors import ConfigError, ImageError
+from coe.prepare import data_set
+from coe.store.kinds import Image, Reference, TrainingPlan
+from experts.labelled_folder import SUFFIXES
+from experts.pair import Compared, compared, in_picture
+from experts.yolo_images import images_of
+
+
+@dataclass(frozen=True, slots=True)
+class PairFiles:
+    """An image of a data set: its own path, that of its reference, and that of its boxes, which need not exist."""
+
+    image: Path
+    reference: Path
+    boxes: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledPair:
+    """A pair that could be aligned. `boxes` (n, 4) are x1, y1, x2, y2 in the reference's frame; `labels` is (n,)."""
+
+    stack: Image
+    boxes: Numbers
+    labels: np.ndarray  # type: ignore[type-arg]
+
+
+def read(expert: Expert, plan: TrainingPlan) -> tuple[list[PairFiles], list[PairFiles]]:
+    """Return the pairs to train on, and the pairs that are held out: `val`, or a share of `train` by the plan's seed.
+
+    Raises ConfigError if the labels differ from the expert's, if an image has no reference, or if there are too few.
+    """
+    raw = data_set.read(plan.data)
+    names = data_set.names(raw, plan.data)
+    if names != expert.labels:
+        raise ConfigError(
+            f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
+            "they must be the same in the same order"
+        )
+    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
+    training = [_files(image, plan.data) for image in images_of(root, raw["train"], plan.data)]
+    if raw.get("val"):
+        held = [_files(image, plan.data) for image in images_of(root, raw["val"], plan.data)]
+    else:
+        random.Random(plan.seed).shuffle(training)
+        count = max(1, round(len(training) * plan.held_out))
+        held, training = training[:count], training[count:]
+    if not training or not held:
+        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+    return training, held
+
+
+def _files(image: Path, source: Path) -> PairFiles:
+    parts = list(image.parts)
+    if "images" not in parts[:-1]:
+        raise ConfigError(f"data set '{source}': '{image}' does not lie in a folder `images`, beside `references`")
+    place = len(parts) - 2 - parts[-2::-1].index("images")
+
+    def beside(folder: str, suffix: str) -> Path:
+        return Path(*parts[:place], folder, *parts[place + 1 :]).with_suffix(suffix)
+
+    wanted = [beside("references", suffix) for suffix in dict.fromkeys((image.suffix, *sorted(SUFFIXES)))]
+    reference = next((path for path in wanted if path.is_file()), None)
+    if reference is None:
+        raise ConfigError(f"data set '{source}': '{image.name}' has no reference '{wanted[0]}'")
+    return PairFiles(image, reference, beside("labels", ".txt"))
+
+
+def labelled(pairs: Sequence[PairFiles], labels: int, source: Path) -> Iterator[LabelledPair]:
+    """Yield the pairs that can be aligned, with their boxes; `labels` is the number of labels.
+
+    Raises ConfigError for a picture that cannot be decoded, for damaged boxes, and if most pairs cannot be aligned.
+    """
+    lost: list[str] = []
+    for files in pairs:
+        try:
+            image, reference = decode(files.image), decode(files.reference)
+        except ImageError as error:
+            raise ConfigError(f"data set '{source}': '{files.image.name}' or its reference {error}") from error
+        pair = compared(image, Reference(reference, np.zeros(reference.shape[:2], np.uint8)))
+        if pair.stack is None:
+            lost.append(f"'{files.image.name}': {pair.doubt}")
+            if len(lost) > len(pairs) / 2:
+                raise ConfigError(f"data set '{source}': most pairs cannot be compared, such as {lost[0]}")
+            continue
+        yield _with_boxes(files, pair, pair.stack, image, labels)
+
+
+def _with_boxes(files: PairFiles, pair: Compared, stack: Image, image: Image, labels: int) -> LabelledPair:
+    height, width = image.shape[:2]
+    rows = _rows(files.boxes, labels)
+    middle, half = rows[:, 1:3] * (width, height), rows[:, 3:5] * (width, height) / 2
+    boxes = np.hstack((middle - half, middle + half))
+    assert pair.alignment is not None
+    whole = np.vstack((pair.alignment.to_picture, (0.0, 0.0, 1.0)))
+    return LabelledPair(stack, in_picture(boxes, np.linalg.inv(whole)[:2]), rows[:, 0].astype(np.int64))
+
+
+def _rows(path: Path, labels: int) -> Numbers:
+    """Read the boxes of an image, (n, 5); none without a file. Raises ConfigError."""
+    if not path.is_file():
+        return np.zeros((0, 5))
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = [float(word) for word in line.split()]
+        except ValueError:
+            row = []
+        if len(row) != 5 or not all(0 <= share <= 1 for share in row[1:]) or row[0] not in range(labels):
+            raise ConfigError(
+                f"{path}:{number}: not a box; write a class from 0 to {labels - 1}, then centre x, centre y, width and "
+                "height as shares of the picture"
+            )
+        rows.append(row)
+    return np.array(rows, np.float64).reshape(-1, 5)

@@ -1,0 +1,84 @@
+"""Where a picture differs from its reference: a map of differences, the regions in it, and crops around them.
+
+The regions are connected components of the thresholded map after a morphological opening, which drops what is thinner
+than a displaced edge, and a closing, which joins the pieces of one defect (Gonzalez and Woods, *Digital Image
+Processing*, chapter 9).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.store.kinds import Image
+
+OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+CLOSING = np.ones((3, 3), np.uint8)
+LEAST_AREA = 6
+"""Regions of fewer pixels are noise of the edges."""
+LARGE, PART = 64, 48
+"""A region with a side above LARGE is cut into parts of at most PART pixels, so that a crop shows each of them."""
+CONTEXT = 96
+"""The side in pixels of what a crop shows."""
+CELL = 48
+"""The side in pixels of a crop as the network sees it."""
+
+Grey = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of the picture that differs: `xyxy` whole pixels, and the number of pixels in it that differ."""
+
+    xyxy: tuple[int, int, int, int]
+    area: int
+
+    @property
+    def centre(self) -> tuple[int, int]:
+        """The middle in whole pixels."""
+        x1, y1, x2, y2 = self.xyxy
+        return (x1 + x2) // 2, (y1 + y2) // 2
+
+
+def regions(different: NDArray[np.bool_]) -> list[Region]:
+    """Return the regions of a map (H, W) of pixels that differ, the largest first."""
+    mask = cv2.morphologyEx(different.astype(np.uint8), cv2.MORPH_OPEN, OPENING)
+    mask = cv2.morphologyEx(mask, cv2.MORPH_CLOSE, CLOSING)
+    _, places, rows, _ = cv2.connectedComponentsWithStats(mask)
+    large = (rows[:, cv2.CC_STAT_WIDTH] > LARGE) | (rows[:, cv2.CC_STAT_HEIGHT] > LARGE)
+    large[0] = False  # the background
+    if large.any():
+        cut = large[places]
+        cut[PART - 1 :: PART] = False
+        cut[:, PART - 1 :: PART] = False
+        parts = cv2.connectedComponentsWithStats(cut.astype(np.uint8))[2][1:]
+        rows = np.concatenate((rows[1:][~large[1:]], parts))
+    else:
+        rows = rows[1:]
+    rows = rows[rows[:, cv2.CC_STAT_AREA] >= LEAST_AREA]
+    rows = rows[np.argsort(-rows[:, cv2.CC_STAT_AREA], kind="stable")]
+    return [Region((x, y, x + width, y + height), area) for x, y, width, height, area in rows.tolist()]
+
+
+def stacked(image: Image, reference: Image, difference: Grey) -> Image:
+    """Return (H, W, 3) uint8: the picture in grey, its reference in grey, and how much they differ."""
+    greys = [cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY) for pixels in (image, reference)]
+    return np.asarray(cv2.merge([*greys, difference]), np.uint8)
+
+
+def crops(stack: Image, centres: list[tuple[int, int]], context: int = CONTEXT) -> Image:
+    """Return crops (n, side, side, 3) uint8 of `context` pixels around each centre, at half the picture's resolution.
+
+    `stack` is (H, W, 3); what lies outside of it is 0. A crop's side is `context // 2`.
+    """
+    half = context // 2
+    padded = cv2.copyMakeBorder(stack, half, half, half, half, cv2.BORDER_CONSTANT, value=(0, 0, 0))
+    side = context // 2
+    cut = np.empty((len(centres), side, side, 3), np.uint8)
+    for place, (x, y) in enumerate(centres):
+        window = padded[y : y + context, x : x + context]
+        cut[place] = cv2.resize(window, (side, side), interpolation=cv2.INTER_AREA)
+    return cut

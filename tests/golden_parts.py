@@ -1,0 +1,76 @@
+"""Pictures of a made-up part, good and bad, moved as on a line, and a board that compares them with references."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from experts.difference import Difference
+from experts.golden import Golden
+
+Pixels = NDArray[np.uint8]
+SIDE = 160
+DEFECT = (70, 50, 86, 66)
+"""x1, y1, x2, y2 of the hole in a bad part."""
+
+BOARD = """
+board: pairs
+experts:
+  first-day:
+    kind: "golden_parts:FirstDay"
+    labels: [different]
+    input: 160
+    reject: [different]
+    then: {none: OK}
+  golden: {kind: "golden_parts:GoldenPart", labels: [hole, blob], input: 96, reject: [hole, blob], then: {none: OK}}
+components:
+  U1: {inspect: first-day, reference: U1}
+  U2: {inspect: golden, reference: given}
+"""
+
+
+class FirstDay(Difference):
+    """The kind `difference` under a path, so that a test needs no installed entry point."""
+
+    name = "golden_parts:FirstDay"
+
+
+class GoldenPart(Golden):
+    """The kind `golden` under a path."""
+
+    name = "golden_parts:GoldenPart"
+
+
+def part(seed: int = 0, side: int = SIDE) -> Pixels:
+    """Return a good part, (side, side, 3): bright traces on a dark ground, another layout for each seed."""
+    chance = np.random.default_rng(seed)
+    picture = np.full((side, side, 3), 60, np.uint8)
+    for _ in range(14):
+        x, y = (int(value) for value in chance.integers(0, side - 30, 2))
+        width, height = (int(value) for value in chance.integers(8, 60, 2))
+        picture[y : y + height, x : x + width] = (180, 150, 70)
+    picture[40:80, 60:100] = (180, 150, 70)
+    return np.asarray(cv2.GaussianBlur(picture, (3, 3), 0), np.uint8)
+
+
+def bad(picture: Pixels) -> Pixels:
+    """Return the part with a hole."""
+    x1, y1, x2, y2 = DEFECT
+    copy = picture.copy()
+    copy[y1:y2, x1:x2] = (40, 40, 40)
+    return copy
+
+
+def moved(picture: Pixels, right: float = 0.0, down: float = 0.0, degrees: float = 0.0, scale: float = 1.0) -> Pixels:
+    """Return the picture as a camera sees the part that was shifted, turned around the middle, and enlarged."""
+    height, width = picture.shape[:2]
+    motion = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, scale)
+    motion[:, 2] += (right, down)
+    return np.asarray(cv2.warpAffine(picture, motion, (width, height), borderMode=cv2.BORDER_REPLICATE), np.uint8)
+
+
+def noisy(picture: Pixels, seed: int, levels: float = 3.0) -> Pixels:
+    """Return the picture with the noise of a camera."""
+    noise = np.random.default_rng(seed).normal(0, levels, picture.shape)
+    return np.clip(picture + noise, 0, 255).astype(np.uint8)

@@ -1,0 +1,84 @@
+"""Alignment with a reference: known motions are found, and what does not fit says so."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from golden_parts import moved, noisy, part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, fit_of, same_shape
+
+PART = part(2)
+POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
+
+
+@pytest.mark.parametrize(
+    ("right", "down", "degrees", "scale"),
+    [(0, 0, 0, 1), (7, -5, 0, 1), (0, 0, 3, 1), (-4, 6, -2, 1), (3, 2, 1, 1.04), (0, 0, 0, 0.96)],
+)
+def test_a_moved_part_is_brought_back(right: float, down: float, degrees: float, scale: float) -> None:
+    picture = noisy(moved(PART, right, down, degrees, scale), seed=1)
+    alignment = align(picture, PART)
+    motion = cv2.getRotationMatrix2D((79.5, 79.5), degrees, scale)
+    motion[:, 2] += (right, down)
+    assert np.abs(alignment.to_picture @ POINTS - motion @ POINTS).max() < 1.0, "pixels"
+    assert alignment.fit > 0.95
+    assert alignment.seen > LEAST_SEEN
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(-12, 12), st.integers(-12, 12), st.integers(0, 3))
+def test_every_shift_is_found_to_the_pixel(right: int, down: int, seed: int) -> None:
+    reference = part(seed)
+    alignment = align(moved(reference, right, down), reference)
+    assert np.abs(alignment.to_picture - [[1, 0, right], [0, 1, down]]).max() < 0.5
+
+
+def test_a_picture_in_place_is_not_warped() -> None:
+    picture = noisy(PART, seed=3)
+    alignment = align(picture, PART)
+    assert np.array_equal(alignment.image, picture)
+    assert alignment.seen == 1.0
+
+
+def test_another_part_does_not_fit() -> None:
+    assert all(align(part(seed), PART).fit < LEAST_FIT for seed in (5, 6, 7))
+
+
+def test_what_the_picture_does_not_show_is_taken_from_the_reference_and_counted() -> None:
+    alignment = align(moved(PART, right=12), PART)
+    assert alignment.seen == pytest.approx(148 / 160, abs=0.01)
+    assert np.array_equal(alignment.image[:, -11:], PART[:, -11:])
+
+
+def test_in_a_regular_pattern_a_long_shift_does_not_win() -> None:
+    rows, columns = np.mgrid[0:160, 0:160]
+    pattern = np.where((rows // 8 + columns // 8) % 2, 220, 30).astype(np.uint8)
+    grid = np.dstack([pattern] * 3)
+    faulty = grid.copy()
+    faulty[10:26, 10:26] = 128
+    alignment = align(faulty, grid)
+    assert alignment.seen == 1.0
+    assert np.array_equal(alignment.to_picture, np.eye(2, 3))
+
+
+def test_pictures_of_a_single_grey() -> None:
+    grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
+    assert fit_of(grey, other) == 1.0, "both lie right anywhere, and differ everywhere"
+    assert align(PART[:40, :40], grey).fit == 1.0, "the part is a difference from an empty reference"
+    assert align(grey, np.ascontiguousarray(PART[60:100, 60:100])).fit <= 1.0
+    assert align(np.full_like(PART, 90), PART).fit == 0.0
+
+
+def test_the_aspect_decides_whether_a_picture_can_be_compared() -> None:
+    assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 100, 3), np.uint8))
+    assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 101, 3), np.uint8))
+    assert not same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((200, 100, 3), np.uint8))
+
+
+def test_tiny_pictures_are_compared_too() -> None:
+    tiny = PART[40:48, 60:68]
+    assert align(tiny, tiny).fit == pytest.approx(1.0, abs=1e-3)

@@ -1,0 +1,66 @@
+"""DeepPCB as a data set of pairs, and what is counted on its tested pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from apps.deeppcb.data import LABELS, Defect, Pair
+from apps.deeppcb.golden_evaluate import report
+from apps.deeppcb.golden_train import weights_without
+from apps.deeppcb.measures import ImageBoxes
+from apps.deeppcb.pairs import lay_out
+from coe.board import rules
+from coe.core import Expert
+from coe.store.kinds import TrainingPlan
+from experts import pair_data
+
+
+def pair(folder: Path, key: str) -> Pair:
+    template = np.full((640, 640), 255, np.uint8)
+    template[::40] = template[:, 100:140] = 0
+    tested = template.copy()
+    tested[300:320, 110:130] = 255
+    for name, picture in (("test", tested), ("temp", template)):
+        Image.fromarray(picture).save(folder / f"{key}_{name}.jpg")
+    names = (folder / f"{key}_test.jpg", folder / f"{key}_temp.jpg", folder / f"{key}.txt")
+    return Pair(key, "group1", *names, (Defect(2, (105, 295, 135, 325)),))
+
+
+def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
+    splits = {"train": [pair(tmp_path, "a"), pair(tmp_path, "b")], "val": [pair(tmp_path, "c")]}
+    described = lay_out(splits, tmp_path / "pairs")
+    expert = Expert("e", "golden", LABELS, 480, "b/e")
+    plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
+    training, held = pair_data.read(expert, plan)
+    assert [files.image.name for files in (*training, *held)] == ["group1-a.jpg", "group1-b.jpg", "group1-c.jpg"]
+    (labelled,) = pair_data.labelled(held, len(LABELS), described)
+    assert labelled.labels.tolist() == [2]
+    assert labelled.boxes[0] == pytest.approx([105, 295, 135, 325], abs=0.01)
+
+
+def test_an_expert_without_some_types_has_a_name_of_its_own() -> None:
+    expert = rules.load("deeppcb_golden").experts["pcb-golden"]
+    assert weights_without(["group2", "group1"]) == f"{expert.weights}-without-group1-without-group2"
+
+
+def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
+    def image(*boxes: tuple[float, ...]) -> ImageBoxes:
+        rows = np.array(boxes, np.float64).reshape(-1, 5)
+        truth = np.array([(10.0, 10.0, 30.0, 30.0), (60.0, 60.0, 80.0, 80.0)])
+        return ImageBoxes(truth, np.array([0, 1]), rows[:, :4], np.zeros(len(rows), np.int64), rows[:, 4])
+
+    measures = report(
+        [
+            image((10, 10, 30, 30, 0.9), (200, 200, 220, 220, 0.8)),
+            image((58, 58, 70, 70, 0.9), (0, 0, 5, 5, 0.1)),
+            image(),
+        ],
+        limit=0.5,
+    )
+    assert measures["escaped_images"] == pytest.approx(1 / 3)
+    assert measures["escaped_defects"] == pytest.approx(4 / 6)
+    assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"

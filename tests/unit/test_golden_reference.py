@@ -1,0 +1,119 @@
+"""A reference from pictures of good parts: the median, the spread, and what is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_parts import bad, moved, noisy, part
+
+from coe.board.decoding import decode
+from coe.errors import ConfigError, StoreError
+from coe.prepare.golden_reference import learn
+from coe.store.references import EncodedReference, NewReference, References
+from coe.store.store import Store
+
+PART = part(1)
+
+
+def test_one_picture_is_its_own_reference() -> None:
+    learned = learn({"a": PART})
+    assert np.array_equal(learned.image, PART)
+    assert not learned.spread.any()
+    assert (learned.images, dict(learned.left_out)) == (1, {})
+
+
+def test_noise_is_averaged_and_becomes_the_spread() -> None:
+    learned = learn({str(seed): noisy(PART, seed, levels=6) for seed in range(9)})
+    assert np.abs(learned.image.astype(int) - PART).mean() < 3
+    assert 8 < learned.spread.mean() < 30, "about three median deviations of the channel that differs most"
+
+
+def test_good_parts_may_lie_anywhere() -> None:
+    pictures = {f"{right}": moved(PART, right, -right) for right in (0, 3, -4, 5, 1)}
+    learned = learn(pictures)
+    inside = (slice(10, -10), slice(10, -10))
+    assert np.abs(learned.image[inside].astype(int) - pictures["0"][inside]).mean() < 2
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place: int) -> None:
+    pictures = {str(seed): noisy(PART, seed) for seed in range(5)}
+    pictures[str(place)] = bad(pictures[str(place)])
+    learned = learn(pictures)
+    assert list(learned.left_out) == [str(place)]
+    assert "is the part good?" in learned.left_out[str(place)]
+    assert learned.images == 4
+
+
+def test_a_bad_part_changes_neither_median_nor_spread_even_if_it_is_not_told_apart() -> None:
+    pictures = {str(seed): PART for seed in range(5)}
+    spot = PART.copy()
+    spot[100:102, 100:102] = 255
+    learned = learn({**pictures, "spot": spot})
+    assert np.array_equal(learned.image, PART)
+    assert not learned.spread.any()
+
+
+def test_another_part_and_another_shape_are_left_out_even_if_they_come_first() -> None:
+    learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
+    assert learned.images == 4
+    assert learned.left_out["other"].startswith("does not fit '")
+    assert learned.left_out["cut"].startswith("is of another shape than '")
+
+
+def test_pictures_of_nothing_alike_make_no_reference() -> None:
+    with pytest.raises(ConfigError, match="no two of these pictures show the same part"):
+        learn({str(seed): part(seed) for seed in (3, 4, 5)})
+    with pytest.raises(ConfigError, match="at least one picture"):
+        learn({})
+
+
+def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
+    references = References(Store(tmp_path))
+    learned = learn({str(seed): noisy(PART, seed) for seed in range(3)})
+    assert references.ids() == []
+    assert references.put("b/U1", learned.encoded("a test")).version == 1
+    manifest = references.put("b/U1", learned.encoded("a test"))
+    assert (manifest.version, manifest.width, manifest.height, manifest.images) == (2, 160, 160, 3)
+    pictures = references.read(references.manifest("b/U1"))
+    assert np.array_equal(decode(pictures.image), learned.image)
+    assert np.array_equal(decode(pictures.spread)[:, :, 0], learned.spread)
+    names = sorted(path.name for path in (tmp_path / "references" / "b" / "U1").iterdir())
+    assert names == ["image-2.png", "reference.json", "spread-2.png"], "the former version is gone"
+    assert Store(tmp_path).ids() == [], "a reference is no expert"
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (lambda folder: (folder / "spread-1.png").write_bytes(b""), "its checksum differs"),
+        (lambda folder: (folder / "image-1.png").unlink(), "cannot be read"),
+        (lambda folder: (folder / "reference.json").write_text("{"), "the manifest cannot be read"),
+        (lambda folder: (folder / "reference.json").write_text("{}"), "the manifest cannot be read"),
+        (lambda folder: folder.rename(folder.with_name("U2")), "no reference 'b/U1'"),
+    ],
+)
+def test_a_damaged_reference_is_refused(tmp_path: Path, damage: object, sentence: str) -> None:
+    references = References(Store(tmp_path))
+    references.put("b/U1", NewReference(EncodedReference(b"x", b"y"), 1, 1, 1))
+    damage(tmp_path / "references" / "b" / "U1")  # type: ignore[operator]
+    with pytest.raises(StoreError, match=sentence):
+        references.read(references.manifest("b/U1"))
+
+
+def test_a_copied_or_pointing_manifest_is_refused(tmp_path: Path) -> None:
+    references = References(Store(tmp_path))
+    references.put("b/U1", NewReference(EncodedReference(b"x", b"y"), 1, 1, 1))
+    folder = tmp_path / "references" / "b"
+    text = (folder / "U1" / "reference.json").read_text()
+    (folder / "U2").mkdir()
+    (folder / "U2" / "reference.json").write_text(text)
+    with pytest.raises(StoreError, match="is that of reference 'b/U1'"):
+        references.manifest("b/U2")
+    (folder / "U1" / "reference.json").write_text(text.replace("image-1.png", "../../x.png"))
+    with pytest.raises(StoreError, match="lies outside the reference's folder"):
+        references.manifest("b/U1")
+    with pytest.raises(StoreError, match="is not an expert id"):
+        references.manifest("../U1")

@@ -1,0 +1,266 @@
+"""The kinds that compare with a reference, without a line: what they prepare, judge, and learn."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from golden_parts import DEFECT, bad, moved, noisy, part
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from coe.core import Expert
+from coe.errors import ConfigError
+from coe.prepare.fold import fold, network
+from coe.store.kinds import Reference, TrainingPlan, random_weights
+from experts.difference import LIMIT, difference
+from experts.golden import UNUSED, golden
+from experts.pair import PreparedPair, in_picture
+from experts.proposals import CELL, LARGE, PART, crops, regions
+
+GOLDEN = Expert("g", "golden", ("hole", "blob"), 96, "b/g", frozenset({"hole", "blob"}))
+FIRST_DAY = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"different"}))
+GOOD = part()
+
+
+def reference(picture: np.ndarray = GOOD, spread: int = 0) -> Reference:  # type: ignore[type-arg]
+    return Reference(picture, np.full(picture.shape[:2], spread, np.uint8))
+
+
+def test_the_kinds_are_installed_under_their_names() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    points = project["project"]["entry-points"]["coe.kinds"]
+    for name in ("difference", "golden"):
+        module, _, attribute = points[name].partition(":")
+        assert getattr(import_module(module), attribute).name == name
+
+
+def test_regions_are_what_differs_and_thin_lines_are_not() -> None:
+    different = np.zeros((100, 100), bool)
+    different[10:20, 30:45] = True
+    different[50:54, 50:54] = True
+    different[70, :] = True
+    assert [region.xyxy for region in regions(different)] == [(30, 10, 45, 20), (50, 50, 54, 54)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(0, 180)] * 2, *[st.integers(5, 120)] * 2), max_size=6))
+def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squares: list[tuple[int, ...]]) -> None:
+    different = np.zeros((200, 200), bool)
+    for x, y, width, height in squares:
+        different[y : y + height, x : x + width] = True
+    covered = np.zeros_like(different)
+    for region in regions(different):
+        x1, y1, x2, y2 = region.xyxy
+        assert max(x2 - x1, y2 - y1) <= LARGE
+        covered[y1:y2, x1:x2] = True
+    missed = different & ~covered
+    # The opening takes corners, and a large region is cut along lines.
+    assert missed.sum() <= 12 * len(squares) + (2 * 200 * (200 // PART) if different.sum() > LARGE else 0)
+
+
+def test_a_crop_shows_its_place_also_at_the_border() -> None:
+    stack = np.zeros((100, 100, 3), np.uint8)
+    stack[0:4, 0:4] = 200
+    stack[60:64, 40:44] = 100
+    shown = crops(stack, [(2, 2), (42, 62)])
+    assert shown.shape == (2, CELL, CELL, 3)
+    assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200, 100]
+
+
+def test_a_picture_that_equals_its_reference_has_nothing_to_judge() -> None:
+    prepared = golden.compare(GOOD, reference(), GOLDEN)
+    assert (prepared.centres, prepared.doubt) == ((), "")
+    assert (prepared.pixels == UNUSED).all()
+
+
+def test_noise_within_the_spread_is_no_difference() -> None:
+    loud = noisy(GOOD, seed=1, levels=40)
+    assert golden.compare(loud, reference(), GOLDEN).centres
+    assert not golden.compare(loud, reference(spread=215), GOLDEN).centres
+
+
+def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
+    picture = moved(bad(GOOD), right=5, down=-3)
+    prepared = golden.compare(picture, reference(), GOLDEN)
+    assert len(prepared.centres) == 1
+    (x, y), x1, y1, x2, y2 = prepared.centres[0], *DEFECT
+    assert x1 <= x <= x2
+    assert y1 <= y <= y2
+    outputs = torch.zeros(1, 4, 1 + 2 + 4)
+    outputs[0, 0] = torch.tensor([0.1, 0.8, 0.1, (x - x1) / 96, (y - y1) / 96, (x2 - x) / 96, (y2 - y) / 96])
+    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
+    assert (finding.label, finding.score) == ("hole", pytest.approx(0.8))
+    assert finding.boxes[0].xyxy == pytest.approx((x1 + 5, y1 - 3, x2 + 5, y2 - 3), abs=0.6)
+
+
+def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_reject() -> None:
+    expert = replace(GOLDEN, reject=frozenset({"hole"}))
+    prepared = PreparedPair(
+        np.zeros((3, 96, 96), np.uint8), 160, 160, to_picture=np.eye(2, 3), centres=((50, 50), (52, 50), (51, 52))
+    )
+    outputs = torch.zeros(1, 4, 7)
+    outputs[0, :3, 3:] = 0.1
+    outputs[0, :3, :3] = torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]])
+    (finding,) = golden.postprocess(outputs, [prepared], expert)
+    assert [(box.label, round(box.score, 2)) for box in finding.boxes] == [("blob", 0.9), ("hole", 0.7)]
+    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
+    assert [box.label for box in finding.boxes] == ["blob"], "all labels are to reject: the best stays"
+
+
+def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
+    picture = GOOD.copy()
+    for place in range(7):
+        picture[10 + 20 * place : 18 + 20 * place, 20 : 30 + 2 * place] = (255, 0, 255)
+    prepared = golden.compare(picture, reference(), GOLDEN)
+    assert len(prepared.centres) == 4
+    assert prepared.doubt == "it differs from its reference at 7 places, and 4 of them could be judged"
+    outputs = torch.zeros(1, 4, 7)
+    outputs[..., 0] = 1.0
+    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
+    assert (finding.label, finding.doubt) == ("none", prepared.doubt)
+
+
+def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
+    module = network(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
+    mosaic = torch.full((1, 3, 96, 96), UNUSED, dtype=torch.uint8)
+    assert not golden.forward(module, mosaic).any()
+    crop = torch.randint(0, 200, (3, CELL, CELL), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    mosaic[0, :, CELL:, :CELL] = crop
+    alone = golden.forward(module, mosaic)[0]
+    assert not alone[[0, 1, 3]].any()
+    mosaic[0, :, :CELL, :CELL] = 255 - crop
+    assert torch.allclose(golden.forward(module, mosaic)[0, 2], alone[2], atol=1e-5)
+
+
+def test_the_golden_network_folds_whole() -> None:
+    folded = fold(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
+    assert len(folded.pairs) == 6, "every norm is folded into its convolution"
+
+
+@pytest.mark.parametrize(("kind", "expert"), [(golden, GOLDEN), (difference, FIRST_DAY)])
+def test_without_a_reference_there_is_something_to_measure(kind: object, expert: Expert) -> None:
+    prepared = kind.preprocess(GOOD, expert)  # type: ignore[attr-defined]
+    assert prepared.pixels.shape == (3, expert.input_size, expert.input_size)
+    assert prepared.to_picture is not None
+    assert 0 < (prepared.pixels[2] > LIMIT).mean() < 0.9
+
+
+def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> object:  # type: ignore[type-arg]
+    prepared = difference.compare(picture, against, expert)
+    module = difference.skeleton(expert)
+    with torch.inference_mode():
+        outputs = difference.forward(module, torch.from_numpy(prepared.pixels)[None])
+    return difference.postprocess(outputs, [prepared], expert)[0]
+
+
+@pytest.mark.parametrize("size", [160, 96, 240])
+def test_a_difference_is_a_box_at_any_input_size(size: int) -> None:
+    finding = run(bad(GOOD), reference(), replace(FIRST_DAY, input_size=size))
+    assert finding.label == "different"  # type: ignore[attr-defined]
+    (box,) = finding.boxes  # type: ignore[attr-defined]
+    assert box.xyxy == pytest.approx(DEFECT, abs=4)
+    clean = run(noisy(GOOD, 1), reference(), replace(FIRST_DAY, input_size=size))
+    assert (clean.label, clean.boxes) == ("none", ())  # type: ignore[attr-defined]
+    assert clean.score > 0.9  # type: ignore[attr-defined]
+
+
+def test_boxes_are_upright_around_turned_corners() -> None:
+    quarter = np.array([[0.0, -1.0, 100.0], [1.0, 0.0, 0.0]])
+    assert in_picture(np.array([[10.0, 20.0, 30.0, 50.0]]), quarter).tolist() == [[50.0, 10.0, 80.0, 30.0]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "expert", "sentence"),
+    [
+        (golden, replace(GOLDEN, input_size=47), "holds no crop of 48"),
+        (difference, replace(FIRST_DAY, labels=("a", "b")), "give it exactly one"),
+    ],
+)
+def test_an_expert_that_cannot_work_says_what_to_change(kind: object, expert: Expert, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        kind.skeleton(expert)  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    """The YAML of a data set of good parts, and of parts with a hole or a blob, moved a little."""
+    chance = np.random.default_rng(0)
+    for split, count in (("train", 24), ("val", 9)):
+        for folder in ("images", "references", "labels"):
+            (tmp_path / folder / split).mkdir(parents=True)
+        for number in range(count):
+            good, label = part(number % 4), number % 3
+            x, y = (int(value) for value in chance.integers(20, 120, 2))
+            picture = good.copy()
+            if label:
+                picture[y : y + 16, x : x + 16] = (20, 20, 20) if label == 1 else (250, 250, 250)
+            picture = noisy(moved(picture, 2, 1), number)
+            name = f"{split}/{number}"
+            Image.fromarray(picture).save(tmp_path / "images" / f"{name}.png")
+            Image.fromarray(good).save(tmp_path / "references" / f"{name}.bmp")
+            if label:
+                line = f"{label - 1} {(x + 10) / 160} {(y + 9) / 160} 0.1 0.1\n"
+                (tmp_path / "labels" / f"{name}.txt").write_text(line)
+    described = {"train": "images/train", "val": "images/val", "names": ["hole", "blob"]}
+    (tmp_path / "data.yaml").write_text(yaml.safe_dump(described))
+    return tmp_path / "data.yaml"
+
+
+def plan(data: Path, epochs: int = 30) -> TrainingPlan:
+    return TrainingPlan(data, data.parent, epochs, batch=8, learning_rate=3e-3, threads=1)
+
+
+def test_golden_learns_from_pairs(pairs: Path) -> None:
+    seen: list[int] = []
+    trained = golden.train(GOLDEN, plan(pairs), lambda done, of, measures: seen.append(done))
+    assert seen == list(range(1, 31))
+    assert trained.metrics["accuracy"] > 0.9
+    assert trained.metrics["iou"] > 0.3
+    again = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+    once = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+    assert all(torch.equal(again.state[name], value) for name, value in once.state.items())
+
+
+def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
+    text = pairs.read_text().replace("- hole\n- blob", "- different")
+    pairs.write_text(text)
+    for path in pairs.parent.glob("labels/*/*.txt"):
+        path.write_text("0" + path.read_text()[1:])
+    trained = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None)
+    assert trained.metrics["good_parts"] == 8
+    assert trained.metrics["limit"] == pytest.approx(max(20, 1.1 * trained.metrics["largest"]))
+    assert trained.metrics["held_out_called"] == 0.0
+    assert float(trained.state["limit"]) == pytest.approx(trained.metrics["limit"])
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            lambda root: (root / "references/train/3.bmp").unlink(),
+            "'3.png' has no reference '.*references/train/3.png'",
+        ),
+        (lambda root: (root / "labels/train/1.txt").write_text("7 0.5 0.5 0.1 0.1"), "1.txt:1: not a box"),
+        (lambda root: (root / "labels/train/1.txt").write_text("0 0.5 0.5"), "1.txt:1: not a box"),
+        (lambda root: (root / "images/train/2.png").write_bytes(b"x"), "'2.png' or its reference"),
+    ],
+)
+def test_a_damaged_data_set_of_pairs_says_where(pairs: Path, damage: object, sentence: str) -> None:
+    damage(pairs.parent)  # type: ignore[operator]
+    with pytest.raises(ConfigError, match=sentence):
+        golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+
+
+def test_labels_and_frozen_layers_that_do_not_fit_are_refused(pairs: Path) -> None:
+    with pytest.raises(ConfigError, match="has the labels"):
+        golden.train(replace(GOLDEN, labels=("x",)), plan(pairs, 1), lambda *_: None)
+    with pytest.raises(ConfigError, match="cannot be frozen"):
+        golden.train(GOLDEN, replace(plan(pairs, 1), freeze=("body",), init=pairs), lambda *_: None)
