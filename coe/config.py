@@ -100,6 +100,12 @@ LOAD_ATTEMPTS = 2
 """After this many failed loads of an expert, its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
 """How long an expert whose loads failed is left alone before the next attempt."""
+CORES_WATCHED_S = 0.5
+"""How long a line watches the cores before it shares those that are free among its executors."""
+PACE_BATCHES = 9
+"""The last batches of a device whose times tell how fast it is; after a change, that many more are needed."""
+PACE_STEP = 1.25
+"""Costs are corrected once batches take this many times as long, or as short, as expected."""
 LIKELY = 0.5
 """The share of a component's images from which on their inputs for an expert are made when they are decoded."""
 WORKSPACE_SHARE = 0.25

@@ -19,7 +19,21 @@ from coe.board import rules
 from coe.core import Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Arrived, Command, Event, Evict, Late, Load, Lost, Rejected, Reply, Run, Stopped, Why
+from coe.scheduler.events import (
+    Arrived,
+    Command,
+    Event,
+    Evict,
+    Fill,
+    Late,
+    Load,
+    Lost,
+    Rejected,
+    Reply,
+    Run,
+    Stopped,
+    Why,
+)
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import Strategy
 from coe.scheduler.strategies import strategy as named_strategy
@@ -183,18 +197,22 @@ class _StatedFaults(Faults):
         self.lost: list[tuple[Callable[[], bool], set[str]]] = []
 
     def of_load(self, load: Load) -> str | None:
-        if self._is_lost(load.pool):
-            return "it fell off the bus"
-        if self._loads.get(load.expert, 0) < 1:
-            return None
-        self._loads[load.expert] -= 1
-        return "the disk said no"
+        return "it fell off the bus" if self._is_lost(load.pool) else self._of_read(load.expert)
+
+    def of_fill(self, fill: Fill) -> str | None:
+        return self._of_read(fill.expert)
 
     def of_run(self, run: Run) -> str | None:
         if self._is_lost(run.executor):
             return "it fell off the bus"
         bad = any((stage.request_id, stage.expert) in self._stages for stage in run.batch.stages)
         return "the model said no" if bad else None
+
+    def _of_read(self, expert: str) -> str | None:
+        if self._loads.get(expert, 0) < 1:
+            return None
+        self._loads[expert] -= 1
+        return "the disk said no"
 
     def _is_lost(self, id: str) -> bool:
         return any(happened() and id in gone for happened, gone in self.lost)

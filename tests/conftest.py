@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coe import config
+from coe import config, system
+from coe.inspector import cores
 
 settings.register_profile(
     "stable",
@@ -57,6 +58,14 @@ def collections_stay_short() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_cores_are_free() -> Iterator[None]:
+    """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cores, "free_cores", system.usable_cores)
+        yield
 
 
 @pytest.fixture

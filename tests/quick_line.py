@@ -10,7 +10,7 @@ import numpy as np
 
 from coe import Inspector
 from coe.core import FULL, Expert, Finding
-from coe.inspector.measuring import LineCosts
+from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Choice
 from coe.scheduler.costs import Cost
 from coe.store.kinds import Prepared
@@ -66,6 +66,9 @@ class QuickDevice:
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         self._meet("evict")
+
+    def fill(self, expert: Expert) -> None:
+        self._meet("fill")
 
     def forget(self, expert: str) -> None:
         self._meet("forget")

@@ -20,7 +20,7 @@ from coe.core import FULL
 from coe.inspector.inspector import Picture
 from coe.inspector.line import Line
 from coe.inspector.line_config import Inbox, LineConfig
-from coe.inspector.measuring import LineCosts
+from coe.inspector.line_costs import LineCosts
 from coe.results.metrics import Metrics
 from coe.runtime.aside import aside
 from coe.runtime.engine import Trace

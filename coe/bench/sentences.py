@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 
 from coe.bench.engine import MeasuredRun
 from coe.bench.recorded import recorded
@@ -20,6 +21,43 @@ def of_precisions(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
             sentences.append(_second_looks(run))
             sentences += [_equal_labels(runs[name, FULL], run)] if (name, FULL) in runs else []
     return sentences
+
+
+def middle(runs: Sequence[MeasuredRun]) -> MeasuredRun:
+    """Return the run whose speed is the median of the runs; of an even number, the slower of the two in the middle."""
+    return sorted(runs, key=lambda run: run.row.images_per_s)[(len(runs) - 1) // 2]
+
+
+def of_rounds(runs: Mapping[tuple[str, str], Sequence[MeasuredRun]]) -> list[str]:
+    """Return sentences that compare each way with the first, round by round, if there are several rounds.
+
+    Runs of a round come one after another, so what else the machine does then slows all of them.
+    """
+    (first, base), *others = runs.items()
+    if len(base) < 2:
+        return []
+    sentences = []
+    for way, again in others:
+        ratios = [run.row.images_per_s / before.row.images_per_s for run, before in zip(again, base, strict=True)]
+        sentences.append(
+            f"{_named(way)} / {_named(first)}: {median(ratios):.2f} times the images a second (median of {len(ratios)} "
+            f"rounds, {min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    return sentences
+
+
+def of_paces(runs: Mapping[tuple[str, str], MeasuredRun]) -> list[str]:
+    """Return sentences on runs whose batches took clearly longer, or shorter, at the end than measured before."""
+    return [
+        f"{_named(way)}: at the end batches took {pace:.2f} times as long as measured; the costs followed"
+        for way, run in runs.items()
+        if (pace := run.metrics.pace) != 1
+    ]
+
+
+def _named(way: tuple[str, str]) -> str:
+    name, precision = way
+    return name if precision == FULL else f"{name} {precision}"
 
 
 def of_ways(runs: Mapping[tuple[str, str], MeasuredRun], suffix: str) -> list[str]:

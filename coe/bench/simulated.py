@@ -35,12 +35,16 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class PlannedBox:
-    """A box with a plan: the costs of experts, its pools and executors, and the executors' joint speed by device."""
+    """A box with a plan: the costs of experts, its pools and executors, and the executors' joint speed by device.
+
+    If it is `warm`, host memory is full at time 0.
+    """
 
     name: str
     costs: CostTable
     plan: Plan
     scaling: Scaling
+    warm: bool = False
 
 
 def _contenders() -> dict[str, Contender]:
@@ -103,7 +107,7 @@ def run_plan(
     """Run a workload on given pools and executors in virtual time."""
     board = workload.board
     heeded = times.heeded_by(contender.strategy)
-    oracle: Oracle = SampledOracle(board, seed)
+    oracle: Oracle = SampledOracle(board, seed, workload.doubtful)
     if workload.recorded:
         oracle = RecordedOracle(workload.recorded, oracle)
     controller = Controller(
@@ -125,7 +129,7 @@ def run_plan(
         preloaded=True,
         clock=time.perf_counter,
     )
-    simulator.start()
+    simulator.start(warm=box.warm)
     resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
     cached = [expert for expert in board.experts if controller.cache is not None and expert in controller.cache]
     simulator.run(_due(workload.arrivals, heeded.within_s))

@@ -126,6 +126,11 @@ class UsualDevice:
             with contextlib.suppress(CoeError), torch_driver.errors():
                 self._copies[expert.id] = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
 
+    def fill(self, expert: Expert) -> None:
+        """Read the state dict of an expert into host memory; raises StoreError."""
+        if self._driver:
+            self._copies[expert.id] = self.store.load(expert.weights)
+
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
         self._copies.pop(expert, None)

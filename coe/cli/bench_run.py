@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,7 +121,7 @@ def run(  # noqa: PLR0913
         typer.Option(
             min=1,
             max=config.MAX_COUNT,
-            help="Run each strategy so many times, every second round backwards; its best run counts.",
+            help="Run each strategy so many times, every second round backwards; its run of median speed counts.",
         ),
     ] = 1,
     disk_bandwidth: Annotated[
@@ -137,6 +137,14 @@ def run(  # noqa: PLR0913
     backlog: Annotated[bool, typer.Option("--backlog", help="All images at once (the default).")] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
+    beside: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=config.MAX_THREADS,
+            help="Keep so many other processes busy during all runs, each on one core.",
+        ),
+    ] = 0,
     form: Annotated[
         Form | None,
         typer.Option(
@@ -175,7 +183,9 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.bench import engine, prediction, synthetic
+    from coe.bench.beside import busy_processes
     from coe.bench.host import RememberedOutputs
+    from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig
 
     names = bench_out.strategies(strategy, also=CONFIGURED, usual=True)
@@ -212,9 +222,12 @@ def run(  # noqa: PLR0913
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
     remembered = RememberedOutputs() if host_only else None
-    comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered)
     ways = [(name, p) for p in precisions for name in names if p == FULL or not name.endswith(USUAL)]
-    compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
+    with busy_processes(beside):
+        # Decided once for all runs: they are compared with equal threads.
+        line_config = replace(line_config, free_cores=free_cores())
+        comparison = Comparison(line_config, pictures, task, order, configured, rate, allowed, remembered)
+        compared = _compare(comparison, ways, repeat, with_prediction=with_prediction)
     bench_out.show(compared.rows, json_to)
     if save_task is not None:
         trace_file.write(save_task, prediction.workload_of(compared.last))
@@ -224,7 +237,7 @@ def run(  # noqa: PLR0913
 
 @dataclass(frozen=True, slots=True)
 class _Compared:
-    """The rows and sentences of all runs, and the best run of the last way."""
+    """The rows and sentences of the runs that count, and that run of the last way."""
 
     rows: list[Row]
     sentences: list[str]
@@ -234,7 +247,7 @@ class _Compared:
 def _compare(
     comparison: Comparison, ways: Sequence[tuple[str, str]], repeat: int, *, with_prediction: bool
 ) -> _Compared:
-    """Run each way, a name and a precision, `repeat` times there and back, and keep the best of its runs."""
+    """Run each way, a name and a precision, `repeat` times there and back; the run in the middle counts."""
     from coe.bench import prediction, sentences
 
     rows: list[Row] = []
@@ -246,14 +259,13 @@ def _compare(
             return comparison.measure(name, precision, tick=lambda: bar.advance(task))
 
         runs_by_way = in_turn([partial(measure, *way) for way in ways], again=lambda rounds: rounds < repeat)
-        best = {
-            way: max(runs, key=lambda run: run.row.images_per_s) for way, runs in zip(ways, runs_by_way, strict=True)
-        }
-        for measured in best.values():
+        chosen = {way: sentences.middle(runs) for way, runs in zip(ways, runs_by_way, strict=True)}
+        for measured in chosen.values():
             rows.append(measured.row)
             if with_prediction:
                 rows.append(prediction.predict(measured, comparison.times))
-    texts = sentences.of_precisions(best) + sentences.of_ways(best, USUAL)
+    texts = sentences.of_rounds(dict(zip(ways, runs_by_way, strict=True)))
+    texts += sentences.of_precisions(chosen) + sentences.of_ways(chosen, USUAL) + sentences.of_paces(chosen)
     return _Compared(rows, texts, measured)
 
 

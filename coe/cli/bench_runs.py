@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coe.bench.host import RememberedOutputs
     from coe.inspector.inspector import Picture
     from coe.inspector.line_config import LineConfig
-    from coe.inspector.measuring import LineCosts
+    from coe.inspector.line_costs import LineCosts
     from coe.inspector.profile import Profile
 
 

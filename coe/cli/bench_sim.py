@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from coe.cli import bench_out
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
+from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
 from coe.sim import preset
@@ -24,6 +26,8 @@ from coe.sim.workload import ORDERS, TAILS, TASKS
 if TYPE_CHECKING:
     from coe.bench.rows import Row
     from coe.bench.simulated import Contender
+    from coe.bench.simulated_precision import MixedRun
+    from coe.scheduler.strategies import Times
     from coe.sim.machine import Machine
     from coe.sim.workload import Workload
 
@@ -53,6 +57,26 @@ def sim(  # noqa: PLR0913
         typer.Option(metavar="LIST|all|FILE", help=f"{', '.join(preset.names())}, or the YAML file of another box."),
     ] = "numa-rtx3080ti",
     strategy: Annotated[str, typer.Option(metavar="LIST|all", help="One or more, separated by commas.")] = "all",
+    precision: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="fp32: experts as trained, with the box's figures for these. mixed: prepared experts in the variants "
+            "that a line would choose, with second looks.",
+        ),
+    ] = FULL,
+    doubtful: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", help="With mixed: the share of a lesser variant's findings that run again.", min=0, max=1
+        ),
+    ] = config.ESCALATED_SHARE,
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="With mixed: host memory is full at the beginning, as in a line that has run for a while."
+        ),
+    ] = False,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     seed: Annotated[
@@ -79,34 +103,86 @@ def sim(  # noqa: PLR0913
     "at least" is the lower bound of the column before it: no order of the images could do better. Labels are drawn by
     the shares that the rules state, unless a trace has recorded findings.
 
+    With --precision mixed, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
+    time after that.
+
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
-    from coe.bench.simulated import CONTENDERS, contender, simulated_run
+    from coe.bench.simulated import CONTENDERS, contender
     from coe.sim.machine import Machine
 
+    world = _World(_precisions(precision, warm), doubtful, warm, seed)
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
     workloads = workloads_of(task, order, tail, seed)
     allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
     bench_out.check_json(json_to)
     _check(plot, trace, save_task, workloads)
-    _check_boxes(machines, workloads, contenders)
+    _check_boxes(machines, workloads, contenders, world)
     rows: list[Row] = []
-    several = len(machines) * len(workloads) * len(contenders) > 1
+    runs = [
+        (machine, workload, each, mode)
+        for machine in machines
+        for workload in workloads
+        for each in contenders
+        for mode in world.precisions
+    ]
     with Progress(console=err, transient=True) as bar:
-        progress = bar.add_task("simulating", total=len(machines) * len(workloads) * len(contenders))
-        for machine in machines:
-            for workload in workloads:
-                for each in contenders:
-                    place = _trace_of(trace, machine, workload, each) if trace and several else trace
-                    rows.append(simulated_run(machine, workload, each, seed=seed, trace=place, times=allowed))
-                    bar.advance(progress)
+        progress = bar.add_task("simulating", total=len(runs))
+        for machine, workload, each, mode in runs:
+            place = _trace_of(trace, machine, workload, each, mode) if trace and len(runs) > 1 else trace
+            rows.append(world.run(machine, workload, each, mode, trace=place, times=allowed))
+            bar.advance(progress)
     if plot is not None:
         from coe.bench.bars import draw
 
         for path in draw(rows, plot, command=" ".join(["coe-bench", *(shlex.quote(word) for word in sys.argv[1:])])):
             err.print(f"drew {path}", soft_wrap=True)
     bench_out.show(rows, json_to)
+    for sentence in dict.fromkeys(world.sentences):
+        err.print(sentence, soft_wrap=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What all runs have in common, and what was said about the variants of mixed runs."""
+
+    precisions: Sequence[str]
+    doubtful: float
+    warm: bool
+    seed: int
+    sentences: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        machine: Machine,
+        workload: Workload,
+        contender: Contender,
+        precision: str,
+        *,
+        trace: Path | None,
+        times: Times,
+    ) -> Row:
+        from coe.bench.simulated import run_plan, simulated_run
+
+        if precision == FULL:
+            return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
+        mixed = self.mixed(machine, workload, contender)
+        self.sentences.extend(mixed.sentences)
+        named = replace(contender, name=f"{contender.name} {precision}")
+        return run_plan(mixed.workload, named, mixed.box, seed=self.seed, trace=trace, times=times)
+
+    def mixed(self, machine: Machine, workload: Workload, contender: Contender) -> MixedRun:
+        from coe.bench.simulated_precision import mixed_run
+
+        return mixed_run(machine, workload, contender.strategy, doubtful=self.doubtful, warm=self.warm)
+
+
+def _precisions(text: str, warm: bool) -> list[str]:
+    names = _choices("--precision", text, (FULL, "mixed"))
+    if warm and names != ["mixed"]:
+        raise ConfigError("--warm fills host memory of mixed runs alone; add --precision mixed, or leave --warm out")
+    return list(dict.fromkeys(names))
 
 
 def split(text: str) -> list[str]:
@@ -157,17 +233,23 @@ def _check(plot: Path | None, trace: Path | None, save_task: Path | None, worklo
         trace_file.write(save_task, workloads[0])
 
 
-def _check_boxes(machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender]) -> None:
+def _check_boxes(
+    machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
+) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
-    boards = {workload.board.board: workload.board for workload in workloads}
+    by_board = {workload.board.board: workload for workload in workloads}
     for machine in machines:
-        for name, board in boards.items():
-            costs = machine.costs(board)
+        for name, workload in by_board.items():
             for each in contenders:
-                machine.plan(board, costs, each.strategy, machine.configuration(each.configuration, name))
+                if FULL in world.precisions:
+                    costs = machine.costs(workload.board)
+                    machine.plan(workload.board, costs, each.strategy, machine.configuration(each.configuration, name))
+                if world.precisions != [FULL]:
+                    world.mixed(machine, workload, each)
 
 
-def _trace_of(path: Path, machine: Machine, workload: Workload, contender: Contender) -> Path:
+def _trace_of(path: Path, machine: Machine, workload: Workload, contender: Contender, precision: str) -> Path:
     """Return the path of a run's trace where several runs write traces."""
-    run = re.sub(r"[^\w.-]+", "-", "-".join((workload.task, workload.order, machine.name, contender.name)))
+    parts = (workload.task, workload.order, machine.name, contender.name, *([precision] if precision != FULL else []))
+    run = re.sub(r"[^\w.-]+", "-", "-".join(parts))
     return path.with_name(f"{path.stem}-{run}{path.suffix}")

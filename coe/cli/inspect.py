@@ -95,7 +95,7 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             min=1,
             max=config.MAX_THREADS,
-            help="Threads of each worker. Default: the profile's, or an equal share of the cores.",
+            help="Threads of each worker. Default: the profile's, or an equal share of the cores that are free.",
         ),
     ] = None,
     loaded: Annotated[

@@ -43,6 +43,11 @@ def show(summary: Summary, report: Path) -> None:
         boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
         late = f" {summary.late} results came after they were due{boards}"
         out.print(styled(("late:", "yellow"), late), soft_wrap=True)
+    if run_.pace >= config.PACE_STEP:
+        slower = (
+            f" at the end batches took {run_.pace:.2g} times as long as measured: does something else use the cores?"
+        )
+        out.print(styled(("slower:", "yellow"), slower), soft_wrap=True)
     if drifted := [drift for drift in run_.drift if abs(drift.by) >= config.DRIFT]:
         shares = ", ".join(f"{drift.expert} {drift.estimated:.1%} ({drift.rules:.1%})" for drift in drifted)
         out.print(

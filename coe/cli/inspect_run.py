@@ -12,7 +12,7 @@ from coe import config
 from coe.board.images import Item
 from coe.cli.common import err
 from coe.cli.console import styled
-from coe.cli.late import LateBoards
+from coe.cli.notices import Notices
 from coe.cli.progress import RunProgress
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
@@ -42,7 +42,7 @@ class InspectionRun:
         quiet: bool,
     ) -> None:
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
-        self._within_s, self._late = within_s, LateBoards()
+        self._within_s, self._notices = within_s, Notices()
         self._items = results.left_of(items)
         self._line: Line | None = None
         self._answered = self._errors = 0
@@ -59,7 +59,7 @@ class InspectionRun:
             from coe.inspector.line import Line
 
             # Before the first result is written, so that a wrong set-up leaves no trace in the run's folder.
-            self._line = Line(replace(line_config, watchers=[self._late], say=self._say))
+            self._line = Line(replace(line_config, watchers=[self._notices], say=self._say))
             self.figures = replace(self.figures, budget_bytes=self._line.budget_bytes)
             try:
                 self._results.bind(variants({executor.device for executor in self._line.plan.executors}))
@@ -81,9 +81,9 @@ class InspectionRun:
                         self._write(result)
                         self._answered += 1
                         progress.advance(ng=result.verdict is Verdict.NG)
-                    for sentence in self._late.sentences():
+                    for notice in self._notices.fetch():
                         if not self._quiet:
-                            err.print(styled(("late:", "yellow"), f" {sentence}"), soft_wrap=True)
+                            err.print(styled((f"{notice.about}:", "yellow"), f" {notice.sentence}"), soft_wrap=True)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -97,6 +97,7 @@ class InspectionRun:
             peak_rss_bytes=peak_resident_bytes(),
             wall_s=metrics.wall_s,
             drift=tuple(line.drift()),
+            pace=metrics.pace,
             interrupted=self.interrupted,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ from coe import config
 from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.errors import ConfigError, StoreError
+from coe.inspector.cores import threads_each
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.device import CudaDevice
@@ -92,8 +92,8 @@ def devices(
 ) -> dict[str, Device]:
     """Make the devices that `numbers` (of executors) names, with `threads` threads for each executor.
 
-    An executor of a device without `threads` gets an equal part of the cores. `makers` make the
-    devices, by name. Raises ConfigError for an unknown device.
+    An executor of a device without `threads` gets an equal part of all cores. `makers` make the devices, by name.
+    Raises ConfigError for an unknown device.
     """
     if unknown := [device for device in numbers if device not in makers]:
         raise ConfigError(f"there is no device '{unknown[0]}'; known: {', '.join(makers)}")
@@ -102,9 +102,8 @@ def devices(
         if device == "cuda":
             made[device] = _gpu(makers[device], numbers[device], store, known, gpu, say)
         else:
-            # Each executor of a GPU keeps a core busy, too, with the work before and after its batches.
-            cores = max(1, (os.cpu_count() or 1) - numbers.get("cuda", 0))
-            made[device] = makers[device](store, known, threads.get(device) or max(1, cores // numbers[device]))
+            number = threads.get(device) or threads_each(numbers, usable_cores())[device]
+            made[device] = makers[device](store, known, number)
     return made
 
 

@@ -19,7 +19,7 @@ from coe.errors import ConfigError
 from coe.inspector import assembly
 from coe.inspector.line import Line
 from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, OnFull
-from coe.inspector.measuring import LineCosts
+from coe.inspector.line_costs import LineCosts
 from coe.inspector.profile import Profile
 from coe.results.metrics import Watcher
 from coe.runtime.decider import MakeDecider

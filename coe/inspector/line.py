@@ -31,6 +31,7 @@ from coe.runtime.lane import Disk
 from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Drift
+from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import images_budget
 from coe.scheduler.strategies import check_hurry
 
@@ -56,7 +57,7 @@ class Line:
         decider = config.make_decider(
             router=self.rules.router,
             graph=self.rules.graph,
-            costs=self.costs,
+            costs=FollowingCosts(self.costs),
             plan=self.plan,
             strategy=config.strategy,
             max_wait_s=config.max_wait_s,

@@ -23,7 +23,7 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     from coe.inspector.assembly import MakeDevices
-    from coe.inspector.measuring import LineCosts
+    from coe.inspector.line_costs import LineCosts
     from coe.results.metrics import Watcher
 
 AUTO = "auto"
@@ -104,8 +104,9 @@ class Inbox:
 class LineConfig:
     """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
-    `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a `max_wait_s` that the
-    strategy would ignore.
+    `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
+    the line opens. `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a
+    `max_wait_s` that the strategy would ignore.
     """
 
     board: str | Path
@@ -117,6 +118,7 @@ class LineConfig:
     inbox: Inbox = field(default_factory=Inbox)
     disk_bytes_per_s: int | None = None
     max_wait_s: float | None = None
+    free_cores: int | None = None
     costs: LineCosts | None = None
     watchers: Sequence[Watcher] = ()
     say: Callable[[str], None] = lambda sentence: None

@@ -6,36 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from coe.board.rules import Rules
-from coe.core import FULL, Expert, again_id
-from coe.inspector.precision import Choice, Costs
+from coe.core import FULL, Expert
 from coe.inspector.profile import KindProfile, Profile
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import Cost
 from coe.store.kinds import FileKind, Kind
 from coe.store.manifest import Manifest
-
-
-class LineCosts(CostTable):
-    """The costs of a line's experts in their chosen variants, and in all variants that they might have run in.
-
-    `by_variant` holds the costs in all variants, by device, expert and variant: with them another line makes the same
-    choice without measuring.
-    """
-
-    def __init__(self, by_variant: Costs, choice: Choice) -> None:
-        table = {
-            (device, expert): cost
-            for (device, expert, variant), cost in by_variant.items()
-            if choice.variants[expert] == variant
-        }
-        table |= {
-            (device, again_id(expert)): cost
-            for (device, expert, variant), cost in by_variant.items()
-            if variant == FULL and expert in choice.escalate_below
-        }
-        super().__init__(table)
-        self.by_variant = dict(by_variant)
 
 
 def stored_bytes(manifest: Manifest, variant: str) -> int:

@@ -10,8 +10,10 @@ from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import assembly, precision, references
+from coe.inspector.cores import chosen_threads
 from coe.inspector.line_config import LineConfig
-from coe.inspector.measuring import LineCosts, file_bytes, measure
+from coe.inspector.line_costs import LineCosts
+from coe.inspector.measuring import file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import Choice
 from coe.inspector.settings import Settings, settle
@@ -74,7 +76,7 @@ def assemble(config: LineConfig) -> Assembly:
         settings.executors,
         Snapshot(config.store, manifests),
         known,
-        settings.threads,
+        chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
         gpu=assembly.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
         say=config.say,
     )

@@ -20,9 +20,10 @@ from coe.inspector.profile import Profile
 class Settings:
     """Executors, their threads and the workspace of their pools, by device, and the host memory that they share.
 
-    A device without threads gets an equal part of the cores. A device without a workspace gets the workspace that
-    `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. A GPU has `device_bytes` of device memory,
-    and `host_bytes` of host memory for copies; None is a default that depends on the free memory.
+    A device without threads gets an equal part of the cores that are free (`coe.inspector.cores`). A device without a
+    workspace gets the workspace that `coe.scheduler.plan` reserves, or that the memory score `loaded` leaves. A GPU has
+    `device_bytes` of device memory, and `host_bytes` of host memory for copies; None is a default that depends on the
+    free memory.
     """
 
     memory_bytes: int

@@ -21,6 +21,7 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Filled,
     Finished,
     Load,
     Loaded,
@@ -29,6 +30,7 @@ from coe.scheduler.events import (
     Reply,
     Run,
     RunFailed,
+    Why,
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.pool import ModelPool
@@ -85,8 +87,9 @@ class ChromeTrace:
     A batch is a slice on its executor, from `Run` for as long as it took. A load is a slice on its pool, from `Load`
     to `Loaded`. It begins no sooner than the pool's load before it ends, even where the two overlap, one on the disk
     and one on the lane; `waited_ms` is the time before that. `span` tells the work of disk and lanes; for a driver
-    that does not call it, lanes are drawn from the times in `Loaded`. The counter "waiting" holds the requests that
-    have arrived and have no reply yet. Of several changes within a microsecond, counters show the last.
+    that does not call it, lanes are drawn from the times in `Loaded`, and the disk from those in `Filled`. The counter
+    "waiting" holds the requests that have arrived and have no reply yet. Of several changes within a microsecond,
+    counters show the last.
     """
 
     def __init__(self, executors: Mapping[str, Executor], pools: Mapping[str, ModelPool]) -> None:
@@ -117,10 +120,11 @@ class ChromeTrace:
                 self._ended(event.executor, at, 0.0, failed=event.reason)
             case Loaded():
                 self._came(event.pool, event.expert, at)
-                if event.took_s > 0:
-                    lane = self._track(self._pools[event.pool].device, "load lane")
-                    began_us = at - _us(event.took_s)
-                    self._lane_events.append(lane.slice("lane", event.expert, began_us, at, {"pool": event.pool}))
+                lane = self._track(self._pools[event.pool].device, "load lane")
+                self._moved(lane, event.expert, at, event.took_s, {"pool": event.pool})
+            case Filled():
+                # The lane goes on meanwhile.
+                self._moved(self._track(None, "disk"), event.expert, at, event.took_s, {"why": Why.FILL.value})
             case LoadFailed():
                 self._came(event.pool, event.expert, at, failed=event.reason)
         for command in commands:
@@ -207,6 +211,10 @@ class ChromeTrace:
             track = self._loads[pool]
             args = _load_args(load) | {"waited_ms": max(0, track.end_us - issued_us) / 1000} | more
             self._events.append(track.slice("load", expert, issued_us, at_us, args))
+
+    def _moved(self, lane: _Track, expert: str, at_us: int, took_s: float, args: dict[str, Any]) -> None:
+        if took_s > 0:
+            self._lane_events.append(lane.slice("lane", expert, at_us - _us(took_s), at_us, args))
 
     def _count(self, pid: int, name: str, unit: str, value: float, at_us: int) -> None:
         last = self._counters.get((pid, name))

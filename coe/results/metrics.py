@@ -15,10 +15,14 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Fill,
+    Filled,
+    FillFailed,
     Finished,
     Late,
     Load,
     Loaded,
+    PaceChanged,
     Rejected,
     Reply,
     Run,
@@ -41,11 +45,12 @@ class Metrics:
     """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
 
     A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that did not cause one. `disk_loads` are the switches that found no copy in host memory. `control_s` is the time
-    of decisions, `wall_s` runs from the first image handed in to the last event. `escalated` findings were run again in
+    that did not cause one. `disk_loads` are the switches that found no copy in host memory, `fills` the experts that an
+    idle disk read into host memory. `control_s` is the time of decisions, `wall_s` runs from the first image handed in
+    to the last event other than the end of a fill. `escalated` findings were run again in
     full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
     they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results
-    counts again).
+    counts again). `pace` tells how many times as long as the cost table states batches take now, on the slowest device.
     """
 
     images: int
@@ -58,6 +63,7 @@ class Metrics:
     switches: int
     disk_loads: int
     initial_loads: int
+    fills: int
     evictions: int
     switch_s: float
     switch_bytes: int
@@ -70,6 +76,7 @@ class Metrics:
     escalated_s: float
     late: int
     late_boards: int
+    pace: float
 
     @property
     def images_per_s(self) -> float:
@@ -97,13 +104,15 @@ class Recorder:
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
         self._switch_bytes = self._escalated = self._changed = 0
         self._late = self._late_boards = 0
+        self._paces: dict[str, float] = {}
         self._running: defaultdict[str, deque[str]] = defaultdict(deque)
         self._began_s: float | None = None
         self._now_s = 0.0
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and the commands that answer it."""
-        self._now_s = now
+        # Filling goes on without images, and must not make a run longer.
+        self._now_s = self._now_s if isinstance(event, Filled | FillFailed) else now
         if isinstance(event, Arrived | Rejected):
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
@@ -118,26 +127,33 @@ class Recorder:
             self._switch_s += event.took_s
             self._switch_bytes += self._pools[event.pool].size(event.expert)
         for command in commands:
-            match command:
-                case Run():
-                    self._batches += 1
-                    self._stages += len(command.batch)
-                    self._running[command.executor].append(command.batch.expert)
-                case Load():
-                    self._loads[command.why] += 1
-                    if command.why is not Why.INITIAL:
-                        self._disk_loads += command.source is Tier.DISK
-                        self._switches_under_way.add((command.pool, command.expert))
-                case Evict():
-                    self._evictions += 1
-                case Late():
-                    self._late_boards += 1
-                case Reply():
-                    self._late += command.result.late
-                    self._verdicts[command.result.verdict] += 1
-                    looks = second_looks(command.result.findings)
-                    self._escalated += len(looks)
-                    self._changed += sum(look.changed for look in looks)
+            self._count(command)
+
+    def _count(self, command: Command) -> None:
+        match command:
+            case Run():
+                self._batches += 1
+                self._stages += len(command.batch)
+                self._running[command.executor].append(command.batch.expert)
+            case Load():
+                self._loads[command.why] += 1
+                if command.why is not Why.INITIAL:
+                    self._disk_loads += command.source is Tier.DISK
+                    self._switches_under_way.add((command.pool, command.expert))
+            case Evict():
+                self._evictions += 1
+            case Fill():
+                self._loads[Why.FILL] += 1
+            case Late():
+                self._late_boards += 1
+            case PaceChanged():
+                self._paces[command.device] = command.pace
+            case Reply():
+                self._late += command.result.late
+                self._verdicts[command.result.verdict] += 1
+                looks = second_looks(command.result.findings)
+                self._escalated += len(looks)
+                self._changed += sum(look.changed for look in looks)
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
@@ -152,6 +168,7 @@ class Recorder:
             switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
             disk_loads=self._disk_loads,
             initial_loads=self._loads[Why.INITIAL],
+            fills=self._loads[Why.FILL],
             evictions=self._evictions,
             switch_s=self._switch_s,
             switch_bytes=self._switch_bytes,
@@ -164,4 +181,5 @@ class Recorder:
             escalated_s=self._escalated_s,
             late=self._late,
             late_boards=self._late_boards,
+            pace=max(self._paces.values(), default=1.0),
         )

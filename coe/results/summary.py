@@ -17,7 +17,8 @@ from coe.scheduler.demand import Drift
 class RunFigures:
     """The measured figures of a run: only sums and peaks, so that the figures of its parts can be combined.
 
-    `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.results.metrics`.
+    `answered` results came from the line in `wall_s`; `stages` and `switches` are counted as in `coe.results.metrics`,
+    and `pace` is that at the end.
     """
 
     board: str
@@ -33,6 +34,7 @@ class RunFigures:
     started: str = ""
     precision: str = FULL
     drift: tuple[Drift, ...] = ()
+    pace: float = 1.0
 
     @property
     def images_per_s(self) -> float:
@@ -177,6 +179,7 @@ class Summary:
                 {"expert": drift.expert, "rules": finite(drift.rules, 4), "estimated": finite(drift.estimated, 4)}
                 for drift in run.drift
             ],
+            "pace": finite(run.pace, 3),
             "interrupted": run.interrupted,
             "boards": {serial: tally.verdict.value for serial, tally in self.boards.items()},
             "components": {component: _counts(tally) for component, tally in self.components.items()},

@@ -105,6 +105,9 @@ class CpuDevice:
             self._slots.unbind(resident)
             resident.release()
 
+    def fill(self, expert: Expert) -> None:
+        """Do nothing: a CPU keeps no copies."""
+
     def forget(self, expert: str) -> None:
         """Do nothing: a CPU keeps no copies."""
 

@@ -68,6 +68,13 @@ class Device(Protocol):
         """
         ...
 
+    def fill(self, expert: Expert) -> None:
+        """Read an expert from disk into host memory, where its copy stays, for a device with its own memory.
+
+        Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone.
+        """
+        ...
+
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one. Called by the disk reader and the copy lane."""
         ...

@@ -33,6 +33,7 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Fill,
     Load,
     Rejected,
     Reply,
@@ -270,7 +271,7 @@ class Engine:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Load() | Evict():
+            case Load() | Evict() | Fill():
                 self._carriers.put(command)
             case Run():
                 self._runners[command.executor].put(command)

@@ -17,7 +17,19 @@ from coe.errors import DeviceLost, sentence_of
 from coe.runtime.device import Device
 from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Event, Evict, Evicted, Fetched, Load, Loaded, LoadFailed, Lost
+from coe.scheduler.events import (
+    Event,
+    Evict,
+    Evicted,
+    Fetched,
+    Fill,
+    Filled,
+    FillFailed,
+    Load,
+    Loaded,
+    LoadFailed,
+    Lost,
+)
 from coe.scheduler.lanes import READER, Lanes
 
 
@@ -33,7 +45,7 @@ class Disk:
 
 
 class Carriers:
-    """Carries out loads and evictions, and reports each as an event.
+    """Carries out loads, evictions and fills, and reports each as an event.
 
     A device's evictions go before its loads, because loads wait for them; the thread of its copy lane carries them out
     or, if it has none, the disk reader. `pools` holds the device of each pool.
@@ -65,14 +77,14 @@ class Carriers:
         names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
         return {name: partial(self._work, place) for place, name in names.items()}
 
-    def put(self, command: Load | Evict) -> None:
+    def put(self, command: Load | Evict | Fill) -> None:
         """Queue a command."""
         with self._turn:
-            if isinstance(command, Load):
-                self._lanes.put(command)
-            else:
+            if isinstance(command, Evict):
                 device = self._pools[command.pool]
                 self._evictions[device if device in self._evictions else READER].append(command)
+            else:
+                self._lanes.put(command)
             self._turn.notify_all()
 
     def close(self) -> None:
@@ -90,12 +102,14 @@ class Carriers:
             while (command := self._next(place)) is not None:
                 if isinstance(command, Evict):
                     self._evict(command)
+                elif isinstance(command, Fill):
+                    self._fill(command)
                 else:
                     self._carry(command, place)
         except BaseException as error:
             self._crash(error)
 
-    def _next(self, place: str | None) -> Load | Evict | None:
+    def _next(self, place: str | None) -> Load | Evict | Fill | None:
         with self._turn:
             while not self._closed.is_set():
                 if self._evictions[place]:
@@ -140,6 +154,24 @@ class Carriers:
                 self._tell(failed or Loaded(load.pool, load.expert, time.perf_counter() - since_s))
             else:
                 self._tell(Fetched(load.pool, load.expert))
+            self._turn.notify_all()
+
+    def _fill(self, fill: Fill) -> None:
+        """Read an expert into host memory, on the thread of the disk reader."""
+        began = time.perf_counter()
+        least_s = self._disk.least_s(fill.expert, began)
+        failed: FillFailed | None = None
+        try:
+            self._devices[fill.device].fill(self._experts[fill.expert])
+        except BaseException as error:
+            if isinstance(error, DeviceLost):
+                self._tell(Lost(fill.device, sentence_of(error)))
+            failed = FillFailed(fill.device, fill.expert, sentence_of(error))
+        else:
+            self._closed.wait(max(0.0, began + least_s - time.perf_counter()))
+        with self._turn:
+            self._lanes.end(READER, failed=failed is not None)
+            self._tell(failed or Filled(fill.device, fill.expert, time.perf_counter() - began))
             self._turn.notify_all()
 
     def _bring(self, load: Load, place: str | None) -> None:

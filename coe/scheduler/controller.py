@@ -27,11 +27,14 @@ from coe.scheduler.events import (
     Event,
     Evicted,
     Fetched,
+    Filled,
+    FillFailed,
     Finished,
     Late,
     Loaded,
     LoadFailed,
     Lost,
+    PaceChanged,
     Rejected,
     Reply,
     Run,
@@ -143,6 +146,8 @@ class Controller:
                 self._residency.evicted(event.pool, event.expert)
             case LoadFailed():
                 self._load_failed(event, now)
+            case Filled() | FillFailed():
+                self._residency.fill_ended(event.expert, kept=isinstance(event, Filled))
             case Lost():
                 self._lose(event, now)
             case Stopped():
@@ -219,9 +224,18 @@ class Controller:
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
+        self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
+
+    def _follow(self, device: str, batch: Batch, took_s: float) -> None:
+        """Let the costs follow a batch; policies rank all experts again if that changed them."""
+        pace = self.costs.ran(device, batch.expert, len(batch), took_s)
+        if pace is not None:
+            self._commands.append(PaceChanged(device, pace))
+            for expert in self.graph.experts:
+                self.demand.changed(expert)
 
     # Failures
 
@@ -298,6 +312,7 @@ class Controller:
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
+        self._residency.fill_host()
 
     def _feed(self, executor: Executor, now: float) -> bool:
         """Give an executor the first group that can run, or make room for the first expert that can be loaded.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from coe.errors import ConfigError
@@ -60,6 +60,12 @@ class Cost:
         """Return the bytes that a batch holds in addition to the weights."""
         return self.activation_bytes * images + self.workspace_bytes
 
+    def at_pace(self, pace: float) -> Cost:
+        """Return this cost with batches that take `pace` times as long."""
+        if pace == 1:
+            return self
+        return replace(self, per_image_s=self.per_image_s * pace, base_s=self.base_s * pace)
+
     def images_in(self, room_bytes: int) -> int:
         """Return the largest batch that holds no more than `room_bytes`, the inverse of `batch_bytes`; 0 if none fits.
 
@@ -86,6 +92,19 @@ class CostTable:
             return self._costs[device, expert]
         except KeyError:
             raise ConfigError(f"no cost is known for expert '{expert}' on device '{device}'") from None
+
+    @property
+    def stated(self) -> CostTable:
+        """The table without any correction."""
+        return self
+
+    def ran(self, device: str, expert: str, images: int, took_s: float) -> float | None:
+        """Take in a batch that took `took_s`.
+
+        Return how many times as long as stated batches take on this device, if that has changed. This table does not
+        follow: it returns None. See `coe.scheduler.pace`.
+        """
+        return None
 
     def devices(self) -> list[str]:
         """Return the devices, sorted."""

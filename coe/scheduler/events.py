@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import ClassVar
 
 from coe.core import Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import Tier
@@ -16,15 +17,16 @@ class Why(StrEnum):
     DEMAND = "demand"
     PREFETCH = "prefetch"
     INITIAL = "initial"
+    FILL = "fill"
 
     @property
     def urgency(self) -> int:
         """0 for the most urgent.
 
         A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
-        executors in turn could keep it waiting for ever.
+        executors in turn could keep it waiting for ever. A fill serves no stage, so every load goes before it.
         """
-        return 1 if self is Why.INITIAL else 0
+        return {Why.INITIAL: 1, Why.FILL: 2}.get(self, 0)
 
 
 # Commands
@@ -59,6 +61,18 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Fill:
+    """Read an expert from disk into host memory, as a copy for a device that does not hold it yet.
+
+    Its bytes in host memory are already reserved. Only one fill is under way at a time, and none begins during a load.
+    """
+
+    device: str
+    expert: str
+    why: ClassVar[Why] = Why.FILL
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Run a batch on an executor; its expert is resident and pinned."""
 
@@ -84,7 +98,15 @@ class Late:
     due_s: float
 
 
-Command = Load | Evict | Run | Reply | Late
+@dataclass(frozen=True, slots=True)
+class PaceChanged:
+    """Say that batches on a device take `pace` times as long as the cost table states; decisions expect that now."""
+
+    device: str
+    pace: float
+
+
+Command = Load | Evict | Fill | Run | Reply | Late | PaceChanged
 
 # Events
 
@@ -130,6 +152,15 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
+class Filled:
+    """Host memory holds a copy of an expert; the read took `took_s` seconds."""
+
+    device: str
+    expert: str
+    took_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A batch ran for `took_s` seconds; `findings` has one finding for each stage, in order."""
 
@@ -143,6 +174,15 @@ class LoadFailed:
     """An expert could not be brought into the pool."""
 
     pool: str
+    expert: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FillFailed:
+    """An expert could not be read into host memory. A later load will try again, and report what is wrong."""
+
+    device: str
     expert: str
     reason: str
 
@@ -176,7 +216,21 @@ class Together:
     events: tuple[Event, ...]
 
 
-Event = Arrived | Rejected | Fetched | Loaded | Evicted | Finished | LoadFailed | RunFailed | Lost | Stopped | Together
+Event = (
+    Arrived
+    | Rejected
+    | Fetched
+    | Loaded
+    | Evicted
+    | Filled
+    | Finished
+    | LoadFailed
+    | FillFailed
+    | RunFailed
+    | Lost
+    | Stopped
+    | Together
+)
 
 
 def single_events(event: Event) -> tuple[Event, ...]:

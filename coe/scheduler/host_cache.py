@@ -2,7 +2,8 @@
 
 Samba-CoE reads through the cache (paper section 5.1): an expert read from disk stays until room is needed, the last
 read longest. A cache that demotes holds the experts that the devices do not hold: an expert that leaves a device goes
-down into it and stays longest, and the copy of an expert on a device goes first. The book itself copies nothing.
+down into it and stays longest, and the copy of an expert on a device goes first. While the disk is idle, room that is
+left takes experts that no device holds. The book itself copies nothing.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class HostCache:
         # Ordered: a plain dict whose front is deleted over and over takes ever longer to find its first key.
         self._bytes: OrderedDict[str, int] = OrderedDict()
         self._used_bytes = 0
+        self._coming: str | None = None
         self._changed: Callable[[str], None] = lambda expert: None
 
     def __repr__(self) -> str:
@@ -52,6 +54,25 @@ class HostCache:
     def serves(self, device: str) -> bool:
         """Return whether a device lies behind this cache."""
         return self.spec.devices is None or device in self.spec.devices
+
+    def is_filling(self) -> bool:
+        """Return whether a copy is being read."""
+        return self._coming is not None
+
+    def begin_fill(self, expert: str, size: int) -> bool:
+        """Reserve the bytes of a copy that is to be read, if it fits without dropping another; return whether it does.
+
+        Until `end_fill` no other expert takes its place. Likelier experts come first, so this copy leaves before them.
+        """
+        if not self.fill(expert, size):
+            return False
+        self._bytes.move_to_end(expert, last=False)
+        self._coming = expert
+        return True
+
+    def end_fill(self) -> None:
+        """Note that the copy that was being read is there, or was given up with `forget`."""
+        self._coming = None
 
     def fill(self, expert: str, size: int) -> bool:
         """Keep a copy if it fits without dropping another; return whether it was added."""
@@ -95,12 +116,14 @@ class HostCache:
         """Prove the books; raises AssertionError."""
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
 
-    def _kept(self, source: Tier, expert: str, size: int, stays: str | None = None) -> Passage:
-        """Keep a copy, dropping others but never `stays`; an expert that is too large is not kept."""
-        if size > self.spec.capacity_bytes - (self._bytes.get(stays, 0) if stays else 0):
+    def _kept(self, source: Tier, expert: str, size: int, wanted: str | None = None) -> Passage:
+        """Keep a copy, dropping others but never that of `wanted`; an expert that is too large is not kept."""
+        # The copy that is being read is not there yet, so it cannot be dropped.
+        stay = {copy for copy in (wanted, self._coming) if copy in self._bytes}
+        if size > self.spec.capacity_bytes - sum(self._bytes[copy] for copy in stay if copy is not None):
             return Passage(source)
         drops: list[str] = []
         while not self.fill(expert, size):
-            drops.append(next(copy for copy in self._bytes if copy != stays))
+            drops.append(next(copy for copy in self._bytes if copy not in stay))
             self.forget(drops[-1])
         return Passage(source, True, tuple(drops))

@@ -6,12 +6,12 @@ overcommit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from coe.core import Batch
 from coe.scheduler import policies
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Command, Evict, Load, Why
+from coe.scheduler.events import Command, Evict, Fill, Load, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
@@ -28,11 +28,13 @@ class Residency:
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
         self._emit = emit
         self._lost: set[str] = set()
+        self._unread: Iterator[str] = iter(())
 
     def watch(self, world: World) -> None:
         """Take the world; called once, before anything is loaded."""
         self._world = world
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
+        self._unread = iter(world.graph.by_probability)
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -60,6 +62,30 @@ class Residency:
             else:
                 if self.cache is not None and not self.cache.spec.demotes:
                     self.cache.fill(expert, self._size(turn[0], expert))
+
+    def fill_host(self) -> None:
+        """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
+
+        Only a cache that demotes is filled, and only while nothing is loaded. Each expert is considered once: an expert
+        that a device holds goes down when it leaves.
+        """
+        if self.cache is None or not self.cache.spec.demotes or self.cache.is_filling():
+            return
+        served = [pool for pool in self.pools.values() if self.cache.serves(pool.device) and pool.id not in self._lost]
+        if not served or any(pool.is_moving() for pool in self.pools.values()):
+            return
+        for expert in self._unread:
+            held = expert in self.cache or any(expert in pool for pool in served)
+            if not held and self.cache.begin_fill(expert, self._size(served[0], expert)):
+                self._emit(Fill(served[0].device, expert))
+                return
+
+    def fill_ended(self, expert: str, *, kept: bool) -> None:
+        """Note that the fill under way has ended; `kept` tells whether the copy is there."""
+        if self.cache is not None:
+            self.cache.end_fill()
+            if not kept:
+                self.cache.forget(expert)
 
     def issue(self) -> None:
         """Issue the loads of planned experts whose bytes have become free, first come, first served."""

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from coe.board.rules import Rules
 from coe.config import format_bytes
-from coe.core import Expert
+from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
 from coe.scheduler.strategies import Strategy
 from coe.sim import preset
-from coe.sim.preset import Preset
+from coe.sim.preset import BlobCostPreset, Preset
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The executors of each device, and the share of its memory for experts (without a share: what batches leave)."""
+    """The executors of each device, and the share of its memory for experts (without a share: what batches leave).
+
+    With `copies` host memory without executors keeps copies for the devices.
+    """
 
     executors: Mapping[str, int]
     expert_share: Mapping[str, float]
+    copies: bool = False
 
 
 def workspace_wanted(capacity_bytes: int, expert_share: float) -> int:
@@ -69,20 +73,63 @@ class Machine:
             copy_s=copy_s,
         )
 
+    def blob_costs(self, board: Rules, devices: Collection[str]) -> dict[tuple[str, str, str], Cost]:
+        """Return the costs of a board's experts as blobs on some devices, by device, expert and variant.
+
+        Raises ConfigError, naming the kind, if the preset lacks its blobs.
+        """
+        return {
+            (device, expert.id, variant): self._blob_cost(device, expert, variant)
+            for device in devices
+            for expert in board.experts.values()
+            for variant in self._variants(device, expert)
+        }
+
+    def _variants(self, device: str, expert: Expert) -> Mapping[str, BlobCostPreset]:
+        variants = self.preset.devices[device].blobs.get(expert.kind, {})
+        if FULL not in variants:
+            raise ConfigError(
+                f"preset '{self.name}' has no costs of prepared variants of kind '{expert.kind}' on device '{device}', "
+                f"which expert '{expert.id}' needs; add them under devices.{device}.blobs, or leave --precision out"
+            )
+        return variants
+
+    def _blob_cost(self, device: str, expert: Expert, variant: str) -> Cost:
+        spec, kind = self.preset.devices[device], self.preset.kinds[expert.kind]
+        figures, size = spec.blobs[expert.kind][variant], kind.blobs[variant].value
+        area = (expert.input_size / kind.input.value) ** 2
+        copy_s = size / spec.blob_lane.value if spec.blob_lane else 0.0
+        return Cost(
+            per_image_s=figures.per_image_ms.value / 1e3 * area,
+            base_s=figures.base_ms.value / 1e3,
+            load_s=size / self.preset.disk.value + copy_s,
+            weights_bytes=size,
+            activation_bytes=int(figures.activation.value * area),
+            max_batch=figures.max_batch.value,
+            workspace_bytes=figures.active.value,
+            copy_s=copy_s,
+        )
+
+    def usable_bytes(self, configuration: Configuration) -> int:
+        """Return the memory of a configuration's devices without what is reserved; shared memory counts once."""
+        return sum(map(self._usable_bytes, {self.preset.devices[device].memory for device in configuration.executors}))
+
     def configuration(self, name: str, board: str) -> Configuration:
         """Return a configuration by name, the variant for this board if the preset has it; raises ConfigError."""
         known = self.preset.configurations
         configuration = known.get(f"{name}/{board}") or known.get(name)
         if configuration is None:
             raise ConfigError(f"preset '{self.name}' has no configuration '{name}'{did_you_mean(name, known)}")
-        return Configuration(configuration.executors.value, configuration.shares())
+        copies = configuration.copies is not None and configuration.copies.value
+        return Configuration(configuration.executors.value, configuration.shares(), copies)
 
     def plan(self, board: Rules, costs: CostTable, strategy: Strategy, configuration: Configuration) -> Plan:
         """Split the memories into equal pools, one for each executor, as the paper does (section 4.1).
 
         With a `cached` strategy only the first device runs experts, and the host's memory, if it is separate, caches
-        them. A `single` strategy has one executor. Raises TooSmall if an expert does not fit, and ConfigError for a
-        device that the preset does not have.
+        them. With `copies` in the configuration it keeps copies for every other strategy, too. A `single` strategy has
+        one executor. Raises TooSmall if an expert does not fit, and ConfigError for a device that the preset does not
+        have.
         """
         if unknown := [device for device in configuration.executors if device not in self.preset.devices]:
             hint = did_you_mean(unknown[0], self.preset.devices)
@@ -110,7 +157,9 @@ class Machine:
                 pools.append(PoolSpec(f"{device}{index}", device, capacity, workspace))
                 executors.append(ExecutorSpec(f"{device}{index}", device, f"{device}{index}"))
         idle = [memory for memory in self.preset.memories if memory not in sharing]
-        cache = CacheSpec(self._usable_bytes(idle[0])) if strategy.cached and idle else None
+        cache = None
+        if idle and (strategy.cached or configuration.copies):
+            cache = CacheSpec(self._usable_bytes(idle[0]), demotes=not strategy.cached)
         return Plan(tuple(pools), tuple(executors), cache)
 
     def _usable_bytes(self, memory: str) -> int:

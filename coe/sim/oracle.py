@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import accumulate
 from typing import Protocol
 
 import xxhash
 
 from coe.board.rules import Rules
-from coe.core import Finding, Request
+from coe.core import Finding, Request, again_id
 
 
 class Oracle(Protocol):
@@ -24,11 +25,15 @@ class SampledOracle:
     """Draws labels by the shares in a board's rules.
 
     The draw depends on seed, request and expert alone, so that strategies are compared on the same findings. All scores
-    are 1, because the rules do not tell how many findings have too low a score.
+    are 1, because the rules do not tell how many findings have too low a score. Of the findings of a lesser variant the
+    share `doubtful` is in doubt; its second look says the same label.
     """
 
-    def __init__(self, board: Rules, seed: int = 0) -> None:
-        self._seed = seed
+    def __init__(self, board: Rules, seed: int = 0, doubtful: float = 0.0) -> None:
+        self._seed, self._doubtful = seed, doubtful
+        self._variants = {id: expert.variant for id, expert in board.experts.items()}
+        self._escalated = board.router.escalations
+        self._first_looks = {again_id(expert): expert for expert in self._escalated}
         self._labels: dict[tuple[str, str], tuple[tuple[str, float], ...]] = {}
         for name, component in board.components.items():
             for step in component.root.walk():
@@ -39,10 +44,18 @@ class SampledOracle:
 
     def find(self, request: Request, expert: str) -> Finding:
         """Return the finding that was drawn for this request and expert."""
-        draw = xxhash.xxh3_64_intdigest(f"{self._seed}/{request.id}/{expert}".encode()) / 2**64
-        draws = self._labels[request.component, expert]
+        looked = self._first_looks.get(expert, expert)
+        draw, draws = self._draw(request, looked), self._labels[request.component, looked]
         label = next((label for label, reached in draws if draw < reached), draws[-1][0])
-        return Finding(expert, "fp32", label, 1.0)
+        finding = Finding(expert, self._variants[expert], label, 1.0)
+        if expert not in self._escalated:
+            return finding
+        is_doubtful = self._draw(request, again_id(expert)) < self._doubtful
+        return replace(finding, margin=0.0 if is_doubtful else 1.0)
+
+    def _draw(self, request: Request, what: str) -> float:
+        """Return a number from 0 to 1 that depends on the seed, the request and a name alone."""
+        return xxhash.xxh3_64_intdigest(f"{self._seed}/{request.id}/{what}".encode()) / 2**64
 
 
 class RecordedOracle:

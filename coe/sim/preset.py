@@ -69,11 +69,15 @@ class MemoryPreset(_PresetPart):
 
 
 class KindPreset(_PresetPart):
-    """The figures of a kind that hold on every device. `open_ms` is the time of a load in addition to the reading."""
+    """The figures of a kind that hold on every device. `open_ms` is the time of a load in addition to the reading.
+
+    `weights` is the size of its file as trained, `blobs` that of its prepared variants, which need no opening.
+    """
 
     input: Figure[Number]
     weights: Figure[Bytes]
     open_ms: Figure[Milliseconds]
+    blobs: dict[str, Figure[Bytes]] = {}
 
 
 class CostPreset(_PresetPart):
@@ -85,20 +89,35 @@ class CostPreset(_PresetPart):
     max_batch: Figure[Number]
 
 
+class BlobCostPreset(CostPreset):
+    """The costs of a prepared variant; a batch also holds its weights as they run, `active`."""
+
+    active: Figure[Bytes]
+
+
 class DevicePreset(_PresetPart):
-    """A processor, the memory of its experts, and the bandwidth of the copy from host memory if that is separate."""
+    """A processor, the memory of its experts, and the bandwidth of the copy from host memory if that is separate.
+
+    `kinds` and `lane` are for experts as trained, `blobs` (by kind, then variant) and `blob_lane` for prepared ones.
+    """
 
     memory: str
     lane: Figure[Bandwidth] | None = Field(default=None, alias="copy")
+    blob_lane: Figure[Bandwidth] | None = Field(default=None, alias="blob_copy")
     scaling: Figure[Annotated[list[Speed], Field(min_length=1)]]
     kinds: dict[str, CostPreset]
+    blobs: dict[str, dict[str, BlobCostPreset]] = {}
 
 
 class ConfigurationPreset(_PresetPart):
-    """The number of executors, and the share of a device's memory for experts (without a share: what batches leave)."""
+    """The number of executors, and the share of a device's memory for experts (without a share: what batches leave).
+
+    With `copies` host memory without executors keeps copies for the devices, as it does in a line.
+    """
 
     executors: Figure[Annotated[dict[str, Annotated[int, Field(ge=1, le=64)]], Field(min_length=1)]]
     expert_share: Figure[dict[str, Share]] | None = None
+    copies: Figure[bool] | None = None
 
     def shares(self) -> dict[str, float]:
         """Return the share of memory for experts by device; the plan decides for a device without a share."""
@@ -155,13 +174,7 @@ def _one_line(error: Exception) -> str:
 
 def _check(path: Path, preset: Preset) -> None:
     for name, device in preset.devices.items():
-        if device.memory not in preset.memories:
-            raise ConfigError(f"{path}: devices.{name}.memory: no memory '{device.memory}'")
-        if any(speed / count > 1 for count, speed in enumerate(device.scaling.value, 1)):
-            raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as 1")
-        for kind in device.kinds:
-            if kind not in preset.kinds:
-                raise ConfigError(f"{path}: devices.{name}.kinds: '{kind}' is not among the preset's kinds")
+        _check_device(path, preset, name, device)
     for name, configuration in preset.configurations.items():
         for device_name in [*configuration.executors.value, *configuration.shares()]:
             if device_name not in preset.devices:
@@ -169,3 +182,18 @@ def _check(path: Path, preset: Preset) -> None:
     for memory_name, memory in preset.memories.items():
         if memory.reserved.value >= memory.size.value:
             raise ConfigError(f"{path}: memories.{memory_name}: all of the memory is reserved")
+
+
+def _check_device(path: Path, preset: Preset, name: str, device: DevicePreset) -> None:
+    if device.memory not in preset.memories:
+        raise ConfigError(f"{path}: devices.{name}.memory: no memory '{device.memory}'")
+    if any(speed / count > 1 for count, speed in enumerate(device.scaling.value, 1)):
+        raise ConfigError(f"{path}: devices.{name}.scaling: n executors are at most n times as fast as 1")
+    for part, kinds in (("kinds", device.kinds), ("blobs", device.blobs)):
+        for kind in kinds:
+            if kind not in preset.kinds:
+                raise ConfigError(f"{path}: devices.{name}.{part}: '{kind}' is not among the preset's kinds")
+    for kind, variants in device.blobs.items():
+        for variant in variants:
+            if variant not in preset.kinds[kind].blobs:
+                raise ConfigError(f"{path}: kinds.{kind}.blobs: no size of '{variant}', which {name} runs")

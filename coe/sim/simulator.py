@@ -25,6 +25,9 @@ from coe.scheduler.events import (
     Evict,
     Evicted,
     Fetched,
+    Fill,
+    Filled,
+    FillFailed,
     Finished,
     Load,
     Loaded,
@@ -58,6 +61,10 @@ class Faults:
         """Return why a load fails; None if it succeeds."""
         return None
 
+    def of_fill(self, fill: Fill) -> str | None:
+        """Return why a fill of host memory fails; None if it succeeds."""
+        return None
+
     def of_run(self, run: Run) -> str | None:
         """Return why a batch fails; None if it succeeds."""
         return None
@@ -72,7 +79,7 @@ class Speeds:
 
 
 class Simulator:
-    """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the controller predicts.
+    """A box in virtual time; `now` is in seconds. Loads and batches take exactly what the cost table states.
 
     With `preloaded` the initial experts of the pools are resident at time 0 (the paper's initialization phase). `clock`
     measures the time of decisions; without it the watchers get 0.
@@ -91,6 +98,8 @@ class Simulator:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.controller, self.oracle = controller, oracle
+        # The box is as the table states it, whatever the controller has come to expect.
+        self._costs = controller.costs.stated
         self.now = 0.0
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
@@ -99,7 +108,8 @@ class Simulator:
         self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
-        self._preloads: list[Load] = []
+        self._preloads: deque[Load | Fill] = deque()
+        self._warming = False
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
@@ -114,11 +124,17 @@ class Simulator:
         """Let an event happen at a time."""
         self._when(when_s, lambda: self._step(event))
 
-    def start(self) -> None:
-        """Let the controller fill the pools."""
+    def start(self, *, warm: bool = False) -> None:
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
+        self._warming = warm
         self._step(None)
-        for load in self._preloads:
-            self._step(Loaded(load.pool, load.expert))
+        while self._preloads:
+            command = self._preloads.popleft()
+            if isinstance(command, Fill):
+                self._step(Filled(command.device, command.expert))
+            else:
+                self._step(Loaded(command.pool, command.expert))
+        self._warming = False
 
     def run(self, arrivals: Iterable[ArrivalView] = ()) -> None:
         """Go on until no event is left. Arrivals are taken one by one, in the order of their times."""
@@ -150,8 +166,8 @@ class Simulator:
 
     def _carry_out(self, command: Command) -> None:
         match command:
-            case Load():
-                self._load(command)
+            case Load() | Fill():
+                self._bring(command)
             case Evict():
                 self.at(self.now + self._evict_s, Evicted(command.pool, command.expert))
             case Run():
@@ -159,21 +175,42 @@ class Simulator:
             case Reply():
                 self._requests.pop(command.result.request.id, None)
 
-    # Loads
+    # Loads and fills
 
-    def _load(self, load: Load) -> None:
-        if self._preloaded and load.why is Why.INITIAL:
-            self._preloads.append(load)
+    def _bring(self, command: Load | Fill) -> None:
+        at_once = self._warming if isinstance(command, Fill) else self._preloaded and command.why is Why.INITIAL
+        if at_once:
+            self._preloads.append(command)
         else:
-            self._lanes.put(load)
+            self._lanes.put(command)
 
     def _serve(self) -> None:
         for place in self._lanes.places:
-            if (load := self._lanes.begin(place)) is not None:
-                self._serve_one(load, place)
+            command = self._lanes.begin(place)
+            if isinstance(command, Fill):
+                self._serve_fill(command)
+            elif command is not None:
+                self._serve_one(command, place)
+
+    def _serve_fill(self, fill: Fill) -> None:
+        took_s = self._disk_s(fill.device, fill.expert)
+        if self._span is not None:
+            self._span(READER, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
+        self._when(self.now + took_s, lambda: self._end_fill(fill, took_s))
+
+    def _end_fill(self, fill: Fill, took_s: float) -> None:
+        reason = self._faults.of_fill(fill)
+        self._lanes.end(READER, failed=reason is not None)
+        if reason is None:
+            self._step(Filled(fill.device, fill.expert, took_s))
+        else:
+            self._step(FillFailed(fill.device, fill.expert, reason))
 
     def _serve_one(self, load: Load, place: str | None) -> None:
-        took_s = self._disk_s(load) if place is READER and load.source is Tier.DISK else self._copy_s(load)
+        device = self._device(load)
+        # A load whose copy could not be read into host memory passes the reader, too.
+        reads = place is READER and (load.source is Tier.DISK or self._lanes.passes_lane(load))
+        took_s = self._disk_s(device, load.expert) if reads else self._costs(device, load.expert).copy_s
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
             self._span(place, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
@@ -195,15 +232,11 @@ class Simulator:
 
     def _copies(self, device: str) -> bool:
         """Return whether a device has a copy lane: its memory is not the host's."""
-        costs, graph = self.controller.costs, self.controller.graph
-        return any(costs(device, expert).copy_s > 0 for expert in graph.experts)
+        return any(self._costs(device, expert).copy_s > 0 for expert in self.controller.graph.experts)
 
-    def _disk_s(self, load: Load) -> float:
-        cost = self.controller.costs(self._device(load), load.expert)
+    def _disk_s(self, device: str, expert: str) -> float:
+        cost = self._costs(device, expert)
         return cost.load_s - cost.copy_s
-
-    def _copy_s(self, load: Load) -> float:
-        return self.controller.costs(self._device(load), load.expert).copy_s
 
     # Batches
 
@@ -215,7 +248,7 @@ class Simulator:
     def _begin_run(self, run: Run) -> None:
         """Begin the oldest batch of an executor; the batch behind it waits for its end."""
         device = self._devices[run.executor]
-        work_s = self.controller.costs(device, run.batch.expert).batch_s(len(run.batch))
+        work_s = self._costs(device, run.batch.expert).batch_s(len(run.batch))
         self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)

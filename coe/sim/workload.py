@@ -84,7 +84,8 @@ class Arrival:
 class Workload:
     """Requests by rising time, with ids 0, 1, 2, ...; `board` has the counts by which they were drawn.
 
-    `recorded` holds the findings of a real run by request id, then expert; it may be empty.
+    `recorded` holds the findings of a real run by request id, then expert; it may be empty. `doubtful` is the share of
+    a lesser variant's findings that are in doubt.
     """
 
     task: str
@@ -92,6 +93,7 @@ class Workload:
     board: Rules = field(repr=False)
     arrivals: Sequence[Arrival] = field(repr=False)
     recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
+    doubtful: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,7 @@ class IdleLine:
             switches=self._answered,
             peak_reserved_bytes=100 + self._answered,
             wall_s=0.5 * self._answered,
+            pace=1.0,
             late=empty.late,
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from coe.core import FULL, Finding
-from coe.inspector.measuring import LineCosts
+from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Choice
 from coe.prepare.fold import Folded
 from coe.prepare.layout import chunks, lay_out

@@ -83,6 +83,29 @@ def test_times_that_mean_nothing_are_refused(call, options, sentence) -> None:
     assert sentence in said.words
 
 
+def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
+    said = call("sim", "--strategy", "line", "--precision", "fp32,mixed", "--doubtful", "0", "--json", "-")
+    plain, mixed = rows_of(said)
+    assert (plain["strategy"], mixed["strategy"]) == ("line", "line mixed")
+    assert mixed["images_per_s"] > plain["images_per_s"]
+    assert "precision mixed: 6 in fp32, 366 in q8" in said.err
+    assert "the 372 experts take" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--precision", "half"), "--precision: there is no 'half'"),
+        (("--warm",), "--warm fills host memory of mixed runs alone; add --precision mixed"),
+        (("--precision", "mixed", "--device", "uma-m2"), "preset 'uma-m2' has no figures of prepared variants"),
+    ],
+)
+def test_precisions_that_cannot_be_simulated_are_refused(call, options, sentence) -> None:
+    said = call("sim", *options)
+    assert said.status == 2
+    assert sentence in said.words
+
+
 def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, small: Path) -> None:
     said = call("sim", "--task", small, "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)

@@ -11,7 +11,7 @@ from coe import Inspector
 from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.runtime.cuda import torch_driver, worker
-from coe.scheduler.events import Evict, Load
+from coe.scheduler.events import Evict, Fill, Filled, Load
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 
@@ -64,6 +64,9 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert any(one.keep for one in commands if isinstance(one, Evict | Load))
     assert any(one.source == "host" for one in loads)
     reads = sum(one.source == "disk" for one in loads)
+    # An idle disk has filled host memory before the first image came.
+    assert any(isinstance(one, Fill) for one in commands)
+    assert any(isinstance(event, Filled) for _, event, _ in line.trace)
     assert reads <= 4 + 1
     assert sentences[0].startswith("cuda: 95.4 MiB of 4.00 GiB of device memory (its driver and other processes hold")
     assert "hold another 100.0 MiB)" in sentences[0]

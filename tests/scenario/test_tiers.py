@@ -1,4 +1,7 @@
-"""Host memory as a tier between the disk and a device with memory of its own: what leaves comes back at once."""
+"""Host memory as a tier between the disk and a device with memory of its own: what leaves comes back at once.
+
+While the disk is idle, it reads experts that no device holds into host memory, the likeliest first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Evict
+from coe.scheduler.events import Evict, Fill, FillFailed, Load, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine
@@ -25,13 +28,93 @@ def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True, rules=B
         tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
         CacheSpec(copies, frozenset({"cuda"}), demotes),
     )
-    return VirtualLine(
-        rules,
-        {expert: cost(copy_s=0.1) for expert in rules.experts},
-        made,
-        strategy=strategy,
-        troubles=Troubles(bad_loads or {}),
-    )
+    troubles = Troubles(bad_loads or {})
+    costs = {expert: cost(copy_s=0.1) for expert in rules.experts}
+    return VirtualLine(rules, costs, made, strategy=strategy, troubles=troubles)
+
+
+def fills_of(line):
+    """The experts that were read into host memory by an idle disk, in order."""
+    return [command.expert for _, _, commands in line.history for command in commands if isinstance(command, Fill)]
+
+
+def test_an_idle_disk_fills_host_memory_by_falling_usage():
+    line = line_of(copies=20)
+    line.run()
+    assert log_of(line) == [
+        (0.0, "cuda0 load a"),  # from disk
+        (0.9, "cuda0 load a"),  # up to the device
+        (1.0, "cuda fill b"),
+        (1.9, "cuda fill c"),
+    ]
+
+
+@pytest.mark.parametrize("copies", [0, 9, 10, 19])
+def test_filling_takes_only_room_that_is_free(copies):
+    line = line_of(copies)
+    line.run()
+    assert fills_of(line) == ["b"][: copies // 10]
+
+
+def test_a_wanted_load_waits_for_the_fill_under_way_and_for_no_other():
+    line = line_of(copies=20)
+    arrive(line, 1.1, "C")
+    line.run()
+    assert log_of(line) == [
+        (0.0, "cuda0 load a"),
+        (0.9, "cuda0 load a"),
+        (1.0, "cuda fill b"),
+        (1.1, "cuda0 evict a"),
+        (1.9, "cuda0 load c"),  # from disk, as soon as b is read
+        (2.8, "cuda0 load c"),
+        (2.9, "cuda0 run c x1"),
+    ]
+
+
+def test_an_expert_that_is_wanted_during_its_fill_is_read_once():
+    line = line_of(copies=20)
+    arrive(line, 1.1, "B")
+    line.run()
+    assert log_of(line, after=1.0) == [
+        (1.0, "cuda fill b"),
+        (1.1, "cuda0 evict a"),
+        (1.9, "cuda0 load b"),  # up to the device
+        (2.0, "cuda0 run b x1"),
+    ]
+
+
+def test_a_fill_that_fails_leaves_no_copy_and_the_next_one_goes_on():
+    line = line_of(copies=20, bad_loads={"b": 1})
+    arrive(line, 20.0, "B")
+    line.run()
+    assert fills_of(line) == ["b", "c"]
+    assert [load.source for load in line.loads if load.expert == "b"] == [Tier.DISK]
+    assert line.results[0].error is None
+
+
+def test_nothing_is_filled_for_a_device_that_is_lost_or_for_a_line_that_has_stopped():
+    lost, stopped = line_of(copies=20), line_of(copies=20)
+    lost.lose(1.5, "cuda")
+    stopped.stop(1.5)
+    for line in (lost, stopped):
+        line.run()
+        assert fills_of(line) == ["b"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_no_fill_begins_during_a_load_nor_during_another_fill(strategy):
+    line = line_of(20, strategy, devices=("cuda", "cpu"))
+    for at in range(12):
+        arrive(line, 0.5 + 0.4 * at, "ABCCBACAB"[at % 9])
+    line.run()
+    under_way = 0
+    for _, event, commands in line.history:
+        under_way -= type(event).__name__ in ("Loaded", "LoadFailed", "Filled", "FillFailed")
+        for command in commands:
+            if isinstance(command, Fill):
+                assert under_way == 0
+            under_way += isinstance(command, Fill) or (isinstance(command, Load) and command.why is not Why.INITIAL)
+        under_way = max(0, under_way)
 
 
 def test_who_left_the_device_comes_back_from_host_memory():
@@ -41,9 +124,8 @@ def test_who_left_the_device_comes_back_from_host_memory():
     line.run()
     assert log_of(line, after=20.0) == [
         (20.0, "cuda0 evict a"),
-        (20.0, "cuda0 load b"),  # from disk
-        (20.9, "cuda0 load b"),  # up to the device
-        (21.0, "cuda0 run b x1"),
+        (20.0, "cuda0 load b"),  # from host memory
+        (20.1, "cuda0 run b x1"),
         (30.0, "cuda0 evict b"),
         (30.0, "cuda0 load a"),
         (30.1, "cuda0 run a x1"),
@@ -56,13 +138,14 @@ def test_who_left_the_device_comes_back_from_host_memory():
 
 def test_who_is_wanted_is_not_driven_out_by_who_makes_room_for_it():
     line = line_of(copies=10)
-    for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A")):
+    for at_s, component in ((10.0, "A"), (20.0, "B")):
         arrive(line, at_s, component)
     line.run()
-    assert log_of(line, after=30.0) == [
-        (30.0, "cuda0 evict b"),
-        (30.0, "cuda0 load a"),
-        (30.1, "cuda0 run a x1"),
+    # There is room for one copy: a goes without one, because b has its copy and is about to come up.
+    assert log_of(line, after=20.0) == [
+        (20.0, "cuda0 evict a"),
+        (20.0, "cuda0 load b"),
+        (20.1, "cuda0 run b x1"),
     ]
 
 
@@ -73,10 +156,10 @@ def test_with_room_for_all_nothing_is_read_twice():
             arrive(line, 10.0 + 10 * (3 * turn + at), component)
     line.run()
     disk = [load.expert for load in line.loads if load.source is Tier.DISK]
-    assert sorted(disk) == ["a", "b", "c"]
+    assert disk + fills_of(line) == ["a", "b", "c"]
     assert (40.1, "cuda0 run a x1") in line.log
     kept = [one.expert for _, _, some in line.history for one in some if isinstance(one, Evict) and one.keep]
-    # Who came up from disk while there was room left a copy on the way, which is not made again.
+    # The copies that were filled are not made again.
     assert kept == ["a"]
 
 
@@ -94,11 +177,13 @@ def test_copies_are_for_the_device_behind_them_alone(strategy, copies):
 
 
 FIVE = board(dict(zip("ABCDE", (9, 8, 1, 2, 1), strict=True)))
+NO_FILLS = {"c": 1, "e": 1}
+"""The experts that no pool holds at first: a fill that fails leaves no copy, and is not tried again."""
 
 
 def test_while_the_disk_reads_what_lies_in_host_memory_comes_up():
     """d and e are wanted at the same time, e first. With one load at a time d would run at 31.3."""
-    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34)
+    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "C")
     arrive(line, 30.0, "EDD")
     line.run()
@@ -135,7 +220,7 @@ def test_the_disk_reads_on_while_a_device_copies():
 
 
 def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
-    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34)
+    line = line_of(copies=20, strategy="line", rules=FIVE, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "C")
     line.arrive(30.0, "D", due_s=30.5)
     line.run()
@@ -149,7 +234,7 @@ def test_a_board_that_a_copy_in_host_memory_saves_is_not_called_late():
 def test_an_expert_with_a_copy_in_host_memory_leaves_before_one_that_the_disk_would_bring_back():
     """b is likelier than d. At 10.0 d runs, so b leaves; from then on there is a copy of it."""
     rules = board(dict(zip("ABCDE", (9, 5, 1, 4, 1), strict=True)))
-    line = line_of(copies=20, strategy="line", rules=rules, capacity=34)
+    line = line_of(copies=20, strategy="line", rules=rules, capacity=34, bad_loads=NO_FILLS)
     arrive(line, 10.0, "DC")
     arrive(line, 20.0, "B")
     arrive(line, 30.0, "E")
@@ -187,5 +272,8 @@ def test_disk_and_lanes_carry_one_expert_at_a_time(arrivals, strategy, copies, d
     assert len(line.results) == len(arrivals)
     # From disk through the reader; from there, and from host memory, through the lane of the device.
     through = Counter(place for place, _ in spans)
-    assert through[None] == sum(load.source is Tier.DISK for load in line.loads)
+    reads = sum(load.source is Tier.DISK for load in line.loads) + len(fills_of(line))
+    failed_fills = sum(isinstance(event, FillFailed) for _, event, _ in line.history)
+    # A load that waits for a fill that fails reads for itself.
+    assert reads <= through[None] <= reads + failed_fills
     assert all(through[device] == sum(load.pool.startswith(device) for load in line.loads) for device in devices)

@@ -15,7 +15,7 @@ from coe.errors import DeviceLost, StoreError
 from coe.runtime.lane import Carriers, Disk
 from coe.runtime.throttle import Throttle
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Evict, Evicted, Fetched, Load, Loaded, LoadFailed, Lost, Why
+from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
 
 EXPERTS = {name: Expert(name, "k", ("ok",), 8, f"t/{name}") for name in "abc"}
 
@@ -27,6 +27,7 @@ class Held:
         self.has_lane = has_lane
         self.gates: dict[str, threading.Event] = {}
         self.errors: dict[str, BaseException] = {}
+        self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.done: list[str] = []
 
     def gate(self, name: str) -> threading.Event:
@@ -34,6 +35,7 @@ class Held:
 
     def _do(self, name: str) -> None:
         if name in self.gates:
+            self.waiting.put(name)
             assert self.gates[name].wait(60)
         if name in self.errors:
             raise self.errors[name]
@@ -47,6 +49,9 @@ class Held:
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         self._do(f"evict {expert.id}")
+
+    def fill(self, expert: Expert) -> None:
+        self._do(f"fill {expert.id}")
 
     def forget(self, expert: str) -> None:
         self._do(f"forget {expert}")
@@ -170,3 +175,38 @@ def test_a_device_that_is_lost_while_it_copies_is_reported() -> None:
         assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
         line.put(Evict("g", "b"))
         assert [type(line.next()), type(line.next())] == [Lost, Evicted]
+
+
+def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("fill a")
+        line.put(Fill("gpu", "a"))
+        assert line.gpu.waiting.get(timeout=60) == "fill a"
+        line.put(from_host("a"))
+        line.put(from_host("b"))
+        line.put(from_disk("c", "c"))
+        assert event(line.next()) == (Loaded, "b")
+        assert line.cpu.done == []
+        gate.set()
+        assert event(line.next()) == (Filled, "a")
+        assert {event(line.next()), event(line.next())} == {(Loaded, "a"), (Loaded, "c")}
+        assert [what for what in line.gpu.done if what.endswith("a")] == ["fill a", "load a"]
+
+
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
+    with carriers() as line:
+        gate = line.gpu.gate("fill a")
+        line.gpu.errors["fill a"] = StoreError("it is damaged")
+        line.put(Fill("gpu", "a"))
+        assert line.gpu.waiting.get(timeout=60) == "fill a"
+        line.put(from_host("a"))
+        gate.set()
+        assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
+        assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+
+
+def test_a_device_that_is_lost_during_a_fill_is_reported() -> None:
+    with carriers() as line:
+        line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
+        line.put(Fill("gpu", "a"))
+        assert [type(line.next()), type(line.next())] == [Lost, FillFailed]

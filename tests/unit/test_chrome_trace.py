@@ -15,7 +15,7 @@ from coe.core import Batch, Finding, Request, Stage
 from coe.errors import ConfigError
 from coe.results.chrome_trace import ChromeTrace
 from coe.scheduler.costs import Cost
-from coe.scheduler.events import Arrived, Command, Event, Finished, Load, Loaded, Run, Why
+from coe.scheduler.events import Arrived, Command, Event, Filled, Finished, Load, Loaded, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.simulator import Simulator
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
@@ -226,6 +226,21 @@ def test_an_engine_hears_late_what_ended_earlier(tmp_path: Path) -> None:
         "pool cpu0": [(0.0, 1.1, "a"), (1.1, 1.9, "b")],
         "load lane": [(0.2, 1.1, "a"), (1.1, 1.9, "b")],
         "executor cpu0": [(2.0, 2.5, "a")],
+    }
+
+
+def test_a_copy_that_comes_during_a_fill_does_not_shorten_it(tmp_path: Path) -> None:
+    """The disk reader fills host memory while the copy lane goes on."""
+    trace = line_of(34).trace
+    trace.observe(None, [Load("cpu0", "a", Why.DEMAND)], 1.0)
+    trace.observe(Loaded("cpu0", "a", 0.2), [], 1.4)
+    trace.observe(Filled("cpu", "b", 1.0), [], 2.0)
+    events = written(trace, tmp_path)
+    assert_sound(events)
+    assert slices(events) == {
+        "pool cpu0": [(1.0, 1.4, "a")],
+        "load lane": [(1.2, 1.4, "a")],
+        "disk": [(1.0, 2.0, "b")],
     }
 
 

@@ -191,6 +191,14 @@ def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
         device.load("pool", expert("a"))
 
 
+def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monkeypatch):
+    device = device_of(store, gpu(), copies=1.2)
+    device.fill(expert("b"))
+    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
+    device.load("pool", expert("b"))
+    assert says(device, "b", 9) == [18]
+
+
 def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeypatch):
     """Two pools may want an expert at the same time: each load has the file read for itself, before it is copied."""
     driver, reads = gpu(), []

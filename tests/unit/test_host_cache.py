@@ -61,3 +61,28 @@ def test_nothing_goes_down_into_a_cache_that_reads_through() -> None:
     cache.fetch("a", 4)
     assert [cache.leave("a", 4), cache.leave("b", 4)] == [Passage(Tier.DISK)] * 2
     assert len(cache) == 1
+
+
+def test_among_filled_copies_the_least_likely_leaves_first_and_before_those_that_left_a_device() -> None:
+    cache = HostCache(CacheSpec(12, frozenset({"cuda"}), demotes=True))
+    cache.leave("left", 4)
+    for expert in ("likely", "unlikely"):
+        assert cache.begin_fill(expert, 4)
+        assert cache.is_filling()
+        cache.end_fill()
+    assert not cache.begin_fill("third", 4)
+    assert not cache.is_filling()
+    assert [cache.leave(expert, 4).drops for expert in "abc"] == [("unlikely",), ("likely",), ("left",)]
+    cache.check()
+
+
+def test_the_copy_that_is_being_read_is_never_dropped() -> None:
+    cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
+    assert cache.begin_fill("coming", 6)
+    assert cache.leave("a", 4) == Passage(Tier.HOST, keep=True)
+    # Neither a larger expert nor an equal one takes the place of the copy that is not there yet.
+    assert cache.leave("b", 5) == Passage(Tier.HOST)
+    assert cache.leave("b", 4) == Passage(Tier.HOST, keep=True, drops=("a",))
+    cache.end_fill()
+    assert cache.leave("c", 6) == Passage(Tier.HOST, keep=True, drops=("coming",))
+    cache.check()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Load, Why
+from coe.scheduler.events import Fill, Load, Why
 from coe.scheduler.lanes import READER, Lanes
 
 POOLS = {"g0": "gpu", "g1": "gpu", "h": "other", "c": "cpu"}
@@ -16,7 +16,7 @@ def load(expert: str, pool: str = "g0", source: Tier = Tier.DISK, why: Why = Why
     return Load(pool, expert, why, source)
 
 
-def lanes_of(*loads: Load) -> Lanes:
+def lanes_of(*loads: Load | Fill) -> Lanes:
     lanes = Lanes(POOLS, {"gpu", "other"})
     for each in loads:
         lanes.put(each)
@@ -61,7 +61,7 @@ def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
     assert not lanes.end(READER)
     for pool in ("g0", "g1"):
         copied = lanes.begin("gpu")
-        assert copied is not None
+        assert isinstance(copied, Load)
         assert copied.pool == pool
         assert lanes.end("gpu")
     assert not lanes.waits("gpu")
@@ -72,25 +72,69 @@ def test_after_a_read_that_failed_the_loads_that_waited_for_it_read_for_themselv
     assert under_way(lanes) == {READER: "a"}
     assert lanes.end(READER, failed=True)
     again = lanes.begin(READER)
-    assert again is not None
+    assert isinstance(again, Load)
     assert again.pool == "g1"
     assert not lanes.end(READER)
     assert under_way(lanes) == {"gpu": "a"}
 
 
+def test_a_fill_is_the_least_urgent_at_the_reader_and_holds_up_no_lane() -> None:
+    lanes = lanes_of(Fill("gpu", "a"), load("b", "c", why=Why.INITIAL), load("c", source=Tier.HOST))
+    assert under_way(lanes) == {READER: "b", "gpu": "c"}
+    assert lanes.end(READER)
+    assert under_way(lanes) == {READER: "a"}
+    # A load that comes now waits for this fill, and for no other.
+    lanes.put(Fill("gpu", "d"))
+    lanes.put(load("e"))
+    assert lanes.end(READER)
+    assert under_way(lanes) == {READER: "e"}
+
+
+def test_an_expert_that_is_being_filled_is_copied_once_it_is_read() -> None:
+    lanes = lanes_of(Fill("gpu", "a"))
+    assert under_way(lanes) == {READER: "a"}
+    assert not lanes.waits("gpu")
+    lanes.put(load("a", source=Tier.HOST))
+    assert under_way(lanes) == {}
+    assert lanes.waits("gpu")
+    assert lanes.end(READER)
+    assert under_way(lanes) == {"gpu": "a"}
+    assert lanes.end("gpu")
+
+
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
+    lanes = lanes_of(Fill("gpu", "a"), load("a", source=Tier.HOST))
+    assert under_way(lanes) == {READER: "a"}
+    assert lanes.end(READER, failed=True)
+    assert under_way(lanes) == {READER: "a"}
+    assert not lanes.end(READER)
+    assert under_way(lanes) == {"gpu": "a"}
+
+
 LOADS = st.lists(
-    st.builds(
-        load, st.sampled_from("abc"), st.sampled_from(sorted(POOLS)), st.sampled_from(Tier), st.sampled_from(Why)
+    st.one_of(
+        st.builds(
+            load,
+            st.sampled_from("abc"),
+            st.sampled_from(sorted(POOLS)),
+            st.sampled_from(Tier),
+            st.sampled_from([Why.DEMAND, Why.PREFETCH, Why.INITIAL]),
+        ),
+        st.builds(Fill, st.just("gpu"), st.sampled_from("abc")),
     ),
     max_size=12,
 )
 
 
+def last_place(command: Load | Fill) -> str | None:
+    return READER if isinstance(command, Fill) or command.pool == "c" else POOLS[command.pool]
+
+
 @given(LOADS, st.data())
-def test_every_load_passes_its_places_once_and_one_at_a_time(loads: list[Load], data: st.DataObject) -> None:
+def test_every_load_passes_its_places_once_and_one_at_a_time(loads: list[Load | Fill], data: st.DataObject) -> None:
     """In any order of ends, and whatever fails."""
     lanes = lanes_of(*loads)
-    busy: dict[str | None, Load] = {}
+    busy: dict[str | None, Load | Fill] = {}
     passed: dict[int, list[str | None]] = {id(each): [] for each in loads}
     over: list[int] = []
     while True:
@@ -108,12 +152,12 @@ def test_every_load_passes_its_places_once_and_one_at_a_time(loads: list[Load], 
         ended = busy.pop(place)
         if lanes.end(place, failed=failed):
             over.append(id(ended))
-            assert failed or passed[id(ended)][-1] == (POOLS[ended.pool] if ended.pool != "c" else READER)
+            assert failed or passed[id(ended)][-1] == last_place(ended)
         else:
             assert not failed
     assert sorted(over) == sorted(map(id, loads))
     for each in loads:
-        ways = [[READER], [READER, POOLS[each.pool]], [POOLS[each.pool]]]
-        assert passed[id(each)] in (ways[:1] if each.pool == "c" else ways)
-        assert each.source is Tier.HOST or passed[id(each)][0] is READER
+        last = last_place(each)
+        assert passed[id(each)] in ([[READER]] if last is READER else [[READER], [READER, last], [last]])
+        assert isinstance(each, Fill) or each.source is Tier.HOST or passed[id(each)][0] is READER
     assert not any(lanes.waits(device) for device in POOLS.values())

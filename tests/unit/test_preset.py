@@ -33,6 +33,8 @@ configurations:
   best: {executors: [{cpu: 1}, "made up"], expert_share: [{cpu: 0.5}, "made up"]}
 """
 
+BLOB = "{per_image_ms: [1, x], base_ms: [1, x], activation: [1MB, x], max_batch: [1, x], active: [1MB, x]}"
+
 Write = Callable[[str], Path]
 
 
@@ -131,6 +133,21 @@ BAD = {
     "too many executors": ("{cpu: 1}", "{cpu: 1000}", "configurations.best.executors.cpu: "),
     "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: all of the memory is reserved"),
     "the cost of a kind that there is not": ("      k:\n", "      q:\n", "devices.cpu.kinds: 'q' is not among"),
+    "blobs of a kind that there is not": (
+        "    memory: host",
+        "    memory: host\n    blobs: {q: {}}",
+        "devices.cpu.blobs: 'q' is not among",
+    ),
+    "a variant without a size": (
+        "    memory: host",
+        "    memory: host\n    blobs: {k: {q8: " + BLOB + "}}",
+        "kinds.k.blobs: no size of 'q8', which cpu runs",
+    ),
+    "the cost of a variant without its running weights": (
+        "    memory: host",
+        "    memory: host\n    blobs: {k: {q8: " + BLOB.replace(", active: [1MB, x]", "") + "}}",
+        "devices.cpu.blobs.k.q8.active: Field required",
+    ),
 }
 
 

@@ -568,6 +568,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "late": 0,
         "late_boards": [],
         "usage_drift": [],
+        "pace": 1.0,
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {

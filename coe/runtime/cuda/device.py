@@ -202,6 +202,12 @@ class CudaDevice:
         with self._watched():
             self._host.keep((pool, expert.id), Copy(*weights(self.store, expert).content(self._host)))
 
+    def fill(self, expert: Expert) -> None:
+        """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
+        assert self._host is not None, "fill before prepare"
+        with self._watched():
+            self._host.keep(expert.id, Copy(*weights(self.store, expert).content(self._host)))
+
     def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
         """Copy an expert to the device from host memory; with `keep` a copy stays there.
 

@@ -1,0 +1,78 @@
+"""The threads of executors of a CPU: the user's number, else a part of the cores that other programs leave free."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from coe import system
+from coe.inspector.cores import chosen_threads, free_cores, threads_each
+
+
+class Machine:
+    """A machine of some cores, each busy for a share of the time; this process uses so many of them."""
+
+    def __init__(self, shares: list[float], own: float = 0.0) -> None:
+        self.shares, self.own, self.used_s = shares, own, 0.0
+
+    def watch(self, interval: float, percpu: bool) -> list[float]:
+        self.used_s += self.own * interval
+        return [100 * share for share in self.shares]
+
+    def process(self) -> Machine:
+        return self
+
+    def cpu_affinity(self) -> list[int]:
+        return list(range(len(self.shares)))
+
+    def cpu_times(self):
+        return SimpleNamespace(user=self.used_s, system=0.0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "own", "free"),
+    [
+        ([0.0, 0.0], 0.0, 2),
+        ([0.2, 0.1], 0.0, 2),
+        ([1.0, 0.1], 0.0, 1),
+        ([1.0, 1.0], 0.0, 1),
+        ([1.0, 1.0], 1.0, 1),
+        ([1.0, 1.0], 2.0, 2),
+        ([1.0] * 5 + [0.05] * 11, 0.0, 10),
+        ([0.5, 0.5], 3.0, 2),
+    ],
+)
+def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, free) -> None:
+    machine = Machine(shares, own)
+    monkeypatch.setattr(psutil, "Process", machine.process)
+    monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
+    monkeypatch.setattr(system, "usable_cores", lambda: len(shares))
+    assert free_cores(0.5) == free
+
+
+def test_a_look_at_this_machine_finds_a_core() -> None:
+    assert 1 <= free_cores(0.05) <= system.usable_cores()
+
+
+def test_executors_get_equal_parts_and_those_of_a_gpu_keep_a_core_each() -> None:
+    assert threads_each({"cpu": 1}, 16) == {"cpu": 16}
+    assert threads_each({"cpu": 3}, 16) == {"cpu": 5}
+    assert threads_each({"cuda": 2, "cpu": 1}, 16) == {"cpu": 14}
+    assert threads_each({"cuda": 2, "cpu": 4}, 2) == {"cpu": 1}
+
+
+def test_a_number_from_the_user_always_counts() -> None:
+    said: list[str] = []
+    assert chosen_threads({"cpu": 2}, {"cpu": 7}, 1, said.append) == {"cpu": 7}
+    assert not said
+
+
+def test_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:
+    monkeypatch.setattr(system, "usable_cores", lambda: 4)
+    said: list[str] = []
+    assert chosen_threads({"cpu": 1}, {}, 4, said.append) == {"cpu": 4}
+    assert not said
+    assert chosen_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
+    assert said == ["other programs leave 3 of 4 cores free; threads: 3 for each executor of cpu"]

@@ -1,0 +1,149 @@
+"""Mixed precision in virtual time: variants chosen as a line chooses them, second looks, and host memory as a tier."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from coe.bench.simulated import CONTENDERS, Row, run_plan
+from coe.bench.simulated_precision import mixed_run
+from coe.board.rules import Rules
+from coe.core import FULL, Request, again_id
+from coe.errors import ConfigError
+from coe.inspector import precision
+from coe.inspector.precision import Choice
+from coe.scheduler.plan import CacheSpec
+from coe.sim.machine import Machine
+from coe.sim.oracle import SampledOracle
+from coe.sim.workload import Workload, task
+from coe.testing import rules_from
+
+BOARD = rules_from(
+    """
+board: b
+experts:
+  body: {kind: resnet101, labels: [ok, bad], input: 224, shares: {ok: 0.9}, then: {ok: joint, bad: NG}}
+  joint: {kind: yolov5l, labels: [ok], input: 320, then: {ok: OK}}
+components:
+  A: {count: 2, inspect: body}
+"""
+)
+MIXED = precision.applied(BOARD, Choice({"body": "q8", "joint": FULL}, {"body": 0.5}))
+
+
+@cache
+def box() -> Machine:
+    return Machine("numa-rtx3080ti")
+
+
+@cache
+def images() -> Workload:
+    return task("A1", requests=300)
+
+
+def run(strategy: str, *, doubtful: float, warm: bool) -> Row:
+    mixed = mixed_run(box(), images(), CONTENDERS[strategy].strategy, doubtful=doubtful, warm=warm)
+    return run_plan(mixed.workload, CONTENDERS[strategy], mixed.box)
+
+
+def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
+    return SampledOracle(board, seed=3, doubtful=doubtful).find(Request(request, "A"), expert)
+
+
+# Costs
+
+
+def test_a_blob_is_read_and_copied_and_needs_no_opening() -> None:
+    cost = box().blob_costs(BOARD, ["cuda"])["cuda", "body", "q8"]
+    assert cost.weights_bytes == 43_300_000
+    assert cost.copy_s == pytest.approx(43.3e6 / 13.5e9)
+    assert cost.load_s - cost.copy_s == pytest.approx(43.3e6 / 530e6)
+    # A batch holds the weights as they run.
+    assert cost.batch_bytes(2) == 85_000_000 + 2 * 11_000_000
+
+
+def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
+    costs = box().blob_costs(BOARD, ["cuda"])
+    figures = box().preset.devices["cuda"].blobs["yolov5l"]
+    for variant in ("fp32", "fp16", "q8"):
+        assert costs["cuda", "joint", variant].per_image_s == pytest.approx(
+            figures[variant].per_image_ms.value / 1e3 / 4
+        )
+
+
+def test_a_box_without_figures_of_prepared_variants_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"'uma-m2' has no figures of prepared variants .*another --device"):
+        mixed_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, warm=False)
+
+
+def test_a_kind_without_figures_of_prepared_variants_is_named() -> None:
+    other = rules_from(
+        "board: b\nexperts:\n  a: {kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}\ncomponents:\n"
+        "  A: {inspect: a}\n"
+    )
+    with pytest.raises(ConfigError, match="no costs of prepared variants of kind 'resnet18' on device 'cuda'"):
+        box().blob_costs(other, ["cuda"])
+
+
+# Second looks
+
+
+def test_the_stated_share_of_findings_is_in_doubt_and_only_of_lesser_variants() -> None:
+    for doubtful in (0.0, 0.25, 1.0):
+        margins = [finding(MIXED, request, "body", doubtful).margin for request in range(2000)]
+        assert set(margins) <= {0.0, 1.0}
+        assert margins.count(0.0) / 2000 == pytest.approx(doubtful, abs=0.04)
+    assert finding(MIXED, 1, "joint", 1.0) == finding(BOARD, 1, "joint")
+
+
+def test_a_second_look_says_what_the_first_look_says_and_both_what_fp32_says() -> None:
+    for request in range(50):
+        first, second = finding(MIXED, request, "body", 1.0), finding(MIXED, request, again_id("body"), 1.0)
+        plain = finding(BOARD, request, "body")
+        assert first.label == second.label == plain.label
+        assert (first.variant, second.variant, plain.variant) == ("q8", FULL, FULL)
+
+
+# Runs
+
+
+def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
+    mixed = mixed_run(box(), images(), CONTENDERS["line"].strategy, warm=False)
+    plan = mixed.box.plan
+    assert plan.cache == CacheSpec(12 * 10**9, demotes=True)
+    (pool,) = plan.pools
+    first_looks = images().board.experts
+    assert len(first_looks) == 372
+    taken = sum(mixed.box.costs("cuda", id).weights_bytes for id in first_looks)
+    assert pool.capacity_bytes - pool.workspace_bytes < taken
+    assert taken <= pool.capacity_bytes - pool.workspace_bytes + plan.cache.capacity_bytes
+    assert any("372 experts take" in sentence for sentence in mixed.sentences)
+
+
+@pytest.mark.parametrize("strategy", ["line", "coserve", "samba"])
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
+    row = run(strategy, doubtful=0.1, warm=warm)
+    assert (row.images, row.errors) == (300, 0)
+    assert row.lower_bound_switches is not None
+    assert row.lower_bound_makespan_s is not None
+    assert row.switches >= row.lower_bound_switches
+    assert row.makespan_s >= row.lower_bound_makespan_s * (1 - 1e-9)
+
+
+def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
+    cold, warm = (run("line", doubtful=0.0, warm=warm) for warm in (False, True))
+    doubted = run("line", doubtful=0.1, warm=True)
+    assert cold.disk_loads > 0
+    assert (warm.disk_loads, warm.switches > 0) == (0, True)
+    assert doubted.disk_loads > 0
+    # A start at time 0 is no part of the run, and filling goes on after the last image without making it longer.
+    assert warm.makespan_s < cold.makespan_s
+    assert cold.makespan_s < 20
+
+
+def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
+    recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
+    with pytest.raises(ConfigError, match="day has the findings of one precision"):
+        mixed_run(box(), recorded, CONTENDERS["line"].strategy, warm=False)
