@@ -1,4 +1,7 @@
-"""A running line: pictures in, results out, one result for each picture, until the line is closed."""
+"""A running line: pictures in, results out, one result for each picture, until the line is closed.
+
+Longer than other files because each way into the line says in full what it promises.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 All events come through one inbox to the control thread, which alone touches the decider. It runs no model, reads no
 disk, and calls no user's code except watchers, which must be quick. Whatever a user's code raises, SystemExit included,
-every image gets its reply, and either the line goes on or each reply says why it does not.
+every image gets its reply, and either the line goes on or each reply says why it does not. Longer than other files
+because all that the control thread does stands together.
 """
 
 from __future__ import annotations
