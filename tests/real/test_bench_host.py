@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from built_once import linked_copy
+from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.bench import host
@@ -65,7 +66,7 @@ def test_pictures_are_handed_in_as_arrays_or_as_jpegs_each_made_once(tmp_path):
     assert handed_in([jpeg], None) == [jpeg]
 
 
-@pytest.mark.parametrize("form", ["array", "jpeg"])
+@pytest.mark.parametrize("form", with_slow_rows(["jpeg", "array"], fast=1))
 def test_the_command_measures_the_host_alone(prepared_work, tmp_path, call, form):
     work = linked_copy(prepared_work, tmp_path / "work")
     said = call("run", *SMALL, "--host-only", "--form", form, "--work", work, "--strategy", "line", "--json", "-")

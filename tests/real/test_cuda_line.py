@@ -6,6 +6,7 @@ import gc
 
 import pytest
 from fake_gpu import FEW, FakeDriver
+from tables import with_slow_rows
 
 from coe import Inspector
 from coe.core import Verdict
@@ -37,7 +38,7 @@ def verdicts(found):
     return {name: result.verdict for name, result in found.items()}
 
 
-@pytest.mark.parametrize("strategy", ["coserve", "line", "samba"])
+@pytest.mark.parametrize("strategy", with_slow_rows(["line", "coserve", "samba"], fast=1))
 def test_verdicts_are_those_of_the_cpu(driver, strategy, inspect_all, pictures, expected, costs):
     assert verdicts(inspect_all(pictures[:16], strategy=strategy, costs=costs, **GPU)) == expected
     assert driver.peak <= 520e6

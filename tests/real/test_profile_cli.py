@@ -117,6 +117,7 @@ def driver(driver, monkeypatch) -> FakeDriver:
     return driver
 
 
+@pytest.mark.slow
 def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, tmp_path, monkeypatch, driver) -> None:
     board, store = bench
     place = tmp_path / "profile.json"

@@ -10,6 +10,7 @@ import pytest
 import torch
 from golden_parts import BOARD, DEFECT, bad, moved, noisy, part
 from PIL import Image
+from tables import with_slow_rows
 from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
@@ -155,7 +156,7 @@ def test_a_line_keeps_to_the_reference_that_it_was_opened_with(line_files: tuple
         assert line.submit(part(), "U1", order="RGB").result().verdict is Verdict.REVIEW
 
 
-@pytest.mark.parametrize("precision", ["half", "mixed"])
+@pytest.mark.parametrize("precision", with_slow_rows(["mixed", "half"], fast=1))
 def test_experts_with_a_reference_have_blobs_and_variants_like_others(
     line_files: tuple[Path, Store], call: Call, precision: str
 ) -> None:

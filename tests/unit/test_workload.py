@@ -220,4 +220,4 @@ def test_bad_words_and_numbers_are_named(board: Rules) -> None:
 
 
 def test_a_workload_prints_short() -> None:
-    assert repr(task("A1", requests=3)) == "Workload(task='A1', order='iid')"
+    assert repr(task("A1", requests=3)) == "Workload(task='A1', order='iid', doubtful=0.0)"
