@@ -7,7 +7,6 @@ in `references/train/a.png`, or a file of that name with the ending of another p
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +17,10 @@ from coe.board.alignment import Numbers
 from coe.board.decoding import decode
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError
-from coe.prepare import data_set
 from coe.store.kinds import Image, Reference, TrainingPlan
+from experts import yolo_images
 from experts.labelled_folder import SUFFIXES
 from experts.pair import Compared, compared, in_picture
-from experts.yolo_images import images_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +46,8 @@ def read(expert: Expert, plan: TrainingPlan) -> tuple[list[PairFiles], list[Pair
 
     Raises ConfigError if the labels differ from the expert's, if an image has no reference, or if there are too few.
     """
-    raw = data_set.read(plan.data)
-    names = data_set.names(raw, plan.data)
-    if names != expert.labels:
-        raise ConfigError(
-            f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
-            "they must be the same in the same order"
-        )
-    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
-    training = [_files(image, plan.data) for image in images_of(root, raw["train"], plan.data)]
-    if raw.get("val"):
-        held = [_files(image, plan.data) for image in images_of(root, raw["val"], plan.data)]
-    else:
-        random.Random(plan.seed).shuffle(training)
-        count = max(1, round(len(training) * plan.held_out))
-        held, training = training[:count], training[count:]
-    if not training or not held:
-        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+    images = yolo_images.read(expert, plan)
+    training, held = ([_files(image, plan.data) for image in part] for part in (images.training, images.held_out))
     return training, held
 
 

@@ -1,12 +1,53 @@
-"""The images of a YOLO data set: folders or lists, relative to its `path`."""
+"""The images of a YOLO data set, those to train on and those held out: folders or lists, relative to its `path`."""
 
 from __future__ import annotations
 
+import random
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from coe.core import Expert
 from coe.errors import ConfigError
+from coe.prepare import data_set
+from coe.store.kinds import TrainingPlan
 from experts.labelled_folder import SUFFIXES
+
+
+@dataclass(frozen=True, slots=True)
+class YoloImages:
+    """The images of a data set, which lie in `root` unless a list names others."""
+
+    root: Path
+    training: list[Path]
+    held_out: list[Path]
+
+
+def read(expert: Expert, plan: TrainingPlan) -> YoloImages:
+    """Read the YAML of a data set (`path`, `train`, `val`, `names`).
+
+    `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
+    share `plan.held_out` of `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
+    expert's, or if there are too few images.
+    """
+    raw = data_set.read(plan.data)
+    names = data_set.names(raw, plan.data)
+    if names != expert.labels:
+        raise ConfigError(
+            f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
+            "they must be the same in the same order"
+        )
+    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
+    training = images_of(root, raw["train"], plan.data)
+    if raw.get("val"):
+        held_out = images_of(root, raw["val"], plan.data)
+    else:
+        random.Random(plan.seed).shuffle(training)
+        count = max(1, round(len(training) * plan.held_out))
+        held_out, training = training[:count], training[count:]
+    if not training or not held_out:
+        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+    return YoloImages(root, training, held_out)
 
 
 def images_of(root: Path, entry: Any, source: Path) -> list[Path]:

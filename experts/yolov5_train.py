@@ -7,7 +7,6 @@ command. Weights are kept in memory and as safetensors; no pickle is written.
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +17,10 @@ from safetensors.torch import save_file
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.prepare import data_set
 from coe.store.kinds import Progress, Trained, TrainingPlan
-from experts import quiet_ultralytics
+from experts import quiet_ultralytics, yolo_images
 from experts.classifier_train import pace
 from experts.matching import load_matching
-from experts.yolo_images import images_of
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict[str, Any]) -> Trained:
@@ -45,39 +42,19 @@ def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: dict
 
 
 def read_data_set(plan: TrainingPlan, expert: Expert) -> dict[str, Any]:
-    """Read the YAML of a YOLO data set (`path`, `train`, `val`, `names`) into the dict that the trainer needs.
-
-    `train` and `val` are folders or list files, relative to `path` (itself relative to the YAML). Without `val`, a
-    share `plan.held_out` of `train` is held out by `plan.seed`.
-    """
-    raw = data_set.read(plan.data)
-    names = data_set.names(raw, plan.data)
-    if names != expert.labels:
-        raise ConfigError(
-            f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
-            "they must be the same in the same order"
-        )
-    root = (plan.data.parent / str(raw.get("path") or ".")).resolve()
-    train_images = images_of(root, raw["train"], plan.data)
-    if raw.get("val"):
-        val_images = images_of(root, raw["val"], plan.data)
-    else:
-        random.Random(plan.seed).shuffle(train_images)
-        count = max(1, round(len(train_images) * plan.held_out))
-        val_images, train_images = train_images[:count], train_images[count:]
-    if not train_images or not val_images:
-        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
+    """Read the YAML of a data set into the dict that the trainer needs; see `experts.yolo_images.read`."""
+    data = yolo_images.read(expert, plan)
     plan.work.mkdir(parents=True, exist_ok=True)
     lists = {}
-    for split, images in (("train", train_images), ("val", val_images)):
+    for split, images in (("train", data.training), ("val", data.held_out)):
         lists[split] = plan.work / f"{split}.txt"
         lists[split].write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
     return {
-        "path": root,
+        "path": data.root,
         "train": str(lists["train"]),
         "val": str(lists["val"]),
-        "nc": len(names),
-        "names": dict(enumerate(names)),
+        "nc": len(expert.labels),
+        "names": dict(enumerate(expert.labels)),
         "channels": 3,
         "yaml_file": str(plan.data),
     }
