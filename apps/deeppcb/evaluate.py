@@ -6,6 +6,7 @@ import dataclasses
 import json
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from coe import Inspector, Picture
 from coe.board import rules
 from coe.board.decoding import decode
 from coe.cli.console import Console
-from coe.core import Result, Verdict
+from coe.core import Box, Result, Verdict
 from coe.errors import CoeError
 from coe.store.store import Store
 from experts.yolov5 import YoloV5
@@ -45,6 +46,17 @@ def judge(pairs: list[Pair], store: Path | None, memory: str) -> list[Result]:
         return list(line.stream(pictures))
 
 
+def image_boxes(pair: Pair, boxes: Sequence[Box], labels: Sequence[str]) -> ImageBoxes:
+    """Return a pair's defects and the boxes that were found, with indices of `labels`."""
+    return ImageBoxes(
+        true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
+        true_labels=np.array([defect.label for defect in pair.defects], np.int64),
+        boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
+        labels=np.array([labels.index(box.label) for box in boxes], np.int64),
+        scores=np.array([box.score for box in boxes], np.float64),
+    )
+
+
 def detect(pairs: list[Pair], store: Path | None) -> list[ImageBoxes]:
     """Run only the detector on the tested images; keep boxes of nearly any score, as average precision needs them."""
     expert = rules.load("deeppcb").experts[DETECTOR]
@@ -57,15 +69,7 @@ def detect(pairs: list[Pair], store: Path | None) -> list[ImageBoxes]:
             prepared = kind.preprocess(decode(pair.tested), expert)
             outputs = kind.forward(module, torch.from_numpy(prepared.pixels)[None])
             boxes = kind.postprocess(outputs, [prepared], expert)[0].boxes
-            detected.append(
-                ImageBoxes(
-                    true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
-                    true_labels=np.array([defect.label for defect in pair.defects], np.int64),
-                    boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
-                    labels=np.array([expert.labels.index(box.label) for box in boxes], np.int64),
-                    scores=np.array([box.score for box in boxes], np.float64),
-                )
-            )
+            detected.append(image_boxes(pair, boxes, expert.labels))
     return detected
 
 

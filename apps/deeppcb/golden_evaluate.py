@@ -19,7 +19,7 @@ from rich.table import Table
 from safetensors.torch import load_file
 
 from apps.deeppcb.data import LABELS, DataMissing, Pair, find, read, split_held_out
-from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED
+from apps.deeppcb.evaluate import IOU, LEAST_SCORE, PUBLISHED, image_boxes
 from apps.deeppcb.golden_train import EXPERT, HELD_OUT_EVERY, weights_without
 from apps.deeppcb.measures import ImageBoxes, average_precision, best_score, mean_average_precision, overlap, score_at
 from coe.board import rules
@@ -51,15 +51,7 @@ def detect(pairs: list[Pair], store: Path | None, weights: str) -> tuple[list[Im
             outputs = kind.forward(module, torch.from_numpy(prepared.pixels)[None])
             boxes = kind.postprocess(outputs, [prepared], expert)[0].boxes
             spent_s += time.thread_time() - began
-            detected.append(
-                ImageBoxes(
-                    true_boxes=np.array([defect.xyxy for defect in pair.defects], np.float64).reshape(-1, 4),
-                    true_labels=np.array([defect.label for defect in pair.defects], np.int64),
-                    boxes=np.array([box.xyxy for box in boxes], np.float64).reshape(-1, 4),
-                    labels=np.array([expert.labels.index(box.label) for box in boxes], np.int64),
-                    scores=np.array([box.score for box in boxes], np.float64),
-                )
-            )
+            detected.append(image_boxes(pair, boxes, expert.labels))
     return detected, spent_s / max(1, len(pairs))
 
 
