@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +10,7 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.scheduler.plan import inbox_bytes
+from coe.system import usable_cores
 
 if TYPE_CHECKING:
     from coe.store.store import Store
@@ -30,7 +30,7 @@ def casual(board: Rules, store: Store, memory_bytes: int, *, on_gpu: bool = Fals
     pool_bytes = memory_bytes - inbox_bytes(memory_bytes)
     return Chosen(
         executors={"cuda": 1} if on_gpu else {"cpu": 1},
-        threads={} if on_gpu else {"cpu": os.cpu_count() or 1},
+        threads={} if on_gpu else {"cpu": usable_cores()},
         workspace_bytes={} if on_gpu else {"cpu": int(pool_bytes * CASUAL)},
         loaded_experts=0 if on_gpu else int(pool_bytes * (1 - CASUAL) / mean_bytes),
         images_per_s=0.0,

@@ -5,7 +5,6 @@ Each figure is saved as soon as it is measured, so an interrupted calibration go
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from coe.profiler.tune import Search
 from coe.runtime.cuda import torch_driver
 from coe.sim.workload import synthetic
 from coe.store.kinds import FileKind
+from coe.system import usable_cores
 
 MOST_ON_GPU = 4
 """The most executors of a GPU that are tried: each takes memory for its active weights and its graphs."""
@@ -70,7 +70,7 @@ def calibrate(
     and its configuration is not confirmed. Raises ConfigError, naming the least memory, if one expert with one image
     does not fit.
     """
-    draft, cores = Draft(place, steps.say), os.cpu_count() or 1
+    draft, cores = Draft(place, steps.say), usable_cores()
     counts = [number for number in range(1, cores + 1) if cores % number == 0 or number == cores]
     threads = sorted({cores // number for number in counts}, reverse=True)
     site = _measured(site, draft, steps, effort, threads)
@@ -138,7 +138,7 @@ def _with_gpu(
         for kind in site.samples:
             measure_kind(site, draft, steps, kind, target, limit_s)
         gpu = site.look(target.device, 1)
-        measure_together(site, draft, likeliest, target, min(os.cpu_count() or 1, MOST_ON_GPU))
+        measure_together(site, draft, likeliest, target, min(usable_cores(), MOST_ON_GPU))
     except (ConfigError, DeviceFull, DeviceLost) as error:
         steps.say(f"{error}; the GPU is left out")
         return site

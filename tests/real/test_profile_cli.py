@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from coe.cli import profile as command
 from coe.inspector import profile
 from coe.profiler import calibrate, confirm, survey
 from coe.runtime.cuda import torch_driver
+from coe.system import usable_cores
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     (entry,) = known.boards.values()
     assert (entry.memory_bytes, entry.device_bytes, entry.host_bytes) == (150_000_000, 400_000_000, 100_000_000)
     assert {(kind.device, kind.precision) for kind in known.kinds} == {("cpu", "fp32"), ("cuda", "fp32")}
-    most = min(calibrate.MOST_ON_GPU, os.cpu_count() or 1)
+    most = min(calibrate.MOST_ON_GPU, usable_cores())
     assert [len(speeds) for speeds in known.scaling["cuda"].values()] == [most]
     assert entry.executors[0].executors == {"cuda": 1}
     assert "381.5 MiB of the GPU, 95.4 MiB for copies" in " ".join(said.out.split())
