@@ -7,6 +7,7 @@ environment once, on import: call the function of a library before you import it
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import tempfile
@@ -26,7 +27,9 @@ def quiet_onnxruntime() -> None:
 
 def quiet_torch() -> None:
     """Keep torch's compiler from making a folder named after the user, who may have no name; call before its import."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "inductor"))
+    # Without a place for temporary files, kinds that never load the compiler still run.
+    with contextlib.suppress(OSError):
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder() / "inductor"))
 
 
 def quiet_matplotlib() -> None:

@@ -24,6 +24,7 @@ from onnx import TensorProto, helper
 from tables import with_slow_rows
 from tiny_line import TINY, fill
 
+from coe import surroundings
 from coe.board import rules
 from coe.cli import common, start
 from coe.cli.common import Exit, guarded
@@ -506,3 +507,13 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
         getattr(start, name)()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
+
+
+def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> str:
+        raise FileNotFoundError("No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    monkeypatch.setattr(surroundings, "folder", refuse)
+    surroundings.quiet_torch()
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
