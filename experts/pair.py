@@ -12,6 +12,8 @@ from coe.core import Finding
 from coe.store.kinds import Image, Prepared, Reference
 from experts.proposals import Grey, stacked
 
+LEAST_SIDE = 0.5
+"""The least side of a picture, as a share of its reference's: a picture of a few pixels, enlarged, shows no defect."""
 _SQUARE = 12
 """The side in pixels of the squares in which a stand-in reference differs."""
 
@@ -48,6 +50,9 @@ def compared(image: Image, reference: Reference) -> Compared:
     """
     if not same_shape(image, reference.image):
         return Compared(None, None, f"it is {_size(image)} pixels and its reference {_size(reference.image)}")
+    if min(image.shape[:2]) < LEAST_SIDE * min(reference.image.shape[:2]):
+        sizes = f"{_size(image)} pixels show too little of a reference of {_size(reference.image)}"
+        return Compared(None, None, f"{sizes}; give at least {LEAST_SIDE:.0%} of its size")
     alignment = align(image, reference.image)
     if alignment.fit < LEAST_FIT:
         return Compared(None, alignment, f"it does not fit its reference: {alignment.fit:.2f}, at least {LEAST_FIT:g}")

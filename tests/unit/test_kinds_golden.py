@@ -43,6 +43,16 @@ def test_the_kinds_are_installed_under_their_names() -> None:
         assert getattr(import_module(module), attribute).name == name
 
 
+@pytest.mark.parametrize("side", [1, 2, 79])
+def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side: int) -> None:
+    """Enlarged, it may differ little from a plain reference: that is no reason to call the part good."""
+    few, plain = np.full((side, side, 3), 90, np.uint8), reference(np.full((160, 160, 3), 128, np.uint8))
+    for kind, expert in ((difference, FIRST_DAY), (golden, GOLDEN)):
+        prepared = kind.compare(few, plain, expert)
+        assert isinstance(prepared, PreparedPair)
+        assert "show too little of a reference of 160 x 160" in prepared.doubt
+
+
 def test_regions_are_what_differs_and_thin_lines_are_not() -> None:
     different = np.zeros((100, 100), bool)
     different[10:20, 30:45] = True
