@@ -62,6 +62,9 @@ class Expert:
     `weights` is the expert's place in the store, `input_size` the side of its square input in pixels. `reject` holds
     the labels that speak against a part: they lead to NG or REVIEW in some step of the rules. `variant` is the
     precision of the weights.
+
+    `temperature` makes its scores honest, and boxes of a label of `ignore_under` with a lower, honest score do not
+    count; see `coe.board.scores`.
     """
 
     id: str
@@ -71,6 +74,8 @@ class Expert:
     weights: str
     reject: frozenset[str] = frozenset()
     variant: str = FULL
+    temperature: float = 1.0
+    ignore_under: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
