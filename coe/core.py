@@ -88,6 +88,20 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class Heat:
+    """Where an expert sees something, over the whole image: `rows` x `columns` of `values`, 0 to 255, row by row."""
+
+    rows: int
+    columns: int
+    values: bytes
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if there is not one value for each place."""
+        if min(self.rows, self.columns) < 1 or len(self.values) != self.rows * self.columns:
+            raise ValueError(f"a heat map of {self.rows} x {self.columns} places has {len(self.values)} values")
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One expert's answer about one image; `boxes` is empty for a classifier.
 
@@ -96,7 +110,8 @@ class Finding:
     a detector the least change of its scores that would add or remove a label. It is 0 if the kind does not tell.
 
     `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
-    is empty without such a doubt. A finding in doubt never leads to OK.
+    is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
+    saw something.
     """
 
     expert: str
@@ -106,6 +121,7 @@ class Finding:
     boxes: tuple[Box, ...] = ()
     margin: float = 0.0
     doubt: str = ""
+    heat: Heat | None = field(default=None, repr=False)
 
     @property
     def labels(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 CONFIDENCE = 0.95
 _STEPS = 60
@@ -57,3 +58,15 @@ def _at_most(events: int, trials: int, rate: float) -> float:
         return math.exp(ways + number * math.log(rate) + (trials - number) * math.log1p(-rate))
 
     return math.fsum(mass(number) for number in range(events + 1))
+
+
+def tolerance_factor(count: int, share: float, confidence: float = CONFIDENCE) -> float:
+    """Return how many deviations above the mean of `count` normal values at most a `share` of all values lies.
+
+    This holds with the `confidence`, for 3 values or more; mean and deviation are those of the values. The
+    approximation is Natrella's (*Experimental Statistics*, 1963, section 2-2.2); it is 1 % too low for ten values.
+    """
+    normal = NormalDist()
+    beyond, sure = normal.inv_cdf(1 - share), normal.inv_cdf(confidence)
+    a, b = 1 - sure**2 / (2 * (count - 1)), beyond**2 - sure**2 / count
+    return (beyond + math.sqrt(max(0.0, beyond**2 - a * b))) / a

@@ -80,6 +80,11 @@ def load(board: str | Path) -> Rules:
     return _resolved(path, process_sheet.content(path))
 
 
+def check(path: Path, raw: bytes) -> Rules:
+    """Return the rules that a file of these bytes would be; raises RulesError as `load` does."""
+    return _resolved(path, raw)
+
+
 @lru_cache(maxsize=16)
 def _resolved(path: Path, raw: bytes) -> Rules:
     """Return the rules that a file's bytes are: a command asks for them several times, and 352 components take long."""

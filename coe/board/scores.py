@@ -32,7 +32,7 @@ def honest(score: float, temperature: float) -> float:
 
 
 def adjusted(finding: Finding, expert: Expert) -> Finding:
-    """Return a finding of a kind with honest scores, without boxes whose score lies under that of `expert.ignore_under`.
+    """Return a finding with honest scores, without boxes whose score lies under that of `expert.ignore_under`.
 
     If no box is left, it says `none`, with a score of 1 minus the best score that did not count. The margin, on the
     scale of the kind, is at most the distance to a score from which a box counts. Raises CoeError for a finding without
