@@ -5,12 +5,12 @@ Good parts become a reference and an expert in the store; other parts are then i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import yaml
 from numpy.typing import NDArray
 from rich.table import Table
 
@@ -29,6 +29,7 @@ from coe.store.store import Store
 
 Pixels = NDArray[np.uint8]
 LABEL = "strange"
+_ENTRY = {"kind": "good", "labels": [LABEL], "reject": [LABEL], "then": {"none": "OK"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +94,12 @@ def board(types: Sequence[NewType], folder: Path, *, input_size: int, false_call
     """Make references and experts of new types in `folder`, and the board file that names them; return its path."""
     sheet = {
         "board": "new",
-        "experts": {
-            kind.name: {
-                "kind": "good",
-                "labels": [LABEL],
-                "input": input_size,
-                "reject": [LABEL],
-                "then": {"none": "OK"},
-            }
-            for kind in types
-        },
+        "experts": {kind.name: {**_ENTRY, "input": input_size} for kind in types},
         "components": {kind.name: {"inspect": kind.name, "reference": kind.name} for kind in types},
     }
     path, store = folder / "new.yaml", Store(folder / "store")
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(sheet, sort_keys=False), encoding="utf-8")
+    path.write_text(json.dumps(sheet, indent=2), encoding="utf-8")  # JSON is YAML without aliases
     loaded = rules.load(path)
     for new in types:
         data = folder / "good" / new.name

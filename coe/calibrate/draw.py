@@ -88,7 +88,7 @@ def _scores(axes: Axes, calibrated: Calibrated) -> None:
         note(axes, ["no temperature makes them more honest"])
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.05)
-    axes.legend(loc="upper left", fontsize=SMALL, frameon=False)
+    axes.legend(loc="lower left", fontsize=SMALL, frameon=False)
 
 
 def _reliability(axes: Axes, pairs: Sequence[Said], colour: str, mark: str, label: str) -> None:

@@ -27,6 +27,7 @@ from coe.rates import CONFIDENCE, Rate
 
 DIGITS = 7
 """The decimals of a threshold in the rules; scores in 32 bits hardly have more."""
+_APART = 1e-9
 
 
 class Use(Enum):
@@ -119,11 +120,27 @@ def _curve(answers: Answers, label: str, temperature: float) -> Curve:
     scored = [(_score(answer.finding, label, answers, temperature), answer.truth) for answer in answers.answers]
     bad = sorted(score for score, truth in scored if (truth == label if detects else truth in reject))
     good = sorted(score for score, truth in scored if (truth not in reject if detects else truth == label))
-    seen = sorted({score for score, _ in scored})
-    # Between each two scores, and on both sides of all; rounded as the rules will state them.
-    between = (round((low + high) / 2, DIGITS) for low, high in pairwise(seen))
-    points = tuple(_point(threshold, bad, good, detects) for threshold in dict.fromkeys((0.0, *between, 1.0)))
+    thresholds = _between(sorted({score for score, _ in scored}), lowest=not detects)
+    points = tuple(_point(threshold, bad, good, detects) for threshold in thresholds)
     return Curve(label, Use.IGNORE_UNDER if detects else Use.REVIEW_UNDER, points)
+
+
+def _between(scores: Sequence[float], *, lowest: bool) -> list[float]:
+    """Return thresholds on both sides of all scores and between each two, as the rules will state them.
+
+    A threshold that rounding puts on a score is left out, because `none` lies on the other side of it. A detector has
+    none at 0 (`lowest`), from where everything would be called, even what is not seen at all.
+    """
+    between = [(low + high) / 2 for low, high in pairwise(scores)]
+    ends = [0.0] if lowest else [scores[0] / 2] if scores else []
+    thresholds = dict.fromkeys(round(threshold, DIGITS) for threshold in (*ends, *between))
+    apart = [t for t in thresholds if lowest or (t > 0 and not _near(t, scores))]
+    return [*apart, *([1.0] if 1.0 not in apart else [])]
+
+
+def _near(threshold: float, scores: Sequence[float]) -> bool:
+    place = bisect_left(scores, threshold)
+    return any(abs(score - threshold) < _APART for score in scores[max(0, place - 1) : place + 1])
 
 
 def _point(threshold: float, bad: Sequence[float], good: Sequence[float], detects: bool) -> Point:

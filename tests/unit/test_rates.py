@@ -1,7 +1,7 @@
 """Bounds of rates, and tolerance limits, against published values."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coe.rates import Rate, tolerance_factor, trials_needed
@@ -22,7 +22,8 @@ def test_the_bounds_of_clopper_and_pearson(events: int, trials: int, lower: floa
     assert Rate(events, trials).upper() == pytest.approx(upper, abs=1e-4)
 
 
-@given(st.integers(1, 300), st.data())
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.data())
 def test_a_bound_lies_on_its_side_of_the_share_and_grows_with_the_events(trials: int, data: st.DataObject) -> None:
     events = data.draw(st.integers(0, trials - 1))
     rate, more = Rate(events, trials), Rate(events + 1, trials)
