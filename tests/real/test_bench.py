@@ -57,6 +57,7 @@ def test_a_board_needs_no_images(tiny, tmp_path, call):
     assert (row["task"], row["order"], row["images"], row["errors"]) == ("tiny", "iid", 6, 0)
 
 
+@pytest.mark.slow
 def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
     mixed = ("--precision", "fp32,mixed", "--label-floor", "0.99", "--work", work)
     status, out, _ = call(
