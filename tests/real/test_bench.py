@@ -97,6 +97,18 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
 
 
+def test_a_kind_that_the_user_allows_is_compared(tmp_path, call):
+    small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "46MB", "--work", tmp_path)
+    kind = ("--kind", "apps.demo.small:Small")
+    refused = call("run", *kind, *small)
+    assert refused.status == 2
+    assert "--allow-kind apps" in " ".join(refused.err.split())
+    rows = tmp_path / "rows.json"
+    assert call("run", *kind, "--allow-kind", "apps", *small, "--json", rows).status == 0
+    (row,) = json.loads(rows.read_text(encoding="utf-8"))
+    assert (row["images"], row["errors"]) == (4, 0)
+
+
 def test_images_come_at_their_rate_whatever_the_line_does(work):
     board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     pictures = synthetic_pictures(board, 20, 0)
