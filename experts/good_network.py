@@ -18,12 +18,13 @@ PIXELS, GRID = 64, 32
 """The sides of the grids of pixels and of features, the second being that of the heat map."""
 CHANNELS = 64
 _LEAST = 1e-2
-"""Deviations under this are as good as none, and spreads under this are rounded to 0 in 8 bits."""
+"""Deviations under this are as good as none."""
 
 
 class GoodNetwork(nn.Module):
     """The first layers of a ResNet18, the means and spreads of good parts, and what deviations they show.
 
+    Spreads are kept as logarithms, because small spreads would be rounded to 0 in 8 bits beside large ones.
     `centre` and `deviation` (2) are those of the logarithm of a good part's largest deviation, for pixels and for
     features; `limit` (1) is how many of these deviations a part may show.
     """
@@ -35,9 +36,9 @@ class GoodNetwork(nn.Module):
         resnet = models.resnet18(weights=None)
         self.conv1, self.bn1, self.layer1 = resnet.conv1, resnet.bn1, resnet.layer1
         self.pixel_mean = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
-        self.pixel_spread = nn.Parameter(torch.ones(3, PIXELS, PIXELS))
+        self.pixel_log_spread = nn.Parameter(torch.zeros(3, PIXELS, PIXELS))
         self.feature_mean = nn.Parameter(torch.zeros(CHANNELS, GRID, GRID))
-        self.feature_spread = nn.Parameter(torch.ones(CHANNELS, GRID, GRID))
+        self.feature_log_spread = nn.Parameter(torch.zeros(CHANNELS, GRID, GRID))
         self.centre = nn.Parameter(torch.zeros(2))
         self.deviation = nn.Parameter(torch.ones(2))
         self.limit = nn.Parameter(torch.full((1,), 3.0))
@@ -56,8 +57,8 @@ class GoodNetwork(nn.Module):
         """Return scores (n, GRID, GRID) of images (n, 3, S, S) uint8: 0.5 at the limit."""
         maps = torch.stack(
             (
-                of_pixels(self.pixels(images), self.pixel_mean, self.pixel_spread),
-                of_features(self.features(images), self.feature_mean, self.feature_spread),
+                of_pixels(self.pixels(images), self.pixel_mean, self.pixel_log_spread.exp()),
+                of_features(self.features(images), self.feature_mean, self.feature_log_spread.exp()),
             ),
             dim=1,
         )
@@ -67,13 +68,13 @@ class GoodNetwork(nn.Module):
 
 def of_pixels(pixels: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
     """Return the logarithms (n, GRID, GRID) of the deviations of pixels (n, 3, PIXELS, PIXELS) from good parts."""
-    deviations = ((pixels - mean).abs() / spread.clamp_min(_LEAST)).amax(dim=1)
+    deviations = ((pixels - mean).abs() / spread).amax(dim=1)
     return _logarithms(functional.max_pool2d(deviations, PIXELS // GRID)[:, None])
 
 
 def of_features(features: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
     """Return the logarithms (n, GRID, GRID) of the deviations of features (n, CHANNELS, GRID, GRID) from good parts."""
-    deviations = ((features - mean) / spread.clamp_min(_LEAST)).square().mean(dim=1, keepdim=True)
+    deviations = ((features - mean) / spread).square().mean(dim=1, keepdim=True)
     return _logarithms(deviations.sqrt())
 
 

@@ -129,8 +129,8 @@ def _learned(
     called = Rate(int((deviations > limit).sum()), len(kept))
     of_pixel, of_feature = _statistics(pixels, _PIXEL_FLOOR**2), _statistics(features, _feature_floor(features))
     state = dict(network.state_dict())
-    state |= {"pixel_mean": of_pixel.mean, "pixel_spread": of_pixel.spread}
-    state |= {"feature_mean": of_feature.mean, "feature_spread": of_feature.spread}
+    state |= {"pixel_mean": of_pixel.mean, "pixel_log_spread": of_pixel.spread.log()}
+    state |= {"feature_mean": of_feature.mean, "feature_log_spread": of_feature.spread.log()}
     numbers = {"centre": centre, "deviation": deviation, "limit": np.array([limit])}
     state |= {name: torch.from_numpy(value).float() for name, value in numbers.items()}
     metrics = {

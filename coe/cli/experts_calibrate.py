@@ -159,5 +159,6 @@ def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
     lines = difflib.unified_diff(
         text.splitlines(), changed.splitlines(), board.path.name, board.path.name, lineterm="", n=1
     )
-    out.print("\n".join(lines), soft_wrap=True, markup=False, highlight=False)
+    for line in lines:  # a line feed within a text would be shown as what it is
+        out.print(line, soft_wrap=True, markup=False, highlight=False)
     err.print("nothing was written; --write does")

@@ -64,7 +64,7 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     arguments = ("calibrate", "fresh.yaml", "--images", "verified", "--allow-kind", "golden_parts", "--escapes", "0.3")
     shown = call(*arguments, "--plots", "plots", command=experts)
     assert shown.status == 0, shown.err
-    assert "+  # calibrated: 24 pictures on " in shown.out
+    assert "\n+  # calibrated: 24 pictures on " in shown.out
     assert "nothing was written; --write does" in shown.words
     assert (learned / "plots" / "any.png").is_file()
     assert (learned / "fresh.yaml").read_text(encoding="utf-8") == BOARD

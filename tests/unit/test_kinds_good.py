@@ -14,7 +14,9 @@ from PIL import Image
 from coe.core import Expert, Finding, Heat
 from coe.errors import ConfigError
 from coe.prepare.golden_reference import learn
+from coe.prepare.prepare import Preparer
 from coe.store.kinds import Reference, Trained, TrainingPlan
+from coe.store.store import Store
 from experts.good_network import GRID
 
 KIND = GoodPart()
@@ -167,3 +169,22 @@ def test_an_expert_has_one_label_and_a_large_enough_input(expert: Expert, messag
 def test_a_heat_map_has_a_value_for_each_place() -> None:
     with pytest.raises(ValueError, match="a heat map of 2 x 3 places has 5 values"):
         Heat(2, 3, bytes(5))
+
+
+def test_a_lesser_precision_agrees_or_looks_again(trained: Trained, reference: Reference, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.put("pairs/good", kind=KIND.name, labels=("strange",), input_size=96, state=trained.state)
+    data = saved(tmp_path / "seen", *(make(shifted(seed)) for seed in range(3) for make in (np.copy, bad)))
+    outcome = Preparer(store, ("fp32", "bf16", "q8"), allow_kinds=["golden_parts"]).prepare(
+        "pairs/good", sorted(data.iterdir())
+    )
+    assert outcome.failed == {}
+    off = {
+        name: blob.agreement.largest_score_difference
+        for name, blob in outcome.manifest.variants.items()
+        if blob.agreement
+    }
+    assert off["fp32"] < 1e-4
+    assert off["bf16"] < 0.2
+    # Parts that hardly differ have small spreads: 8 bits move such scores, and the expert looks again.
+    assert outcome.manifest.variants["q8"].escalate_below > 0
