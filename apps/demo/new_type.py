@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +20,21 @@ from safetensors.torch import save_file
 
 from apps.demo.lessons import BODY, data_of, expose, shots
 from apps.demo.pcb import Style, board_style
+from apps.demo.production import save
 from apps.demo.recipe import recipe
 from apps.demo.render import COMPONENTS, photograph
-from apps.good_only import NewType, Part, board, inspect, table
+from apps.good_only import LABEL, NewType, Part, inspect, table
+from apps.good_only import board as learned
+from coe.board import rules
+from coe.calibrate import edit, verified
+from coe.calibrate.answers import Asked
+from coe.calibrate.edit import Entry
+from coe.calibrate.result import calibrate
+from coe.calibrate.thresholds import Goal, Wanted
 from coe.cli.console import Console
 from coe.store import kinds
 from coe.store.kinds import TrainingPlan
+from coe.store.store import Store
 
 FOLDER = Path("build/new-type")
 _GOOD, _TEST, _BAD = 1, 2, 3
@@ -78,6 +87,23 @@ def parts(seed: int, each: int, product: int | None) -> Iterator[Part]:
             yield Part(name, defect, shot(name, defect, (seed, _BAD, number, index), product))
 
 
+def calibrated(path: Path, shown: Iterable[Part], escapes: float) -> None:
+    """Set the thresholds of a board's experts for a wanted rate of escapes, from verified parts, as a user does."""
+    folder = path.parent / "verified"
+    for number, part in enumerate(shown):
+        file = folder / part.component / (LABEL if part.defect else "none") / f"{number:04d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(file, part.pixels)
+    board = rules.load(path)
+    asked, entries = Asked(board, Store(path.parent / "store")), {}
+    pictures = verified.find(folder, board.experts)
+    for id in board.experts:
+        answers = asked.answers(id, [picture for picture in pictures if picture.expert == id])
+        outcome = calibrate(answers, Wanted(Goal.ESCAPES, escapes))
+        entries[id] = Entry(outcome.entries, outcome.comment("the day of the trial"))
+    path.write_text(edit.edited(path, path.read_text(encoding="utf-8"), entries), encoding="utf-8")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Learn each type from a few good parts, and measure."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.new_type", description=__doc__)
@@ -90,6 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--layers", choices=("other-types", "random"), default="other-types", help="what sees (%(default)s)"
     )
+    parser.add_argument("--verified", type=int, default=0, help="verified good and bad parts of each (%(default)s)")
+    parser.add_argument("--escapes", type=float, default=0.1, help="wanted with verified parts (%(default)s)")
     parser.add_argument("--product", type=int, help="parts of one product, by its number; default: of any product")
     options = parser.parse_args(arguments)
     cv2.setNumThreads(1)
@@ -102,9 +130,12 @@ def main(arguments: list[str] | None = None) -> None:
         types.append(NewType(name, good, init))
     trial = options.folder / "trial"
     shutil.rmtree(trial, ignore_errors=True)
-    path = board(types, trial, input_size=options.input, false_calls=options.false_calls)
-    tallies = inspect(path, parts(options.seed, options.each, options.product))
+    path = learned(types, trial, input_size=options.input, false_calls=options.false_calls)
     title = f"{options.good} good parts of each type, {options.layers} layers, wanted {options.false_calls:.0%}"
+    if options.verified:
+        calibrated(path, parts(options.seed + 1, options.verified, options.product), options.escapes)
+        title += f"; then {options.verified} verified, wanted escapes {options.escapes:.0%}"
+    tallies = inspect(path, parts(options.seed, options.each, options.product))
     Console(width=120).print(table(title, tallies))
 
 
