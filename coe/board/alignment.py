@@ -22,6 +22,8 @@ LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
 ENOUGH = 0.97
 """A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
+LEAST_SIDE = 16
+"""The shorter side in pixels to which a picture is made smaller at most: the picture of a strip keeps what it shows."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
@@ -76,7 +78,7 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     for motion in _motions(image, reference):
         candidate = _moved(image, reference, motion)
         # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
-        rank = (candidate.seen >= LEAST_SEEN, -_lasting(candidate.image, reference), candidate.fit)
+        rank = (candidate.seen >= LEAST_SEEN, -lasting_differences(candidate.image, reference), candidate.fit)
         if best is None or rank > best_rank:
             best, best_rank = candidate, rank
         if _is_turned(motion):
@@ -122,8 +124,11 @@ def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
             yield motion
 
 
-def _lasting(image: Pixels, reference: Pixels) -> int:
-    """Return how many pixels differ and last through an opening: a motion that leaves fewer explains more."""
+def lasting_differences(image: Pixels, reference: Pixels) -> int:
+    """Return how many pixels of two pictures of one size differ and last through an opening.
+
+    A motion that leaves fewer explains more.
+    """
     differing = (cv2.absdiff(_grey(image), _grey(reference)) > LEVELS_APART).astype(np.uint8)
     return int(cv2.countNonZero(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING)))
 
@@ -200,8 +205,8 @@ def _grey(image: Pixels) -> Pixels:
 
 
 def _smaller(image: Pixels, reference: Pixels, side: int) -> tuple[_Grey, _Grey, float]:
-    """Return both pictures in grey with at most `side` pixels a side, and their scale."""
-    scale = min(1.0, side / max(reference.shape[:2]))
+    """Return both pictures in grey with at most `side` pixels a side, or `LEAST_SIDE` the shorter, and their scale."""
+    scale = min(1.0, max(side / max(reference.shape[:2]), LEAST_SIDE / min(reference.shape[:2])))
     greys = [_grey(pixels) for pixels in (image, reference)]
     if scale < 1:
         greys = [

@@ -14,6 +14,8 @@ from tables import with_slow_rows
 from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
+from coe.board import rules
+from coe.board.images import Item
 from coe.cli import experts, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
@@ -32,8 +34,6 @@ def line_files(tmp_path: Path) -> tuple[Path, Store]:
     board = tmp_path / "pairs.yaml"
     board.write_text(BOARD, encoding="utf-8")
     store = Store(tmp_path / "store")
-    from coe.board import rules
-
     for expert in rules.load(board).experts.values():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -190,6 +190,18 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
     again = call(*options, "--allow-kind", "golden_parts", "--profile", "none", "--resume", command=inspect)
     assert again.status == 2
     assert "holds a run with other references ('pairs/U1')" in again.words
+
+
+def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
+    board, store = rules.load(line_files[0]), line_files[1]
+    item, checksum = Item(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
+    pictures = inspect._pictures([item], board, store.root, {"pairs/U1": checksum})
+    shown = pictures.reference("a.png")
+    assert shown is not None
+    assert np.array_equal(shown, part())
+    References(store).put("pairs/U1", learn({"other": part(5)}).encoded("another"))
+    with pytest.raises(StoreError, match="was replaced after the run began"):
+        pictures.reference("a.png")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,16 @@ def test_the_aspect_decides_whether_a_picture_can_be_compared() -> None:
     assert not same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((200, 100, 3), np.uint8))
 
 
+@pytest.mark.parametrize("shape", [(16, 4000), (4000, 16), (20, 2000), (8, 3000)])
+def test_a_strip_is_compared_too(shape: tuple[int, int]) -> None:
+    """Made smaller by its longer side alone, nothing would be left of it."""
+    chance = np.random.default_rng(0)
+    strip = np.repeat(np.repeat(chance.integers(0, 255, shape, np.uint8)[..., None], 3, axis=2)[::4, ::4], 4, axis=0)
+    strip = np.ascontiguousarray(np.repeat(strip, 4, axis=1)[: shape[0], : shape[1]])
+    assert align(strip, strip).fit == pytest.approx(1.0, abs=1e-3)
+    assert align(np.ascontiguousarray(255 - strip), strip).fit < 0.5
+
+
 def test_tiny_pictures_are_compared_too() -> None:
     tiny = PART[40:48, 60:68]
     assert align(tiny, tiny).fit == pytest.approx(1.0, abs=1e-3)
