@@ -39,6 +39,8 @@ pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0
 HIDING = 0.05
 """A motion must explain so many differing pixels for each pixel of the reference that it hides: a defect that it moves
 out of the picture is seldom a larger share of the strip that goes with it."""
+SLIVER = 0.01
+"""The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
 LEVELS_APART = 40
 """Pixels differ if they are more than so many grey levels apart."""
 _OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -86,6 +88,10 @@ class _Candidate:
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
         if its - mine > HIDING * hidden:
             return True
+        if mine > its:
+            return False
+        if hidden <= SLIVER * both.size:
+            return self.fit > other.fit
         # In a regular pattern a long shift may fit as well, but it shows less of the reference.
         return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
 
