@@ -264,6 +264,15 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
         Inspector(board, store=store, **OPTIONS)
 
 
+def test_a_store_of_references_alone_is_verified_too(tmp_path: Path, call: Call) -> None:
+    store = Store(tmp_path / "store")
+    assert "holds no experts" in call("verify", "--store", store.root, command=experts).words
+    References(store).put("pairs/U1", learn({"good": part()}).encoded("a test"))
+    verified = call("verify", "--store", store.root, command=experts)
+    assert verified.status == 0
+    assert verified.out.splitlines()[-1] == "1 sound, 0 damaged"
+
+
 def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:
     board, store = line_files
     save(tmp_path / "good" / "U2" / "a.png", part())
