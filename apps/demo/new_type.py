@@ -132,11 +132,12 @@ def main(arguments: list[str] | None = None) -> None:
     shutil.rmtree(trial, ignore_errors=True)
     path = learned(types, trial, input_size=options.input, false_calls=options.false_calls)
     title = f"{options.good} good parts of each type, {options.layers} layers, wanted {options.false_calls:.0%}"
+    console = Console(width=120)
+    console.print(table(title, inspect(path, parts(options.seed, options.each, options.product))))
     if options.verified:
         calibrated(path, parts(options.seed + 1, options.verified, options.product), options.escapes)
         title += f"; then {options.verified} verified, wanted escapes {options.escapes:.0%}"
-    tallies = inspect(path, parts(options.seed, options.each, options.product))
-    Console(width=120).print(table(title, tallies))
+        console.print(table(title, inspect(path, parts(options.seed, options.each, options.product))))
 
 
 if __name__ == "__main__":

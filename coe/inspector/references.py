@@ -38,7 +38,7 @@ def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
 
 def proved(references: References, id: str) -> ReferenceSource:
     """Read one reference; raises StoreError if it is missing or damaged."""
-    pictures = references.read(references.manifest(id))
+    pictures = references.load(id)
     source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
     try:
         reference = source.decode()

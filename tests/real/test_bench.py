@@ -30,7 +30,8 @@ def work(prepared_work, tmp_path_factory):
 
 
 @pytest.mark.serial  # it looks at what the process grew by
-def test_strategies_are_measured_side_by_side(work, call):
+def test_strategies_are_measured_side_by_side(synthetic_work, tmp_path, call):
+    work = linked_copy(synthetic_work, tmp_path / "work")
     status, out, err = call("run", *SMALL, "--strategy", "coserve,samba", "--work", work, "--json", "-")
     assert status == 0
     rows = json.loads(out)
