@@ -6,7 +6,7 @@ flow (`{kind: ..., ...}`) or block. The comment stands in the line above the exp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,17 @@ def edited(path: Path, text: str, entries: Mapping[str, Entry]) -> str:
     """
     experts = _mapping(yaml.compose(text, Loader=yaml.SafeLoader), "experts")
     changes: list[_Change] = []
+    comments: dict[int, list[str]] = {}
     for name, entry in entries.items():
         pairs = {key.value: (key, value) for key, value in experts.value} if experts is not None else {}
         if name not in pairs:
             raise ConfigError(f"{path.name}: no expert '{name}' to calibrate")
         key, node = pairs[name]
         changes += _of_expert(text, node, entry.values)
-        changes.append(_comment(text, key, entry.comment))
+        line = text.rfind("\n", 0, key.start_mark.index) + 1
+        indent = " " * (len(text[line:]) - len(text[line:].lstrip(" ")))
+        comments.setdefault(line, []).append(indent + MARK + entry.comment + _newline(text))
+    changes += [_commented(text, line, above) for line, above in comments.items()]
     for change in sorted(changes, key=lambda change: -change.start):
         text = text[: change.start] + change.text + text[change.end :]
     return text
@@ -66,40 +70,57 @@ def _of_expert(text: str, node: Any, values: Mapping[str, Value]) -> list[_Chang
     """Return the changes in an expert's mapping, which has at least the keys kind, labels and input."""
     places = {key.value: place for place, (key, _) in enumerate(node.value)}
     changes = [
-        _Change(value.start_mark.index, value.end_mark.index, _written(values[key.value]))
+        _Change(value.start_mark.index, _end(text, value), _written(values[key.value]))
         for key, value in node.value
         if key.value in values
     ]
     changes += [_removed(text, node, place) for key, place in places.items() if key in KEYS and key not in values]
     new = [f"{key}: {_written(value)}" for key, value in values.items() if key not in places]
     if new:
-        end = node.value[-1][1].end_mark.index
-        first = node.value[0][0].start_mark
         if node.flow_style:
-            joint = ", "
+            joint, end = ", ", node.value[-1][1].end_mark.index
         else:
-            joint = _newline(text) + " " * first.column
-            end = len(text[:end].rstrip())  # a block ends where the next begins
+            joint = _newline(text) + " " * node.value[0][0].start_mark.column
+            end = _line_end(text, node.value[-1][1])
         changes.append(_Change(end, end, "".join(joint + line for line in new)))
     return changes
 
 
+def _line_end(text: str, node: Any) -> int:
+    """Return the place after the last line of an entry in block style, where a comment behind it ends as well.
+
+    A block ends, for YAML, where the next begins, behind comments that belong to that; so its last value is asked.
+    """
+    while node.value and not isinstance(node.value, str) and not node.flow_style:
+        last = node.value[-1]
+        node = last[1] if isinstance(last, tuple) else last
+    end = text.find("\n", node.end_mark.index)
+    end = len(text) if end < 0 else end
+    return end - 1 if text[end - 1 : end] == "\r" else end
+
+
 def _removed(text: str, node: Any, place: int) -> _Change:
-    """Return the change that takes a key away that is not the first of its mapping, with what stands before it."""
-    before = node.value[place - 1][1].end_mark.index
-    end = node.value[place][1].end_mark.index
-    if not node.flow_style:
-        before, end = len(text[:before].rstrip()), len(text[:end].rstrip())
-    return _Change(before, end, "")
-
-
-def _comment(text: str, key: Any, comment: str) -> _Change:
-    """Return the change that puts a comment above the line of an expert, in the place of an earlier one."""
+    """Return the change that takes a key away that is not the first of its mapping: in block style its lines."""
+    key, value = node.value[place]
+    if node.flow_style:
+        return _Change(node.value[place - 1][1].end_mark.index, value.end_mark.index, "")
     start = text.rfind("\n", 0, key.start_mark.index) + 1
-    indent = " " * key.start_mark.column
-    before = text.rfind("\n", 0, max(0, start - 1)) + 1
-    earlier = start if not text[before:start].lstrip().startswith(MARK) else before
-    return _Change(earlier, start, f"{indent}{MARK}{comment}{_newline(text)}")
+    end = _line_end(text, value)
+    return _Change(start, end + len(_newline(text)), "")
+
+
+def _commented(text: str, line: int, above: Sequence[str]) -> _Change:
+    """Return the change that puts comments above the line that begins at a place, instead of those of before."""
+    start = line
+    while start and text[(before := text.rfind("\n", 0, start - 1) + 1) : start].lstrip().startswith(MARK):
+        start = before
+    return _Change(start, line, "".join(above))
+
+
+def _end(text: str, node: Any) -> int:
+    """Return the place behind a value: a word, a flow, or a block."""
+    is_block = not isinstance(node.value, str) and not node.flow_style
+    return _line_end(text, node) if is_block else int(node.end_mark.index)
 
 
 def _newline(text: str) -> str:

@@ -168,7 +168,8 @@ experts:
     labels: [hole]
     input: 64     # pixels
     reject: [hole]
-    then: {none: OK}
+    then:
+      none: OK    # a part without a hole
 
   # the last
   other: {kind: k, labels: [ok, 'no'], input: 64, then: {ok: OK, 'no': NG}}
@@ -190,7 +191,7 @@ def test_entries_are_written_where_they_belong_and_all_else_stays() -> None:
     assert text == FILE.replace("  body: {", "  # calibrated: first\n  body: {").replace(
         "then: {ok: OK, bad: NG}}   # two", "then: {ok: OK, bad: NG}, temperature: 1.5, min_scores: {ok: 0.93}}   # two"
     ).replace("  seen:\n", "  # calibrated: second\n  seen:\n").replace(
-        "    then: {none: OK}\n", "    then: {none: OK}\n    ignore_under: {hole: 0.6}\n    min_scores: {none: 0.4}\n"
+        "a part without a hole\n", "a part without a hole\n    ignore_under: {hole: 0.6}\n    min_scores: {none: 0.4}\n"
     ).replace("  other: {", "  # calibrated: third\n  other: {").replace(
         "'no': NG}}", "'no': NG}, min_scores: {'no': 0.5}}"
     )
@@ -200,6 +201,29 @@ def test_entries_are_written_where_they_belong_and_all_else_stays() -> None:
 
     again = {name: Entry({"temperature": 2.0}, f"{entry.comment} again") for name, entry in entries.items()}
     assert edit.edited(Path("hall7.yaml"), text, again) == edit.edited(Path("hall7.yaml"), FILE, again)
+
+
+def test_values_in_blocks_are_replaced_and_experts_in_one_line_share_it() -> None:
+    text = """\
+board: b
+experts: {a: {kind: k, labels: [ok], input: 8, then: {ok: OK}}, b: {kind: k, labels: [x], input: 8, reject: [x]}}
+components: {U1: {inspect: a}, U2: {inspect: b}}
+"""
+    entries = {"a": Entry({"temperature": 2.0}, "first"), "b": Entry({"temperature": 3.0}, "second")}
+    once = edit.edited(Path("b.yaml"), text, entries)
+    assert [expert.temperature for expert in rules_from(once).experts.values()] == [2.0, 3.0]
+    assert edit.edited(Path("b.yaml"), once, entries) == once
+
+    block = FILE.replace(
+        "    reject: [hole]\n", "    min_scores:\n      none: 0.9  # once\n    # why\n    reject: [hole]\n"
+    )
+    changed = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({"min_scores": {"none": 0.4}}, "c")})
+    assert rules_from(changed).components["U2"].root.min_scores == {"none": 0.4}
+    assert "    # why\n    reject: [hole]\n" in changed
+    without = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({}, "c")})
+    assert without == FILE.replace("    reject: [hole]\n", "    # why\n    reject: [hole]\n").replace(
+        "  seen:\n", "  # calibrated: c\n  seen:\n"
+    )
 
 
 @settings(max_examples=20)
