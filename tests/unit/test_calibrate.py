@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -289,7 +288,7 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
         *[("ok", "ok", 0.5 + place / 50) for place in range(25)], *[("bad", "bad", 0.9)] * 10, ("bad", "ok", 0.6)
     )
     outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.5))
-    for number, each in enumerate((outcome, replace(outcome, honesty=None), calibrate(classified(), outcome.wanted))):
+    for number, each in enumerate((outcome, calibrate(classified(), outcome.wanted))):
         assert draw(each, tmp_path / f"{number}.png").stat().st_size > 10_000
 
 
