@@ -62,11 +62,13 @@ class HostCache:
     def begin_fill(self, expert: str, size: int) -> bool:
         """Reserve the bytes of a copy that is to be read, if it fits without dropping another; return whether it does.
 
-        Until `end_fill` no other expert takes its place. Likelier experts come first, so this copy leaves before them.
+        Until `end_fill` no other expert takes its place. Likelier experts come first, so in a cache that demotes this
+        copy leaves before them.
         """
         if not self.fill(expert, size):
             return False
-        self._bytes.move_to_end(expert, last=False)
+        if self.spec.demotes:
+            self._bytes.move_to_end(expert, last=False)
         self._coming = expert
         return True
 

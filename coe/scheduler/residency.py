@@ -54,22 +54,21 @@ class Residency:
 
         Foreseen experts come first, in the order of their places, then experts by falling usage probability, in the
         pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
-        the load under way. Each expert is considered once. A host cache that reads through gets the experts that fit in
-        no pool.
+        the load under way. Each expert is considered once.
         """
         if self._is_reading():
             return
         while self._unfilled:
             expert = self._unfilled[0]
             pools = [pool for pool in self._turn if pool.id not in self._lost]
-            if not any(expert in pool for pool in pools):
-                if (pool := next((p for p in pools if p.has_room(self._size(p, expert))), None)) is not None:
-                    if self._fill_pool(pool, expert):
-                        self._unfilled.popleft()
-                    return
-                if pools and self.cache is not None and not self.cache.spec.demotes:
-                    self.cache.fill(expert, self._size(pools[0], expert))
-            self._unfilled.popleft()
+            held = any(expert in pool for pool in pools)
+            roomy = [pool for pool in pools if not held and pool.has_room(self._size(pool, expert))]
+            if not roomy:
+                self._unfilled.popleft()
+                continue
+            if self._fill_pool(roomy[0], expert):
+                self._unfilled.popleft()
+            return
 
     def _fill_pool(self, pool: ModelPool, expert: str) -> bool:
         """Begin an initial load; return False if running batches hold its bytes for now."""
@@ -101,10 +100,10 @@ class Residency:
     def fill_host(self) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
-        Only a cache that demotes is filled, and only while nothing is loaded. Each expert is considered once: an expert
-        that a device holds goes down when it leaves.
+        Only while nothing is loaded. Each expert is considered once: an expert that a device holds goes down when it
+        leaves, if the cache demotes.
         """
-        if self.cache is None or not self.cache.spec.demotes or self.cache.is_filling():
+        if self.cache is None or self.cache.is_filling():
             return
         served = [pool for pool in self.pools.values() if self.cache.serves(pool.device) and pool.id not in self._lost]
         if not served or any(pool.is_moving() for pool in self.pools.values()):

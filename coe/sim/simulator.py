@@ -178,7 +178,12 @@ class Simulator:
     # Loads and fills
 
     def _bring(self, command: Load | Fill) -> None:
-        at_once = self._warming if isinstance(command, Fill) else self._preloaded and command.why is Why.INITIAL
+        if isinstance(command, Fill):
+            # The initialization phase fills a cache that reads through, too.
+            cache = self.controller.cache
+            at_once = self._warming or (self._preloaded and cache is not None and not cache.spec.demotes)
+        else:
+            at_once = self._preloaded and command.why is Why.INITIAL
         if at_once:
             self._preloads.append(command)
         else:
