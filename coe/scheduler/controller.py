@@ -228,6 +228,19 @@ class Controller:
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
+            if self._cases.decided(stage.request_id):
+                self._withdraw(stage.request_id, now)
+
+    def _withdraw(self, request_id: int, now: float) -> None:
+        """Withdraw the stages of a decided request that wait; a stage that runs is awaited."""
+        due_s = self._deadlines.due_s(request_id) if self._deadlines is not None else math.inf
+        for expert in tuple(self._cases.awaits(request_id)):
+            if any(backlog.withdraw(request_id, expert, due_s) for backlog in self._backlogs):
+                self._give_up(Stage(request_id, expert), now)
+
+    def _give_up(self, stage: Stage, now: float) -> None:
+        self.demand.closed(stage.expert)
+        self._go_on(self._cases.withdrawn(stage, now), now)
 
     def _follow(self, device: str, batch: Batch, took_s: float) -> None:
         """Let the costs follow a batch; policies rank all experts again if that changed them."""
@@ -243,16 +256,20 @@ class Controller:
         """Run the stages of a failed batch one by one, so that only the stages at fault fail."""
         executor = self._executor(event.executor)
         batch = self._residency.end(executor)
+        stages = tuple(stage for stage in batch.stages if not self._cases.decided(stage.request_id))
+        for stage in batch.stages:
+            if stage not in stages:
+                self._give_up(stage, now)
         if executor.device in self._lost and not self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._queue(stage, now)
         elif len(batch) == 1 or self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._fail(stage, not_run(batch.expert, event), now)
         else:
             cost = self._cost(executor.device, batch.expert)
-            executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
-            for stage in batch.stages:
+            executor.backlog.put_back(stages, cost.batch_s(1), now)
+            for stage in stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
