@@ -121,9 +121,11 @@ class VirtualLine:
         """How many loads there were because a stage needs an expert that is not resident; initial loads are none."""
         return sum(load.why is not Why.INITIAL for load in self.loads)
 
-    def arrive(self, at_s: float, component: str, *, serial: str = "", due_s: float = math.inf) -> int:
+    def arrive(
+        self, at_s: float, component: str, *, serial: str = "", refdes: str = "", due_s: float = math.inf
+    ) -> int:
         """Let an image of a component arrive; return its request's id."""
-        request = Request(next(self._ids), component, serial=serial, due_s=due_s)
+        request = Request(next(self._ids), component, serial=serial, refdes=refdes, due_s=due_s)
         self._simulator.at(at_s, Arrived(request))
         return request.id
 

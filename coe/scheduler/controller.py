@@ -45,6 +45,7 @@ from coe.scheduler.events import (
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
+from coe.scheduler.history import History
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
@@ -85,7 +86,10 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
             for spec in self.plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, self.cache)
+        self.history = History()
+        self.world = World(
+            graph, costs, self.executors, self.demand, self._residency.evictions, self.cache, self.history
+        )
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
@@ -127,6 +131,7 @@ class Controller:
         match event:
             case Arrived():
                 self.demand.arrived()
+                self.history.arrived(event.request, now)
                 advance = self._cases.open(event.request, now)
                 if self._deadlines is not None and advance.result is None:
                     self._deadlines.arrived(event.request, now)
@@ -180,6 +185,7 @@ class Controller:
             self._queue(stage, now)
         if advance.result is not None:
             self._commands.append(Reply(advance.result))
+            self.history.answered(advance.result.request.id)
             if self._deadlines is not None:
                 self._deadlines.replied(advance.result.request, now)
 
@@ -226,6 +232,7 @@ class Controller:
         batch = self._residency.end(executor)
         self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
+            self.history.found(stage.request_id, finding)
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
             if self._cases.decided(stage.request_id):
@@ -354,6 +361,7 @@ class Controller:
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)
         self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
+        self.history.ran(group.expert, size, now)
         self._commands.append(Run(executor.id, batch))
         return True
 

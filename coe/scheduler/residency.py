@@ -145,7 +145,7 @@ class Residency:
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
                 # A few experts may have just come and wait for their turn; other experts leave instead of them.
                 early = fresh and len(spared) < self._early[pool.id]
-                if eviction.spares(victim, expert) and not early:
+                if eviction.spares(victim, expert, why) and not early:
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue

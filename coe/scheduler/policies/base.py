@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
@@ -17,7 +17,9 @@ from coe.board.graph import ExpertGraph
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
+from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
+from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
 from coe.scheduler.pool import ModelPool
 
@@ -42,6 +44,8 @@ class World:
     evictions: Mapping[str, Eviction]
     """By pool."""
     cache: HostCache | None = None
+    history: History = field(default_factory=History)
+    """The images under way with their components, serials and findings, and when experts ran."""
 
     def source(self, device: str, expert: str) -> Tier:
         """Return the tier from which an absent expert would come to a device."""
@@ -128,8 +132,11 @@ class Eviction(Policy, ABC):
         This is called for every switch, and the caller takes only as many experts as must leave: do not look at all.
         """
 
-    def spares(self, expert: str, newcomer: str) -> bool:
-        """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`."""
+    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
+        """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`.
+
+        `why` says why the newcomer is loaded.
+        """
         return False
 
 

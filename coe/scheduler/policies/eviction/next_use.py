@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coe import config
+from coe.scheduler.events import Why
 from coe.scheduler.policies.base import Eviction, Need, World
 from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
@@ -36,7 +37,7 @@ class NextUse(Eviction):
         self._changed.clear()
         return iter(self._order)
 
-    def spares(self, expert: str, newcomer: str) -> bool:
+    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
         waiting, wanting = self._backlog.first(expert), self._backlog.first(newcomer)
         return waiting is not None and (wanting is None or wanting.due_s >= waiting.due_s)
 
