@@ -75,7 +75,7 @@ class Controller:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = Residency(self.plan, strategy.eviction, self._emit)
+        self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
         self.demand = Demand(
             {expert: graph.probability(expert) for expert in graph.experts},
@@ -336,7 +336,9 @@ class Controller:
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
-        self._residency.fill_host()
+        self._residency.fill_host(now)
+        if not any(map(len, self._backlogs)):
+            self._residency.upgrade(now)
 
     def _feed(self, executor: Executor, now: float) -> bool:
         """Give an executor the first group that can run, or make room for the first expert that can be loaded.
@@ -353,7 +355,7 @@ class Controller:
         return False
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
-        cost = self._cost(executor.device, group.expert)
+        cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         room_bytes = executor.pool.batch_room_bytes()
         size = min(self._split.size(group, cost, room_bytes), len(group))
         if size < 1 or cost.batch_bytes(size) > room_bytes:

@@ -11,7 +11,7 @@ from coe import values
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Precision, Prefetch, Select, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Strategy:
     split: str | type[Split] = "profiled"
     eviction: str | type[Eviction] = "dependency"
     prefetch: str | type[Prefetch] = "next-group"
+    precision: str | type[Precision] = "stated"
     single: bool = False
     cached: bool = False
 
@@ -51,6 +52,12 @@ class Strategy:
     def hurries(self) -> bool:
         """Whether stages that have waited for long, or are due, go first."""
         return self._has(Need.DUE_FIRST)
+
+    @property
+    def varies(self) -> bool:
+        """Whether two loads of an expert may bring it in different variants."""
+        precision = policies.class_of("precision", self.precision)
+        return issubclass(precision, Precision) and precision.varies
 
     def pooled(self, plan: Plan) -> Plan:
         """Return the plan with the pools that this strategy needs: one pool for each device if it is `shared`."""

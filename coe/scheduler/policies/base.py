@@ -72,7 +72,7 @@ class World:
 
 
 class Policy:
-    """The base class of a strategy's six policies. Together they must give everything that each of them needs."""
+    """The base class of a strategy's policies. Together they must give everything that each of them needs."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     gives: ClassVar[frozenset[Need]] = frozenset()
@@ -138,6 +138,29 @@ class Eviction(Policy, ABC):
         `why` says why the newcomer is loaded.
         """
         return False
+
+
+class Precision(Policy, ABC):
+    """In which variant is an expert loaded?
+
+    Experts that may be chosen for have at least two variants in the cost table (`CostTable.variants`): those whose
+    labels were measured to agree with full precision, and full precision itself.
+    """
+
+    varies: ClassVar[bool] = True
+    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
+
+    def watch(self, world: World) -> None:
+        """Take the world, before anything happens; called once."""
+        self.world = world
+
+    @abstractmethod
+    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
+        """Return the variant of a load of an expert that has a choice, from disk into a pool.
+
+        With `Why.UPGRADE` the expert is in the pool in a lesser variant, the disk is idle, and there is room: if the
+        answer is the variant that it has, nothing happens.
+        """
 
 
 class Prefetch(Policy, ABC):
