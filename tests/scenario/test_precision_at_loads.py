@@ -15,7 +15,7 @@ from test_invariants import LINE, THOROUGH, Chosen
 from coe.board.rules import Rules
 from coe.core import Finding, Verdict
 from coe.inspector.precision import Choice, applied
-from coe.scheduler.costs import Cost, CostTable, Tier
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Load, Why
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import CacheSpec, Plan, PoolSpec, workspace_bytes
