@@ -45,10 +45,14 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group {self.expert} x{len(self)}>"
 
+    def __iter__(self) -> Iterator[Stage]:
+        """Yield the stages in the order in which they run."""
+        return (place.stage for places in (self._hurried or {}, self._others) for place in places.values())
+
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages in the order in which they run."""
-        return tuple(place.stage for place in (*(self._hurried or {}).values(), *self._others.values()))
+        return tuple(self)
 
     @property
     def since_s(self) -> float:

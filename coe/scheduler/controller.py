@@ -88,7 +88,7 @@ class Controller:
         }
         self.history = History()
         self.world = World(
-            graph, costs, self.executors, self.demand, self._residency.evictions, self.cache, self.history
+            graph, costs, self.executors, self.demand, self._residency.evictions, self.cache, self.history, router
         )
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)

@@ -95,6 +95,11 @@ _ALL = (
         eviction="next-use",
         prefetch="gain",
     ),
+    # Techniques of other systems on coserve's base (docs/results/seeds.md).
+    Strategy("hobbit", eviction="weighted", prefetch="along-path", precision="on-miss"),
+    Strategy("duoserve", arrange="phased", prefetch="affinity"),
+    Strategy("expertflow", select="by-path", eviction="predicted", prefetch="predicted"),
+    Strategy("emoe", select="slack", eviction="plan", prefetch="plan"),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 

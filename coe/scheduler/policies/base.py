@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.board.router import Router
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
@@ -46,6 +47,8 @@ class World:
     cache: HostCache | None = None
     history: History = field(default_factory=History)
     """The images under way with their components, serials and findings, and when experts ran."""
+    router: Router = field(default_factory=lambda: Router({}))
+    """The rules: which experts an image of a component will need."""
 
     def source(self, device: str, expert: str) -> Tier:
         """Return the tier from which an absent expert would come to a device."""
