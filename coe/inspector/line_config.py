@@ -133,6 +133,6 @@ class LineConfig:
         if self.strategy.varies:
             raise ConfigError(
                 f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "
-                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line another "
-                "strategy, and --precision mixed for a choice that stays"
+                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
+                "another strategy, and --precision mixed for a choice that stays"
             )

@@ -9,10 +9,12 @@ The file is long because it is one state machine: it shows from top to bottom wh
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.board.parts import PlacedPart
 from coe.board.router import Router, follows
 from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
@@ -45,20 +47,22 @@ from coe.scheduler.events import (
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
+from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import History
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
-from coe.scheduler.strategies import Strategy, check_hurry
+from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
 class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
     If the strategy looks at ages (line), an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None)
-    or half of its time until it is due is over. The attribute `plan` has the pools that the strategy needs (see
-    `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it.
+    or half of its time until it is due is over. `parts` is the parts list of the boards, in the order of the camera;
+    without it the order is learned. The attribute `plan` has the pools that the strategy needs (see
+    `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it or `parts`.
     """
 
     def __init__(
@@ -70,8 +74,10 @@ class Controller:
         plan: Plan,
         strategy: Strategy,
         max_wait_s: float | None = None,
+        parts: Sequence[PlacedPart] = (),
     ) -> None:
         check_hurry(strategy, max_wait_s=max_wait_s)
+        check_parts(strategy, parts)
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
@@ -87,8 +93,20 @@ class Controller:
             for spec in self.plan.executors
         }
         self.history = History()
+        foresight = None
+        if strategy.foresees:
+            foresight = Foresight(router, self.demand.changed, parts)
+            self.history.watch(foresight)
         self.world = World(
-            graph, costs, self.executors, self.demand, self._residency.evictions, self.cache, self.history, router
+            graph,
+            costs,
+            self.executors,
+            self.demand,
+            self._residency.evictions,
+            self.cache,
+            self.history,
+            foresight,
+            router,
         )
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
@@ -110,8 +128,8 @@ class Controller:
         return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
 
     def start(self, now: float) -> list[Command]:
-        """Fill the pools: experts in turn by falling usage probability until nothing fits (paper section 4.1)."""
-        self._residency.fill()
+        """Begin to fill the pools; it goes on while nothing else is loaded, until nothing fits."""
+        self._residency.fill(now)
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -130,6 +148,7 @@ class Controller:
     def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
+                self._residency.learned()
                 self.demand.arrived()
                 self.history.arrived(event.request, now)
                 advance = self._cases.open(event.request, now)
@@ -230,6 +249,7 @@ class Controller:
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
+        self._residency.learned()
         self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self.history.found(stage.request_id, finding)
@@ -330,15 +350,29 @@ class Controller:
     # Executors and pools
 
     def _dispatch(self, now: float) -> None:
+        self._residency.withdraw()
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
+        self._look_ahead(now)
+        self._residency.fill(now)
         self._residency.fill_host(now)
         if not any(map(len, self._backlogs)):
             self._residency.upgrade(now)
+
+    def _look_ahead(self, now: float) -> None:
+        """Begin a load for images that have not come, while nothing else is loaded."""
+        if self._residency.is_loading():
+            return
+        for executor in self.executors.values():
+            for expert in self._prefetch.ahead(executor, self.world, now):
+                if self._broken.failure(expert, now) is None:
+                    if self._residency.make_room(executor.pool, expert, Why.SPECULATIVE, (), now):
+                        return
+                    break
 
     def _feed(self, executor: Executor, now: float) -> bool:
         """Give an executor the first group that can run, or make room for the first expert that can be loaded.

@@ -16,6 +16,7 @@ class Why(StrEnum):
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
+    SPECULATIVE = "speculative"
     INITIAL = "initial"
     FILL = "fill"
     UPGRADE = "upgrade"
@@ -25,10 +26,11 @@ class Why(StrEnum):
         """0 for the most urgent.
 
         A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
-        executors in turn could keep it waiting for ever. A fill serves no stage, nor does an upgrade of an expert to a
-        finer variant, so every other load goes before them.
+        executors in turn could keep it waiting for ever. A speculative load is for an image that has not come, an
+        initial load for any image. A fill serves no stage, nor does an upgrade of an expert to a finer variant, so
+        every other load goes before them.
         """
-        return {Why.INITIAL: 1, Why.FILL: 2, Why.UPGRADE: 2}.get(self, 0)
+        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3, Why.UPGRADE: 3}.get(self, 0)
 
 
 # Commands

@@ -154,10 +154,18 @@ class ModelPool:
         """Bytes of experts and of the activations of running batches."""
         return self.weights_bytes + self._activation_bytes
 
+    @property
+    def _kept_bytes(self) -> int:
+        return self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
+
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
-        kept = self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
-        return max(0, kept + more + max(self.spec.workspace_bytes, self._activation_bytes) - self.spec.capacity_bytes)
+        set_aside = max(self.spec.workspace_bytes, self._activation_bytes)
+        return max(0, self._kept_bytes + more + set_aside - self.spec.capacity_bytes)
+
+    def has_room(self, more: int) -> bool:
+        """Return whether `more` bytes fit while no batch runs, without any expert leaving."""
+        return self._kept_bytes + more + self.spec.workspace_bytes <= self.spec.capacity_bytes
 
     @property
     def evictable_bytes(self) -> int:

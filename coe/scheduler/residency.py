@@ -6,6 +6,7 @@ overcommit.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
 from coe.core import Batch
@@ -35,9 +36,11 @@ class Residency:
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
         self._precision: Precision = policies.make("precision", precision)
         self._upgrades = Upgrades()
+        self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
         self._unread: Iterator[str] = iter(())
+        self._unfilled: deque[str] = deque()
 
     def watch(self, world: World) -> None:
         """Take the world; called once, before anything is loaded."""
@@ -45,6 +48,10 @@ class Residency:
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
         self._unread = iter(world.graph.by_probability)
         self._precision.watch(world)
+        # Foreseen experts first.
+        foreseen = world.foresight.in_order() if world.foresight is not None else []
+        self._unfilled = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
+        self._turn = list(self.pools.values())
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -53,27 +60,67 @@ class Residency:
         if self.cache is not None:
             self.cache.tell(world.demand.changed)
 
-    def fill(self) -> None:
-        """Plan experts by falling usage probability, in the pools in turn, until no pool has room (paper section 4.1).
+    def fill(self, now: float) -> None:
+        """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
 
-        A host cache that reads through gets the likeliest of the experts that fit in no pool.
+        Foreseen experts come first, in the order of their places, then experts by falling usage probability, in the
+        pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
+        the load under way. Each expert is considered once. A host cache that reads through gets the experts that fit in
+        no pool.
         """
-        turn = list(self.pools.values())
-        for expert in self._world.graph.by_probability:
-            for pool in turn:
-                variant = self._variant(pool, expert, Why.INITIAL, 0.0)
-                size = self._size(pool, expert, variant)
-                if not pool.missing_bytes(size):
-                    pool.plan(expert, size, Why.INITIAL, variant=variant)
-                    # Issued at once, so that a lane for several pools brings the likeliest experts first.
-                    self.issue()
-                    turn.remove(pool)
-                    turn.append(pool)
-                    break
-            else:
-                if self.cache is not None and not self.cache.spec.demotes:
-                    variant = self._variant(turn[0], expert, Why.FILL, 0.0)
-                    self.cache.fill(expert, self._size(turn[0], expert, variant), variant)
+        if self._is_reading():
+            return
+        while self._unfilled:
+            expert = self._unfilled[0]
+            pools = [pool for pool in self._turn if pool.id not in self._lost]
+            if not any(expert in pool for pool in pools):
+                roomy = (pool for pool in pools if pool.has_room(self._first_size(pool, expert, now)))
+                if (pool := next(roomy, None)) is not None:
+                    if self._fill_pool(pool, expert, now):
+                        self._unfilled.popleft()
+                    return
+                if pools and self.cache is not None and not self.cache.spec.demotes:
+                    variant = self._variant(pools[0], expert, Why.FILL, now)
+                    self.cache.fill(expert, self._size(pools[0], expert, variant), variant)
+            self._unfilled.popleft()
+
+    def _first_size(self, pool: ModelPool, expert: str, now: float) -> int:
+        return self._size(pool, expert, self._variant(pool, expert, Why.INITIAL, now))
+
+    def _fill_pool(self, pool: ModelPool, expert: str, now: float) -> bool:
+        """Begin an initial load; return False if running batches hold its bytes for now."""
+        variant = self._variant(pool, expert, Why.INITIAL, now)
+        size = self._size(pool, expert, variant)
+        if pool.has_planned() or pool.missing_bytes(size):
+            return False
+        pool.plan(expert, size, Why.INITIAL, variant=variant)
+        self.issue()
+        self._turn.remove(pool)
+        self._turn.append(pool)
+        return True
+
+    def learned(self) -> None:
+        """Note that an image or a finding has come.
+
+        Until then a guess does not replace an earlier guess, or two of them would replace each other for ever.
+        """
+        self._guessed.clear()
+
+    def withdraw(self) -> None:
+        """Give up speculative loads that have not begun, unless stages wait for them by now."""
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
+                    pool.cancel(expert)
+
+    def is_loading(self) -> bool:
+        """Return whether an expert is on its way into a pool or into host memory."""
+        filling = self.cache is not None and self.cache.is_filling()
+        return filling or any(pool.is_moving() for pool in self.pools.values())
+
+    def _is_reading(self) -> bool:
+        filling = self.cache is not None and self.cache.is_filling()
+        return filling or any(pool.is_moving_from(Tier.DISK) for pool in self.pools.values())
 
     def fill_host(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
@@ -112,6 +159,8 @@ class Residency:
             if not pool.reserve(expert):
                 break
             why, variant = pool.why(expert), pool.variant(expert)
+            if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
+                why = Why.PREFETCH
             passage = Passage(Tier.DISK)
             if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
                 passage = cache.fetch(expert, pool.size(expert), variant)
@@ -173,6 +222,8 @@ class Residency:
                     break
                 if victim in keep or not pool.evictable(victim):
                     continue
+                if why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim)):
+                    continue
                 if fresh:
                     spared.append(victim)
                     continue
@@ -189,6 +240,8 @@ class Residency:
         for victim in victims:
             self._evict(pool, victim, expert)
         pool.plan(expert, size, why, self._world.source(pool.device, expert), variant)
+        if why is Why.SPECULATIVE:
+            self._guessed.add((pool.id, expert))
         self.issue()
         return True
 

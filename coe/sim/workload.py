@@ -16,6 +16,7 @@ from itertools import chain, islice, repeat
 
 from coe.board import rules
 from coe.board.graph import ExpertGraph
+from coe.board.parts import PlacedPart
 from coe.board.router import Router, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Finding, Request, added
@@ -94,14 +95,6 @@ class Workload:
     arrivals: Sequence[Arrival] = field(repr=False)
     recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
     doubtful: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPart:
-    """A component on a board: its type and its reference designator."""
-
-    component: str
-    refdes: str
 
 
 def task(

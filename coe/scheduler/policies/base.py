@@ -20,6 +20,7 @@ from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
+from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
 from coe.scheduler.pool import ModelPool
@@ -32,6 +33,7 @@ class Need(StrEnum):
     RESIDENT_FIRST = "stages of resident experts to run before an executor waits for a load"
     DUE_FIRST = "stages that have waited for long to run before others"
     LOADS = "experts to be loaded before an executor takes their stages"
+    FORESIGHT = "experts to be loaded before their images come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class World:
     cache: HostCache | None = None
     history: History = field(default_factory=History)
     """The images under way with their components, serials and findings, and when experts ran."""
+    foresight: Foresight | None = None
+    """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))
     """The rules: which experts an image of a component will need."""
 
@@ -58,6 +62,16 @@ class World:
         """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
         cost = self.costs(device, expert)
         return cost.copy_s if self.source(device, expert) is Tier.HOST else cost.load_s
+
+    def expected_use(self, expert: str) -> float:
+        """Return how often an image needs an expert: by its next image where it is foreseen, else as estimated."""
+        until = None if self.foresight is None else self.foresight.images_until(expert)
+        return self.demand.usage(expert) if until is None else 1 / until
+
+    def images_until(self, expert: str) -> float:
+        """Return at which image from now an expert is expected to be needed; stages on their way count as images."""
+        expected = self.demand.coming(expert) + config.OUTLOOK_IMAGES * self.expected_use(expert)
+        return config.OUTLOOK_IMAGES / expected if expected > 0 else math.inf
 
     def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
         """Return the backlogs of all executors, or of those with a pool; a shared backlog is returned once."""
@@ -175,3 +189,10 @@ class Prefetch(Policy, ABC):
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         """Yield experts in order of preference; the first absent expert on disk, and in host memory, is tried."""
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        """Yield absent experts for which no stage waits, the first to be needed first.
+
+        This is called only while nothing is loaded. The first for which experts leave that are needed later is loaded.
+        """
+        yield from ()

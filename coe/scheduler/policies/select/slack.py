@@ -17,8 +17,8 @@ class Slack(Select):
     """Groups in a hurry by slack, the least first; then the head of the backlog.
 
     The slack of a group is the time until it is due, less what the rest of its most urgent image's path is expected to
-    take on this device: a load for each expert that is absent, and a batch of one each. The paper expects a latency from
-    the number of tokens that a task usually generates, and puts off a request that would make others late.
+    take on this device: a load for each expert that is absent, and a batch of one each. The paper expects a latency
+    from the number of tokens that a task usually generates, and puts off a request that would make others late.
     """
 
     gives = frozenset({Need.DUE_FIRST})
