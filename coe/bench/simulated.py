@@ -60,14 +60,38 @@ def _contenders() -> dict[str, Contender]:
     return contenders
 
 
+def _ablations() -> dict[str, Contender]:
+    """Return strategies from which one technique is taken: coserve's policy stands in its place."""
+    techniques = {
+        "hobbit": {"ahead": {"prefetch": "next-group"}, "weights": {"eviction": "dependency"}},
+        "duoserve": {"phases": {"arrange": "group"}, "affinity": {"prefetch": "next-group"}},
+        "expertflow": {
+            "paths": {"prefetch": "next-group"},
+            "correction": {"eviction": "dependency"},
+            "regrouping": {"select": "head"},
+        },
+        "emoe": {"plan": {"eviction": "dependency", "prefetch": "next-group"}, "slack": {"select": "head"}},
+    }
+    ablations = {}
+    for whole, without in techniques.items():
+        for technique, policies in without.items():
+            name = f"{whole}-no-{technique}"
+            strategy = replace(STRATEGIES[whole], name=name, **policies)  # type: ignore[arg-type]
+            ablations[name] = Contender(name, strategy, "best")
+    return ablations
+
+
 CONTENDERS = _contenders()
+ABLATIONS = _ablations()
+"""Contenders that show what one technique brings; "all" does not include them."""
 
 
 def contender(name: str) -> Contender:
-    """Return a contender by name; raises ConfigError, which lists the names."""
-    if name not in CONTENDERS:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, CONTENDERS)}")
-    return CONTENDERS[name]
+    """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
+    known = CONTENDERS | ABLATIONS
+    if name not in known:
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known)}")
+    return known[name]
 
 
 def simulated_run(

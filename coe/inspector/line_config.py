@@ -105,8 +105,8 @@ class LineConfig:
     """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
     `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
-    the line opens. `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a
-    `max_wait_s` that the strategy would ignore.
+    the line opens. `make_devices` is None for our devices. Raises ConfigError for an unknown precision, for a
+    `max_wait_s` that the strategy would ignore, and for a strategy that chooses the precision at each load.
     """
 
     board: str | Path
@@ -130,3 +130,9 @@ class LineConfig:
     def __post_init__(self) -> None:
         check_precision(self.precision, self.label_floor)
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
+        if self.strategy.varies:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "
+                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
+                "another strategy, and --precision mixed for a choice that stays"
+            )

@@ -81,7 +81,7 @@ class Controller:
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = Residency(self.plan, strategy.eviction, self._emit)
+        self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
         self.demand = Demand(
             {expert: graph.probability(expert) for expert in graph.experts},
@@ -98,7 +98,15 @@ class Controller:
             foresight = Foresight(router, self.demand.changed, parts)
             self.history.watch(foresight)
         self.world = World(
-            graph, costs, self.executors, self.demand, self._residency.evictions, self.cache, self.history, foresight
+            graph,
+            costs,
+            self.executors,
+            self.demand,
+            self._residency.evictions,
+            self.cache,
+            self.history,
+            foresight,
+            router,
         )
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
@@ -121,7 +129,7 @@ class Controller:
 
     def start(self, now: float) -> list[Command]:
         """Begin to fill the pools; it goes on while nothing else is loaded, until nothing fits."""
-        self._residency.fill()
+        self._residency.fill(now)
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -140,6 +148,7 @@ class Controller:
     def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
+                self._residency.learned()
                 self.demand.arrived()
                 self.history.arrived(event.request, now)
                 advance = self._cases.open(event.request, now)
@@ -240,11 +249,25 @@ class Controller:
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
+        self._residency.learned()
         self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
             self.history.found(stage.request_id, finding)
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
+            if self._cases.decided(stage.request_id):
+                self._withdraw(stage.request_id, now)
+
+    def _withdraw(self, request_id: int, now: float) -> None:
+        """Withdraw the stages of a decided request that wait; a stage that runs is awaited."""
+        due_s = self._deadlines.due_s(request_id) if self._deadlines is not None else math.inf
+        for expert in tuple(self._cases.awaits(request_id)):
+            if any(backlog.withdraw(request_id, expert, due_s) for backlog in self._backlogs):
+                self._give_up(Stage(request_id, expert), now)
+
+    def _give_up(self, stage: Stage, now: float) -> None:
+        self.demand.closed(stage.expert)
+        self._go_on(self._cases.withdrawn(stage, now), now)
 
     def _follow(self, device: str, batch: Batch, took_s: float) -> None:
         """Let the costs follow a batch; policies rank all experts again if that changed them."""
@@ -260,16 +283,20 @@ class Controller:
         """Run the stages of a failed batch one by one, so that only the stages at fault fail."""
         executor = self._executor(event.executor)
         batch = self._residency.end(executor)
+        stages = tuple(stage for stage in batch.stages if not self._cases.decided(stage.request_id))
+        for stage in batch.stages:
+            if stage not in stages:
+                self._give_up(stage, now)
         if executor.device in self._lost and not self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._queue(stage, now)
         elif len(batch) == 1 or self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._fail(stage, not_run(batch.expert, event), now)
         else:
             cost = self._cost(executor.device, batch.expert)
-            executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
-            for stage in batch.stages:
+            executor.backlog.put_back(stages, cost.batch_s(1), now)
+            for stage in stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
@@ -331,8 +358,10 @@ class Controller:
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
         self._look_ahead(now)
-        self._residency.fill()
-        self._residency.fill_host()
+        self._residency.fill(now)
+        self._residency.fill_host(now)
+        if not any(map(len, self._backlogs)):
+            self._residency.upgrade(now)
 
     def _look_ahead(self, now: float) -> None:
         """Begin a load for images that have not come, while nothing else is loaded."""
@@ -360,7 +389,7 @@ class Controller:
         return False
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
-        cost = self._cost(executor.device, group.expert)
+        cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         room_bytes = executor.pool.batch_room_bytes()
         size = min(self._split.size(group, cost, room_bytes), len(group))
         if size < 1 or cost.batch_bytes(size) > room_bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from coe.core import Batch, Failure, FailureKind, Finding, Request, Result
+from coe.core import FULL, Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import Tier
 
 
@@ -19,6 +19,7 @@ class Why(StrEnum):
     SPECULATIVE = "speculative"
     INITIAL = "initial"
     FILL = "fill"
+    UPGRADE = "upgrade"
 
     @property
     def urgency(self) -> int:
@@ -26,9 +27,10 @@ class Why(StrEnum):
 
         A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
         executors in turn could keep it waiting for ever. A speculative load is for an image that has not come, an
-        initial load for any image. A fill serves no stage, so every load goes before it.
+        initial load for any image. A fill serves no stage, nor does an upgrade of an expert to a finer variant, so
+        every other load goes before them.
         """
-        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3}.get(self, 0)
+        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3, Why.UPGRADE: 3}.get(self, 0)
 
 
 # Commands
@@ -36,7 +38,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert into a pool from the tier `source`. Its bytes are already reserved.
+    """Bring an expert in a variant into a pool from the tier `source`. Its bytes are already reserved.
 
     With `keep` a copy stays in host memory. The copies of `drops` leave host memory first.
     """
@@ -47,6 +49,7 @@ class Load:
     source: Tier = Tier.DISK
     keep: bool = False
     drops: tuple[str, ...] = ()
+    variant: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,14 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Read an expert from disk into host memory, as a copy for a device that does not hold it yet.
+    """Read an expert in a variant from disk into host memory, as a copy for a device that does not hold it yet.
 
     Its bytes in host memory are already reserved. Only one fill is under way at a time, and none begins during a load.
     """
 
     device: str
     expert: str
+    variant: str = FULL
     why: ClassVar[Why] = Why.FILL
 
 

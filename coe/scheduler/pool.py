@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from coe.config import format_bytes
+from coe.core import FULL
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
@@ -52,6 +53,7 @@ class _Entry:
     bytes: int
     why: Why
     source: Tier
+    variant: str
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
@@ -101,6 +103,10 @@ class ModelPool:
     def size(self, expert: str) -> int:
         """Return the bytes that an expert takes here."""
         return self._entries[expert].bytes
+
+    def variant(self, expert: str) -> str:
+        """Return the variant in which an expert is here, or on its way."""
+        return self._entries[expert].variant
 
     def by_arrival(self) -> Iterator[str]:
         """Yield ready experts, the longest resident first."""
@@ -173,13 +179,13 @@ class ModelPool:
 
     # Only the residency calls these
 
-    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK) -> None:
+    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK, variant: str = FULL) -> None:
         """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        self._entries[expert] = _Entry(size, why, source)
+        self._entries[expert] = _Entry(size, why, source, variant)
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None

@@ -13,7 +13,7 @@ from coe.board.parts import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Precision, Prefetch, Select, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Strategy:
     split: str | type[Split] = "profiled"
     eviction: str | type[Eviction] = "dependency"
     prefetch: str | type[Prefetch] = "next-group"
+    precision: str | type[Precision] = "stated"
     single: bool = False
     cached: bool = False
 
@@ -53,6 +54,12 @@ class Strategy:
     def hurries(self) -> bool:
         """Whether stages that have waited for long, or are due, go first."""
         return self._has(Need.DUE_FIRST)
+
+    @property
+    def varies(self) -> bool:
+        """Whether two loads of an expert may bring it in different variants."""
+        precision = policies.class_of("precision", self.precision)
+        return issubclass(precision, Precision) and precision.varies
 
     @property
     def foresees(self) -> bool:
@@ -95,6 +102,11 @@ _ALL = (
         eviction="next-use",
         prefetch="gain",
     ),
+    # Techniques of other systems on coserve's base (docs/results/seeds.md).
+    Strategy("hobbit", eviction="weighted", prefetch="along-path", precision="on-miss"),
+    Strategy("duoserve", arrange="phased", prefetch="affinity"),
+    Strategy("expertflow", select="by-path", eviction="predicted", prefetch="predicted"),
+    Strategy("emoe", select="slack", eviction="plan", prefetch="plan"),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 

@@ -175,7 +175,8 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     probability = usage(components.values(), escalations)
     first = first_experts(components.values())
     graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability, first)
-    return replace(board, router=Router(components, escalations), graph=graph)
+    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    return replace(board, router=router, graph=graph)
 
 
 def placement(board: Rules, seed: int = 0) -> tuple[PlacedPart, ...]:

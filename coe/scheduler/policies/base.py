@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.board.router import Router
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
@@ -50,6 +51,8 @@ class World:
     """The images under way with their components, serials and findings, and when experts ran."""
     foresight: Foresight | None = None
     """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
+    router: Router = field(default_factory=lambda: Router({}))
+    """The rules: which experts an image of a component will need."""
 
     def source(self, device: str, expert: str) -> Tier:
         """Return the tier from which an absent expert would come to a device."""
@@ -86,7 +89,7 @@ class World:
 
 
 class Policy:
-    """The base class of a strategy's six policies. Together they must give everything that each of them needs."""
+    """The base class of a strategy's policies. Together they must give everything that each of them needs."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     gives: ClassVar[frozenset[Need]] = frozenset()
@@ -152,6 +155,29 @@ class Eviction(Policy, ABC):
         `why` says why the newcomer is loaded.
         """
         return False
+
+
+class Precision(Policy, ABC):
+    """In which variant is an expert loaded?
+
+    Experts that may be chosen for have at least two variants in the cost table (`CostTable.variants`): those whose
+    labels were measured to agree with full precision, and full precision itself.
+    """
+
+    varies: ClassVar[bool] = True
+    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
+
+    def watch(self, world: World) -> None:
+        """Take the world, before anything happens; called once."""
+        self.world = world
+
+    @abstractmethod
+    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
+        """Return the variant of a load of an expert that has a choice, from disk into a pool.
+
+        With `Why.UPGRADE` the expert is in the pool in a lesser variant, the disk is idle, and there is room: if the
+        answer is the variant that it has, nothing happens.
+        """
 
 
 class Prefetch(Policy, ABC):
