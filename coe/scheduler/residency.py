@@ -217,9 +217,8 @@ class Residency:
                 early = fresh and len(spared) < self._early[pool.id]
                 if eviction.spares(victim, expert, why) and not early:
                     break
-                if victim in keep or not pool.evictable(victim):
-                    continue
-                if why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim)):
+                precious = (pool.id, victim) in self._guessed or self._is_wanted(pool, victim)
+                if victim in keep or not pool.evictable(victim) or (why is Why.SPECULATIVE and precious):
                     continue
                 if fresh:
                     spared.append(victim)
