@@ -217,9 +217,7 @@ class Residency:
                 early = fresh and len(spared) < self._early[pool.id]
                 if eviction.spares(victim, expert, why) and not early:
                     break
-                if victim in keep or not pool.evictable(victim):
-                    continue
-                if why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim)):
+                if victim in keep or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
                     spared.append(victim)
@@ -261,6 +259,10 @@ class Residency:
                     self._upgrades.begin(pool.id, expert, variant)
                     self._evict(pool, expert, None)
                     return
+
+    def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
+        """Return whether a load is a guess, and its victim is waited for or is no older guess."""
+        return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
     def _evict(self, pool: ModelPool, victim: str, wanted: str | None) -> None:
         cache = self._cache_of(pool)
