@@ -72,7 +72,8 @@ class Residency:
         while self._unfilled:
             expert = self._unfilled[0]
             pools = [pool for pool in self._turn if pool.id not in self._lost]
-            held = any(expert in pool for pool in pools)
+            # An expert that came on demand, and is leaving by now, counts as considered.
+            held = any(pool.state(expert) is not None for pool in pools)
             roomy = [pool for pool in pools if not held and pool.has_room(self._first_size(pool, expert, now))]
             if not roomy:
                 self._unfilled.popleft()

@@ -304,8 +304,8 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
         ),
         (
             None,
-            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use, plan, predicted, weighted), or a "
-            "subclass of coe.scheduler.policies.base.Eviction",
+            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use, plan, predicted, weighted), or "
+            "a subclass of coe.scheduler.policies.base.Eviction",
         ),
         (
             Needy,
