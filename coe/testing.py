@@ -9,13 +9,14 @@ assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
+from coe.board.parts import PlacedPart
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -74,7 +75,7 @@ class VirtualLine:
     expert will still fail; a test may change it. `history` holds each event with its commands.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         board: rules.Rules,
         costs: Mapping[str, Cost | Mapping[str, Cost]],
@@ -85,6 +86,7 @@ class VirtualLine:
         troubles: Troubles = Troubles(),
         evict_s: float = 0.0,
         max_wait_s: float | None = None,
+        parts: Sequence[PlacedPart] = (),
     ) -> None:
         self.board = board
         choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
@@ -105,6 +107,7 @@ class VirtualLine:
             plan=plan,
             strategy=named_strategy(strategy),
             max_wait_s=max_wait_s,
+            parts=parts,
         )
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}

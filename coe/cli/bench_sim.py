@@ -14,6 +14,17 @@ import typer
 
 from coe import config
 from coe.cli import bench_out
+from coe.cli.bench_circumstances import (
+    FORESIGHT,
+    USUAL,
+    Circumstances,
+    ColdOption,
+    DisturbedOption,
+    EveryOption,
+    ForesightOption,
+    ImagesOption,
+    SettlingOption,
+)
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
@@ -21,7 +32,8 @@ from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
 from coe.sim import preset
-from coe.sim.workload import ORDERS, TAILS, TASKS
+from coe.sim.workload import EVERY_S, ORDERS, TAILS, TASKS
+from coe.sim.workload import task as task_named
 
 if TYPE_CHECKING:
     from coe.bench.rows import Row
@@ -83,6 +95,12 @@ def sim(  # noqa: PLR0913
             "--warm", help="Prepared experts: host memory is full at first, as in a line that has run for a while."
         ),
     ] = False,
+    images: ImagesOption = None,
+    every: EveryOption = None,
+    disturbed: DisturbedOption = False,
+    foresight: ForesightOption = FORESIGHT[0],
+    cold: ColdOption = False,
+    settling: SettlingOption = 0,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     seed: Annotated[
@@ -106,7 +124,8 @@ def sim(  # noqa: PLR0913
 ) -> None:
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
-    "at least" is the lower bound of the column before it: no order of the images could do better. Labels are drawn by
+    "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
+    fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
     the shares that the rules state, unless a trace has recorded findings.
 
     With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
@@ -120,7 +139,8 @@ def sim(  # noqa: PLR0913
     world = _World(_precisions(precision, sound, doubtful, warm), seed)
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
-    workloads = workloads_of(task, order, tail, seed)
+    circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
+    workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
     allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
     bench_out.check_json(json_to)
     _check(plot, trace, save_task, workloads)
@@ -229,7 +249,9 @@ def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, objec
     return names
 
 
-def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+def workloads_of(
+    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = USUAL
+) -> list[Workload]:
     """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
     from coe.sim import trace_file
 
@@ -237,8 +259,21 @@ def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> l
     workloads: list[Workload] = []
     for name in TASKS if task.strip() == "all" else split(task):
         if name in TASKS:
-            workloads += [trace_file.workload(name, order=o, tail=t, seed=seed) for o in orders for t in tails]
+            workloads += [
+                task_named(
+                    name,
+                    order=o,
+                    tail=t,
+                    seed=seed,
+                    requests=circumstances.images,
+                    every_s=EVERY_S if circumstances.every_s is None else circumstances.every_s,
+                    disturbance=circumstances.disturbance,
+                )
+                for o in orders
+                for t in tails
+            ]
             continue
+        circumstances.check_trace(name)
         workload = trace_file.workload(name)
         for option, given in (("--order", order), ("--tail", tail)):
             if given is not None:

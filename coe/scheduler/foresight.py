@@ -113,7 +113,9 @@ class Foresight(HistoryWatcher):
             return serial not in self._begins
         begin, index = self._begins[serial], self._index.get(refdes)
         if begin is not None and index is not None:
-            return begin + index < self.head - min(LATE_PARTS, len(self._parts) // 2)
+            place = begin + index
+            has_come = place < self._passed or place in self._seen
+            return has_come and place < self.head - min(LATE_PARTS, len(self._parts) // 2)
         return not serial and not self._parts and self._learned is not None and refdes in self._learned
 
     def _begin(self, serial: str) -> None:

@@ -113,11 +113,11 @@ def test_a_resident_that_another_branch_leads_to_need_not_wait() -> None:
 
 
 def test_nothing_takes_no_time() -> None:
-    assert work_out(images(ABC), gpu(), cost_of()) == Bound(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert work_out(images(ABC), gpu(), cost_of()) == Bound(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_a_component_that_the_board_has_not_is_answered_as_it_comes() -> None:
-    assert work_out(images(ABC, (2.5, "X")), gpu(), cost_of()) == Bound(0, 2.5, 2.5, 0.0, 0.0, 0.0)
+    assert work_out(images(ABC, (2.5, "X")), gpu(), cost_of()) == Bound(0, 0, 2.5, 2.5, 0.0, 0.0, 0.0)
 
 
 def test_arrivals_the_last_image_and_its_way() -> None:
