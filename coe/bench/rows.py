@@ -62,8 +62,8 @@ class Row:
     makespan_s: float
     scheduling_us_per_request: float
     lower_bound_switches: int | None = None
-    in_order_switches: int | None = None
     lower_bound_makespan_s: float | None = None
+    in_order_switches: int | None = None
     speculated: int = 0
     speculated_wasted: int = 0
     late: int | None = None

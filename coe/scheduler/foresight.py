@@ -16,7 +16,7 @@ from coe.board.router import Router
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.learned_order import LearnedOrder
 
-LATE_PARTS = 40
+LATE_PARTS = 80
 """A part that has not come when this many later parts have is taken as left out."""
 _BOARDS_BACK = 4
 """Images of so many earlier boards still count as parts of them."""
@@ -30,8 +30,8 @@ class Foresight(HistoryWatcher):
     """Foresees the experts of the parts to come: those that at least half of the images of a part's component need.
 
     `parts` is the list of a board, in the order of the camera; without it the order is learned, and known from the
-    second board on. A board begins with a new serial, or when an early refdes of the present serial comes again after
-    many others. An image without a refdes, or with a refdes that is not known, says nothing. `changed` is called with
+    second board on. A board begins with a new serial, or when a refdes of the present serial comes again half a board
+    later. An image without a refdes, or with a refdes that is not known, says nothing. `changed` is called with
     each expert whose next place changes.
     """
 
@@ -115,7 +115,7 @@ class Foresight(HistoryWatcher):
         if begin is not None and index is not None:
             place = begin + index
             has_come = place < self._passed or place in self._seen
-            return has_come and place < self.head - min(LATE_PARTS, len(self._parts) // 2)
+            return has_come and place < self.head - len(self._parts) // 2
         return not serial and not self._parts and self._learned is not None and refdes in self._learned
 
     def _begin(self, serial: str) -> None:

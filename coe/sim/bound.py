@@ -82,8 +82,8 @@ def bound(
 def _in_order(walk: Walk, costs: CostTable, plan: Plan, resident: Collection[str]) -> int:
     """Return the switches of Belady's choice, as if all pools were one."""
     devices = dict.fromkeys(pool.device for pool in plan.pools)
-    experts = dict.fromkeys((*walk.used, *resident))
-    sizes = {expert: min(costs(device, expert).weights_bytes for device in devices) for expert in experts}
+    sizes = {expert: min(costs(device, expert).weights_bytes for device in devices) for expert in resident}
+    sizes |= {expert: used.weights_bytes for expert, used in walk.used.items()}
     names = list(walk.used)
     room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
     return belady_switches([names[number] for number in walk.numbers], sizes, room, resident)

@@ -98,8 +98,8 @@ class Workload:
     recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
     doubtful: float = 0.0
     parts: Sequence[PlacedPart] = field(default=(), repr=False)
-    cold: bool = False
-    settling: int = 0
+    cold: bool = field(default=False, repr=False)
+    settling: int = field(default=0, repr=False)
 
     def unforeseen(self) -> Workload:
         """Return the same requests without reference designators, so that nothing can be foreseen."""

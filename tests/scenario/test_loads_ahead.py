@@ -56,8 +56,8 @@ def test_an_expert_is_there_before_its_image_comes() -> None:
         (10.0, "cpu0 run a x1"),
         (10.2, "reply 0 OK"),
         # The second image gives the pace: within 10 s two images more.
-        (13.0, "cpu evict a"),
         (13.0, "cpu0 run b x1"),
+        (13.0, "cpu evict a"),
         (13.0, "cpu load c"),
         (13.2, "reply 1 OK"),
         (14.0, "cpu evict b"),

@@ -77,7 +77,7 @@ CHAIN = board({"A": 1, "B": 1}, {"a": "d", "b": "d"})
 
 
 def test_an_expert_that_is_used_and_was_not_there_is_a_switch() -> None:
-    found = work_out(images(ABC, (0, "AABBC")), gpu(), cost_of(), resident="bx")
+    found = work_out(images(ABC, (0, "AABBC")), gpu(), cost_of(), resident="b")
     assert found.switches == 2
 
 

@@ -166,6 +166,15 @@ def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> Non
     assert sum(abs(right[part.refdes][1] - index) for index, part in enumerate(known)) < 10 * len(learned)
 
 
+def test_a_board_goes_on_when_parts_come_much_later_than_on_the_board_before() -> None:
+    """Two boards whose parts come up to 20 places early or late differ by more than that."""
+    chance, line, components = random.Random(1), Line(), "ABC" * 100
+    for serial in ("S1", "S2", "S3"):
+        for index in sorted(range(300), key=lambda index: index + chance.uniform(-20, 20)):
+            line.see_one(components[index], f"P{index}", serial)
+    assert line.foresight.head == 600
+
+
 def test_a_part_that_comes_no_more_is_forgotten_and_so_is_another_product() -> None:
     order = LearnedOrder()
     for board in ("ABC", "AB-", "AB-"):

@@ -68,13 +68,21 @@ class Gain(Prefetch):
                 yield expert
 
     def _best_pool(self, expert: str, now: float) -> str:
-        """Return the pool whose next expert to leave is needed last."""
-        costs = {id: self._world.costs(holder.device, expert) for id, holder in self._holders.items()}
-        switches_s = {id: self._world.switch_s(holder.device, expert) for id, holder in self._holders.items()}
-        quick_s = min(switches_s[id] + cost.batch_s(1) for id, cost in costs.items())
-        able = [id for id, cost in costs.items() if cost.batch_s(1) <= quick_s]
-        # Of equals the pool of the device that is done sooner.
-        return max(able, key=lambda id: (self._gives_up(id, costs[id].weights_bytes, now), -costs[id].batch_s(1)))
+        """Return the pool whose next expert to leave is needed last; of equals that of the quicker device."""
+        costs = {id: self._world.costs(self._holders[id].device, expert) for id in self._able(expert)}
+        return max(costs, key=lambda id: (self._gives_up(id, costs[id].weights_bytes, now), -costs[id].batch_s(1)))
+
+    def _able(self, expert: str) -> list[str]:
+        """Return the pools of the devices that run an image in less time than a load and the run take elsewhere."""
+        runs_s, loads_s = {}, []
+        for id, holder in self._holders.items():
+            runs_s[id] = self._world.costs(holder.device, expert).batch_s(1)
+            loads_s.append(runs_s[id] + self._world.switch_s(holder.device, expert))
+        return [id for id, run_s in runs_s.items() if run_s <= min(loads_s)]
+
+    def _fills(self, id: str, expert: str) -> bool:
+        pool = self._holders[id].pool
+        return pool.is_filling and pool.has_room(self._world.costs(pool.device, expert).weights_bytes)
 
     def _gives_up(self, id: str, size: int, now: float) -> float:
         """Return at which image from now the next expert to leave a pool is needed; infinity if there is room."""
@@ -99,7 +107,13 @@ class Gain(Prefetch):
     def _is_left_to_another(self, executor: Executor, expert: str) -> bool:
         stages = round(self._backlog.waiting(expert) + self._later(expert))
         ends_s = {}
+        # While pools fill at the start, an expert goes where none leaves for it.
+        able = [id for id in self._able(expert) if self._fills(id, expert)]
+        if able and executor.pool.id not in able:
+            return True
         for id, holder in self._holders.items():
+            if able and id not in able:
+                continue
             cost = self._world.costs(holder.device, expert)
             switch_s = self._world.switch_s(holder.device, expert)
             another_s = 0.0 if id == executor.pool.id else switch_s
