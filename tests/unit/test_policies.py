@@ -299,13 +299,13 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
         ),
         (
             policies.class_of("select", "head"),
-            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy (dependency, fifo, "
-            "lru, next-use, plan, predicted, weighted), or a subclass of coe.scheduler.policies.base.Eviction",
+            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy ("
+            f"{', '.join(policies.names('eviction'))}), or a subclass of coe.scheduler.policies.base.Eviction",
         ),
         (
             None,
-            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use, plan, predicted, weighted), or "
-            "a subclass of coe.scheduler.policies.base.Eviction",
+            f"eviction=None: give the name of a policy ({', '.join(policies.names('eviction'))}), or a subclass of "
+            "coe.scheduler.policies.base.Eviction",
         ),
         (
             Needy,
