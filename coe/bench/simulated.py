@@ -90,7 +90,7 @@ def contender(name: str) -> Contender:
     """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
     known = CONTENDERS | ABLATIONS
     if name not in known:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known)}")
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known) or did_you_mean(name, CONTENDERS)}")
     return known[name]
 
 

@@ -53,9 +53,9 @@ class Metrics:
     are the switches that found no copy in host memory, `fills` the experts that an idle disk read into host memory.
     `control_s` is the time of decisions, `wall_s` runs from the first image handed in to the last event other than a
     move of weights. `escalated` findings were run again in full precision, which took `escalated_s` of `run_s`;
-    `changed` of them got other labels. `late` results came after they were due; `late_boards` were named as certain to miss (a
-    board that comes back after all its images had results counts again). `pace` tells how many times as long as the
-    cost table states batches take now, on the slowest device.
+    `changed` of them got other labels. `late` results came after they were due; `late_boards` were named as certain to
+    miss (a board that comes back after all its images had results counts again). `pace` tells how many times as long as
+    the cost table states batches take now, on the slowest device.
     """
 
     images: int

@@ -369,7 +369,8 @@ class Controller:
             return
         for executor in self.executors.values():
             for expert in self._prefetch.ahead(executor, self.world, now):
-                if self._broken.failure(expert, now) is None:
+                # An expert that is still leaving cannot come back yet.
+                if executor.pool.state(expert) is None and self._broken.failure(expert, now) is None:
                     if self._residency.make_room(executor.pool, expert, Why.SPECULATIVE, (), now):
                         return
                     break

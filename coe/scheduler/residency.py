@@ -72,7 +72,8 @@ class Residency:
         while self._unfilled:
             expert = self._unfilled[0]
             pools = [pool for pool in self._turn if pool.id not in self._lost]
-            held = any(expert in pool for pool in pools)
+            # An expert that came on demand, and is leaving by now, counts as considered.
+            held = any(pool.state(expert) is not None for pool in pools)
             roomy = [pool for pool in pools if not held and pool.has_room(self._first_size(pool, expert, now))]
             if not roomy:
                 self._unfilled.popleft()
@@ -217,8 +218,7 @@ class Residency:
                 early = fresh and len(spared) < self._early[pool.id]
                 if eviction.spares(victim, expert, why) and not early:
                     break
-                precious = (pool.id, victim) in self._guessed or self._is_wanted(pool, victim)
-                if victim in keep or not pool.evictable(victim) or (why is Why.SPECULATIVE and precious):
+                if victim in keep or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
                     spared.append(victim)
@@ -260,6 +260,10 @@ class Residency:
                     self._upgrades.begin(pool.id, expert, variant)
                     self._evict(pool, expert, None)
                     return
+
+    def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
+        """Return whether a load is a guess, and its victim is waited for or is no older guess."""
+        return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
     def _evict(self, pool: ModelPool, victim: str, wanted: str | None) -> None:
         cache = self._cache_of(pool)

@@ -7,10 +7,13 @@ are right, and put what a failing test shows as its left side into GOLDEN.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coe.bench.rows import Row
-from coe.bench.simulated import CONTENDERS, simulated_run
+from coe.bench.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
+from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
 from coe.sim.machine import Machine
 from coe.sim.workload import task
 
@@ -29,6 +32,15 @@ GOLDEN = {
 }
 
 
+SEEDS = ("hobbit", "duoserve", "expertflow", "emoe")
+"""Techniques of other systems on coserve's base (docs/results/seeds.md): without lesser variants no faster by much."""
+SEEDS_GOLDEN = {
+    ("numa-rtx3080ti", "A1", "iid"): (306, 253, 228, 267),
+    ("numa-rtx3080ti", "A1", "boards"): (383, 309, 301, 333),
+    ("uma-m2", "A1", "iid"): (353, 309, 298, 323),
+}
+
+
 def check(row: Row, requests: int) -> None:
     """Prove what holds of any run."""
     assert (row.images, row.errors) == (requests, 0)
@@ -43,7 +55,7 @@ def check(row: Row, requests: int) -> None:
 
 
 def test_no_strategy_is_left_out() -> None:
-    assert sorted(STRATEGIES) == sorted(CONTENDERS)
+    assert sorted(STRATEGIES + SEEDS) == sorted(CONTENDERS)
 
 
 # One of each box; the others take as long again each, and `make test-all` runs them.
@@ -69,6 +81,27 @@ def test_switches_are_what_they_were(device: str, name: str, order: str) -> None
         cached = CONTENDERS[chosen].strategy.cached and device == "numa-rtx3080ti"
         assert (row.disk_loads < row.switches) == cached, chosen
     assert tuple(row.switches for row in rows.values()) == GOLDEN[device, name, order]
+
+
+SEEDS_ROWS = [pytest.param(*row, marks=pytest.mark.slow if index else ()) for index, row in enumerate(SEEDS_GOLDEN)]
+
+
+@pytest.mark.parametrize(("device", "name", "order"), SEEDS_ROWS, ids=lambda part: part)
+def test_switches_of_other_systems_are_what_they_were(device: str, name: str, order: str) -> None:
+    machine, workload = Machine(device), task(name, order=order, seed=0)
+    rows = [simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in SEEDS]
+    for row in rows:
+        check(row, len(workload.arrivals))
+    assert tuple(row.switches for row in rows) == SEEDS_GOLDEN[device, name, order]
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_differs_from_its_strategy_and_answers_all(name: str) -> None:
+    ablation = ABLATIONS[name].strategy
+    whole = next(STRATEGIES_BY_NAME[seed] for seed in SEEDS if name.startswith(seed))
+    assert ablation != replace(whole, name=name)
+    row = simulated_run(Machine("numa-rtx3080ti"), task("A1", requests=40), contender(name), bounded=False)
+    assert (row.images, row.errors, row.strategy) == (40, 0, name)
 
 
 def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:

@@ -205,7 +205,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
     for _, _, commands in line.history:
         for command in commands:
             match command:
-                case Load() if command.why is not Why.INITIAL:
+                case Load() if command.why in (Why.DEMAND, Why.PREFETCH):  # a guess may be wrong
                     fresh.add((command.pool, command.expert))
                 case Run():
                     turns.update(command.batch.stages)

@@ -19,6 +19,9 @@ from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Load, Why
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import CacheSpec, Plan, PoolSpec, workspace_bytes
+from coe.scheduler.policies.base import Precision
+from coe.scheduler.policies.precision.on_miss import OnMiss
+from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import STRATEGIES, strategy
 from coe.testing import VirtualLine, pools_of
 
@@ -26,7 +29,16 @@ FINE, COARSE = "fp32", "q8"
 CHOICE = {FINE: cost(), COARSE: cost(weights_bytes=4, load_s=0.25)}
 
 
-def line_of(rules: Rules, plan: Plan, precision: str, base: str = "coserve", **options: object) -> VirtualLine:
+class Upgraded(OnMiss):
+    """Coarse at a miss, and fine again once the disk is idle."""
+
+    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
+        return FINE if why is Why.UPGRADE else super().choose(expert, pool, why, now)
+
+
+def line_of(
+    rules: Rules, plan: Plan, precision: str | type[Precision], base: str = "coserve", **options: object
+) -> VirtualLine:
     """A line whose experts all have a choice, but for second looks."""
     doubting = applied(rules, Choice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
     costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
@@ -85,13 +97,7 @@ def test_a_load_is_urgent_while_a_stage_is_in_a_hurry() -> None:
 
 
 def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 34, 4), "on-miss", base="samba", evict_s=0.1)
-    arrive(line, 10.0, "C")
-    line.run()
-    assert log_of(line, after=10.0) == [
-        (10.0, "cpu0 run c x1"),
-    ]
-    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), "on-miss", evict_s=0.1)
+    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded, evict_s=0.1)
     arrive(line, 10.0, "D")
     line.run()
     assert log_of(line, after=10.0) == [
@@ -106,7 +112,7 @@ def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
 
 
 def test_an_image_that_comes_during_an_upgrade_waits_for_its_end() -> None:
-    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), "on-miss")
+    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded)
     arrive(line, 10.0, "D")
     arrive(line, 11.0, "D")
     line.run()
@@ -119,7 +125,7 @@ def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
     rules = board({"A": 4, "B": 3, "C": 2})
     doubting = applied(rules, Choice(dict.fromkeys(rules.experts, COARSE), {}))
     choice = {name: replace(each, copy_s=0.05) for name, each in CHOICE.items()}
-    chosen = replace(strategy("line"), precision="on-miss")
+    chosen = replace(strategy("line"), precision=Upgraded)
     line = VirtualLine(doubting, dict.fromkeys(rules.experts, choice), plan, strategy=chosen)
     line.arrive(10.0, "C")
     line.run()
@@ -156,14 +162,18 @@ def test_a_strategy_says_whether_loads_vary() -> None:
 
 @given(
     LINE,
-    st.sampled_from(["on-miss", "urgent"]),
+    st.sampled_from(["on-miss", "urgent", Upgraded]),
     st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([0.0, 0.1, 3.0])), min_size=1, max_size=25),
     st.frozensets(st.integers(0, 24), max_size=6),
     st.integers(1, 3),
 )
 @settings(max_examples=27 * THOROUGH)
 def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_last(
-    chosen: Chosen, precision: str, images: list[tuple[str, float]], doubtful: frozenset[int], fits: int
+    chosen: Chosen,
+    precision: str | type[Precision],
+    images: list[tuple[str, float]],
+    doubtful: frozenset[int],
+    fits: int,
 ) -> None:
     base, executors, _, evict_s = chosen
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
@@ -186,8 +196,17 @@ def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_
                 assert again == (variant == COARSE and number in doubtful)
 
 
+@pytest.mark.parametrize("precision", ["on-miss", "urgent"])
+def test_only_the_policy_urgent_upgrades(precision: str) -> None:
+    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 2, "F": 1}), pools_of(1, 36, 4), precision)
+    arrive(line, 10.0, "DEF")
+    line.run()
+    upgrades = [expert for expert, why, _ in variants(line) if why == "upgrade"]
+    assert bool(upgrades) == (precision == "urgent")
+
+
 def test_an_upgrade_never_has_another_expert_leave() -> None:
-    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}), pools_of(1, 34, 4), "on-miss")
+    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}), pools_of(1, 34, 4), Upgraded)
     for index, letter in enumerate("ABCDEEDCBAEDDCBA"):
         line.arrive(10.0 * index, letter)
     line.run()

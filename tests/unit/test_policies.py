@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from coe.board.rules import Rules
-from coe.core import Stage
+from coe.core import Request, Stage
 from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.controller import Controller, Executor
@@ -72,6 +72,7 @@ def controller(rules: Rules, family: str, name: str) -> Controller:
         assert pool.reserve(expert)
         pool.commit(expert)
     for number, (executor, expert) in enumerate([("cpu0", e) for e in "caycbac"] + [("gpu0", e) for e in "bx"]):
+        made.history.arrived(Request(number, "A"), 0.0)
         made.executors[executor].backlog.add(Stage(number, expert), 0.3, join=number % 2 == 0)
     made.executors["cpu0"].pool.pin("c", 3)
     made.executors["cpu0"].pool.unpin("c", 3)
@@ -201,6 +202,17 @@ def test_it_ranks_only_what_it_was_given_and_nothing_twice(family: str, name: st
                 assert set(ranked) <= {group.expert for one in executors for group in one.backlog.groups()}
 
 
+@pytest.mark.parametrize(("family", "name"), [pair for pair in ALL if pair[0] == "prefetch"])
+def test_what_is_loaded_ahead_is_absent_and_named_once(family: str, name: str, controller: Controller) -> None:
+    policy = made_for(family, name, controller.world)
+    for component in "ABCAB":
+        controller.history.arrived(Request(100 + controller.history.images, component), 0.0)
+    for executor in controller.executors.values():
+        ahead = list(policy.ahead(executor, controller.world, 5.0))
+        assert len(ahead) == len(set(ahead))
+        assert not any(expert in executor.pool for expert in ahead)
+
+
 @pytest.mark.parametrize(("family", "name"), [pair for pair in ALL if pair[0] == "precision"])
 def test_a_variant_is_one_of_those_to_choose_from(family: str, name: str, controller: Controller) -> None:
     assert set(answers(made_for(family, name, controller.world), family, controller)) <= {"fp32", "q8"}
@@ -287,12 +299,12 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
         ),
         (
             policies.class_of("select", "head"),
-            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy (dependency, fifo, "
-            "lru, next-use), or a subclass of coe.scheduler.policies.base.Eviction",
+            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy ("
+            f"{', '.join(policies.names('eviction'))}), or a subclass of coe.scheduler.policies.base.Eviction",
         ),
         (
             None,
-            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use), or a subclass of "
+            f"eviction=None: give the name of a policy ({', '.join(policies.names('eviction'))}), or a subclass of "
             "coe.scheduler.policies.base.Eviction",
         ),
         (

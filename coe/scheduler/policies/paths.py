@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
 from coe.board.graph import ExpertGraph
 from coe.board.router import Router
 from coe.scheduler.history import ImageView
@@ -26,6 +24,8 @@ def remaining(router: Router, image: ImageView) -> tuple[str, ...]:
 
 def layers(graph: ExpertGraph) -> dict[str, int]:
     """Return the layer of each expert: 0 without predecessors, else 1 more than the highest of its predecessors."""
+    import networkx as nx  # slow to import, and `--help` needs no graph
+
     return {
         expert: layer for layer, experts in enumerate(nx.topological_generations(graph.digraph)) for expert in experts
     }

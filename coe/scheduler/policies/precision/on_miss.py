@@ -8,7 +8,7 @@ from coe.scheduler.pool import ModelPool
 
 
 class OnMiss(Precision):
-    """The coarsest variant at every load of the run; full precision before it begins, and while the disk is idle.
+    """The coarsest variant at every load of the run, full precision before it begins; nothing is upgraded.
 
     HOBBIT weighs by the gate's output how much an expert matters to a token. A component has one expert for a step, so
     none matters less than another here; what counts is that the coarse variant was measured to say the same labels.
@@ -16,4 +16,4 @@ class OnMiss(Precision):
 
     def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
         variants = self.world.costs.variants(expert)
-        return variants[0] if why in (Why.INITIAL, Why.UPGRADE) else variants[-1]
+        return variants[0] if why is Why.INITIAL else variants[-1]

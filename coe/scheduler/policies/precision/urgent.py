@@ -1,4 +1,7 @@
-"""Low precision only where it is urgent: while several experts are waited for, or a stage is in a hurry."""
+"""Low precision only where it is urgent: while several experts are waited for, or a stage is in a hurry.
+
+Where it was urgent the expert is upgraded once the disk is idle.
+"""
 
 from __future__ import annotations
 

@@ -53,10 +53,9 @@ class Affinity(Prefetch, HistoryWatcher):
 
     def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         present = [flight.batch.expert for flight in executor.flights]
-        for expert in dict.fromkeys([*present, *([self._last] if self._last else [])]):
-            for follower in islice(self._followers[expert], _TOP):
-                if follower not in executor.pool:
-                    yield follower
+        before = dict.fromkeys([*present, *([self._last] if self._last else [])])
+        followers = (follower for expert in before for follower in islice(self._followers[expert], _TOP))
+        yield from (follower for follower in dict.fromkeys(followers) if follower not in executor.pool)
 
     def _note(self, before: str | None, expert: str) -> None:
         if before is not None:
