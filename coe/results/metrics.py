@@ -15,6 +15,8 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Evicted,
+    Fetched,
     Fill,
     Filled,
     FillFailed,
@@ -49,11 +51,11 @@ class Metrics:
     of stages that did not cause one. `speculated` switches were for images that had not come: of these experts
     `speculated_used` have run since, and `speculated_wasted` left before they ran, or could not be loaded. `disk_loads`
     are the switches that found no copy in host memory, `fills` the experts that an idle disk read into host memory.
-    `control_s` is the time of decisions, `wall_s` runs from the first image handed in to the last event other than the
-    end of a fill. `escalated` findings were run again in full precision, which took `escalated_s` of `run_s`; `changed`
-    of them got other labels. `late` results came after they were due; `late_boards` were named as certain to miss (a
-    board that comes back after all its images had results counts again). `pace` tells how many times as long as the
-    cost table states batches take now, on the slowest device.
+    `control_s` is the time of decisions, `wall_s` runs from the first image handed in to the last event other than a
+    move of weights. `escalated` findings were run again in full precision, which took `escalated_s` of `run_s`;
+    `changed` of them got other labels. `late` results came after they were due; `late_boards` were named as certain to
+    miss (a board that comes back after all its images had results counts again). `pace` tells how many times as long as
+    the cost table states batches take now, on the slowest device.
     """
 
     images: int
@@ -119,8 +121,8 @@ class Recorder:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and the commands that answer it."""
-        # Filling goes on without images, and must not make a run longer.
-        self._now_s = self._now_s if isinstance(event, Filled | FillFailed) else now
+        # Filling and loading ahead go on without images, and must not make a run longer.
+        self._now_s = self._now_s if isinstance(event, Filled | FillFailed | Fetched | Loaded | Evicted) else now
         if isinstance(event, Arrived | Rejected):
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)

@@ -76,8 +76,6 @@ class ModelPool:
         self._pins = self._pinned_bytes = 0
         self._activation_bytes = 0
         self.peak_bytes = 0
-        self.is_filling = True
-        """Whether no expert has left yet."""
 
     def __repr__(self) -> str:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
@@ -251,7 +249,6 @@ class ModelPool:
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
-        self.is_filling = False
         self._tell_left(expert)
 
     def release(self, expert: str) -> None:

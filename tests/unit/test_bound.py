@@ -24,7 +24,7 @@ class Says:
     def __init__(self, findings: Mapping[tuple[int, str], Finding] | None = None) -> None:
         self._findings = findings or {}
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         return self._findings.get((request.id, expert)) or Finding(expert, "fp32", "ok", 1.0)
 
 

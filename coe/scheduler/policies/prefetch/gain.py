@@ -80,10 +80,6 @@ class Gain(Prefetch):
             loads_s.append(runs_s[id] + self._world.switch_s(holder.device, expert))
         return [id for id, run_s in runs_s.items() if run_s <= min(loads_s)]
 
-    def _fills(self, id: str, expert: str) -> bool:
-        pool = self._holders[id].pool
-        return pool.is_filling and pool.has_room(self._world.costs(pool.device, expert).weights_bytes)
-
     def _gives_up(self, id: str, size: int, now: float) -> float:
         """Return at which image from now the next expert to leave a pool is needed; infinity if there is room."""
         pool = self._holders[id].pool
@@ -107,13 +103,7 @@ class Gain(Prefetch):
     def _is_left_to_another(self, executor: Executor, expert: str) -> bool:
         stages = round(self._backlog.waiting(expert) + self._later(expert))
         ends_s = {}
-        # While pools fill at the start, an expert goes where none leaves for it.
-        able = [id for id in self._able(expert) if self._fills(id, expert)]
-        if able and executor.pool.id not in able:
-            return True
         for id, holder in self._holders.items():
-            if able and id not in able:
-                continue
             cost = self._world.costs(holder.device, expert)
             switch_s = self._world.switch_s(holder.device, expert)
             another_s = 0.0 if id == executor.pool.id else switch_s
