@@ -126,12 +126,8 @@ class Simulator:
         self._when(when_s, lambda: self._step(event))
 
     def start(self, *, warm: bool = False) -> None:
-        """Let the controller fill the pools; if `warm`, host memory is filled at once, too.
-
-        Preloading fills a cache that reads through in any case (the paper's initialization phase).
-        """
-        cache = self.controller.cache
-        self._warming = warm or (self._preloaded and cache is not None and not cache.spec.demotes)
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
+        self._warming = warm
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()
