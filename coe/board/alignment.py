@@ -22,15 +22,25 @@ LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
 ENOUGH = 0.97
 """A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
+LEAST_SIDE = 16
+"""The shorter side in pixels to which a picture is made smaller at most: the picture of a strip keeps what it shows."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
 """The side in pixels of the blur with which ECC begins."""
 STRETCH = 0.25
 """The most by which a warp may change a length; a picture that needs more shows something else."""
+SKEW = 0.03
+"""The most by which a warp may change lengths in one direction more than in another: parts are rigid. A warp that is
+free to do so moves what differs at a border out of the picture, where the part shows little to align by."""
 LEAST_FIT, LEAST_SEEN = 0.75, 0.9
 """Under this fit, or with less of the reference in the picture, a picture cannot be compared. Of DeepPCB's training
 pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0.2."""
+HIDING = 0.05
+"""A motion must explain so many differing pixels for each pixel of the reference that it hides: a defect that it moves
+out of the picture is seldom a larger share of the strip that goes with it."""
+SLIVER = 0.01
+"""The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
 LEVELS_APART = 40
 """Pixels differ if they are more than so many grey levels apart."""
 _OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -55,6 +65,37 @@ class Alignment:
     to_picture: Numbers
 
 
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A picture after a motion.
+
+    `shown` (H, W) is not 0 where it shows the reference, `different` (H, W) where it differs there, `seen` the share.
+    """
+
+    motion: Numbers
+    image: Pixels
+    shown: Pixels
+    different: Pixels
+    seen: float
+    fit: float
+
+    def is_better_than(self, other: _Candidate) -> bool:
+        """Tell whether it explains the picture better than a simpler motion."""
+        if (self.seen >= LEAST_SEEN) != (other.seen >= LEAST_SEEN):
+            return self.seen >= LEAST_SEEN
+        both = cv2.bitwise_and(self.shown, other.shown)
+        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
+        hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
+        if its - mine > HIDING * hidden:
+            return True
+        if mine > its:
+            return False
+        if hidden <= SLIVER * both.size:
+            return self.fit > other.fit
+        # In a regular pattern a long shift may fit as well, but it shows less of the reference.
+        return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
+
+
 def same_shape(image: Pixels, reference: Pixels) -> bool:
     """Tell whether a picture and its reference, each (H, W, 3), have the same aspect; only then they can be aligned."""
     (height, width), (wanted_height, wanted_width) = image.shape[:2], reference.shape[:2]
@@ -65,27 +106,25 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     """Bring a picture (h, w, 3) into the frame of its reference (H, W, 3), both uint8 RGB of the same aspect.
 
     The simplest motion that fits is taken: none, a shift, then a shift with a turn and a scale. If none fits well, that
-    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough.
+    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough. Two
+    motions are compared where both show the reference: a motion that hides a defect explains nothing.
     """
     height, width = reference.shape[:2]
     resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
     if image.shape != reference.shape:
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
-    best: Alignment | None = None
-    best_rank = (False, 0, 0.0)
+    best: _Candidate | None = None
     for motion in _motions(image, reference):
         candidate = _moved(image, reference, motion)
-        # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
-        rank = (candidate.seen >= LEAST_SEEN, -_lasting(candidate.image, reference), candidate.fit)
-        if best is None or rank > best_rank:
-            best, best_rank = candidate, rank
+        if best is None or candidate.is_better_than(best):
+            best = candidate
         if _is_turned(motion):
             if best.fit >= LEAST_FIT:
                 break
         elif best.fit >= ENOUGH and _is_still(best.image, reference):
             break
     assert best is not None
-    whole = resized @ np.vstack((best.to_picture, (0.0, 0.0, 1.0)))
+    whole = resized @ np.vstack((best.motion, (0.0, 0.0, 1.0)))
     return Alignment(best.image, best.seen, best.fit, whole[:2])
 
 
@@ -122,10 +161,14 @@ def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
             yield motion
 
 
-def _lasting(image: Pixels, reference: Pixels) -> int:
-    """Return how many pixels differ and last through an opening: a motion that leaves fewer explains more."""
+def lasting_differences(image: Pixels, reference: Pixels) -> int:
+    """Return how many pixels of two pictures of one size differ and last through an opening."""
+    return int(cv2.countNonZero(_lasting(image, reference)))
+
+
+def _lasting(image: Pixels, reference: Pixels) -> Pixels:
     differing = (cv2.absdiff(_grey(image), _grey(reference)) > LEVELS_APART).astype(np.uint8)
-    return int(cv2.countNonZero(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING)))
+    return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING), np.uint8)
 
 
 def _is_turned(motion: Numbers) -> bool:
@@ -172,7 +215,8 @@ def _turned(image: Pixels, reference: Pixels, start: Numbers) -> Numbers | None:
             return None
         motion = _at_scale(found.astype(np.float64), 1 / scale)
     stretches = np.linalg.svd(motion[:, :2])[1]
-    return motion if np.abs(stretches - 1).max() <= STRETCH else None
+    plausible = np.abs(stretches - 1).max() <= STRETCH and stretches[0] <= (1 + SKEW) * stretches[1]
+    return motion if plausible else None
 
 
 def _at_scale(motion: Numbers, scale: float) -> Numbers:
@@ -181,18 +225,20 @@ def _at_scale(motion: Numbers, scale: float) -> Numbers:
     return np.hstack((motion[:, :2], (motion[:, 2] * scale - offset)[:, None]))
 
 
-def _moved(image: Pixels, reference: Pixels, motion: Numbers) -> Alignment:
+def _moved(image: Pixels, reference: Pixels, motion: Numbers) -> _Candidate:
     if np.array_equal(motion, np.eye(2, 3)):
-        return Alignment(image, 1.0, fit_of(image, reference), motion)
+        whole = np.ones(reference.shape[:2], np.uint8)
+        return _Candidate(motion, image, whole, _lasting(image, reference), 1.0, fit_of(image, reference))
     size = (reference.shape[1], reference.shape[0])
     back = cv2.WARP_INVERSE_MAP
-    whole = np.full(reference.shape[:2], 255, np.uint8)
+    whole = np.ones(reference.shape[:2], np.uint8)
     shown = np.asarray(cv2.warpAffine(whole, motion, size, flags=cv2.INTER_NEAREST | back), np.uint8)
     moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | back, borderMode=cv2.BORDER_REPLICATE)
-    filled = np.asarray(cv2.copyTo(reference, cv2.bitwise_not(shown), moved), np.uint8)
+    filled = np.asarray(cv2.copyTo(reference, 1 - shown, moved), np.uint8)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
     count = cv2.countNonZero(shown)
-    return Alignment(filled, count / shown.size, fit_of(filled, reference, shown) if count else 0.0, motion)
+    fit = fit_of(filled, reference, shown) if count else 0.0
+    return _Candidate(motion, filled, shown, _lasting(filled, reference), count / shown.size, fit)
 
 
 def _grey(image: Pixels) -> Pixels:
@@ -200,8 +246,8 @@ def _grey(image: Pixels) -> Pixels:
 
 
 def _smaller(image: Pixels, reference: Pixels, side: int) -> tuple[_Grey, _Grey, float]:
-    """Return both pictures in grey with at most `side` pixels a side, and their scale."""
-    scale = min(1.0, side / max(reference.shape[:2]))
+    """Return both pictures in grey with at most `side` pixels a side, or `LEAST_SIDE` the shorter, and their scale."""
+    scale = min(1.0, max(side / max(reference.shape[:2]), LEAST_SIDE / min(reference.shape[:2])))
     greys = [_grey(pixels) for pixels in (image, reference)]
     if scale < 1:
         greys = [

@@ -123,8 +123,8 @@ class Residency:
     def fill_host(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
-        Only while nothing is loaded. Each expert is considered once: an expert that a device holds goes down when it
-        leaves, if the cache demotes.
+        The cache is filled only while nothing is loaded. Each expert is considered once: an expert that a device holds
+        goes down when it leaves, if the cache demotes.
         """
         if self.cache is None or self.cache.is_filling():
             return
@@ -176,6 +176,7 @@ class Residency:
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
+        self._landed(self.pools[pool], expert)
         book, variants = self.pools[pool], self._world.costs.variants(expert)
         book.commit(expert)
         if variants and book.variant(expert) != variants[0]:
@@ -193,10 +194,11 @@ class Residency:
             book.plan(expert, size, Why.UPGRADE, variant=variant)
 
     def failed(self, pool: str, expert: str) -> None:
-        """Note that a load failed; a copy of the expert in the host cache is dropped, because it may be damaged."""
+        """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
+        self._landed(self.pools[pool], expert)
         self.pools[pool].abandon(expert)
-        if self.cache is not None:
-            self.cache.forget(expert)
+        if (cache := self._cache_of(self.pools[pool])) is not None:
+            cache.forget(expert)
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
@@ -302,7 +304,11 @@ class Residency:
         for pool in self.pools.values():
             pool.check(idle=idle)
         if self.cache is not None:
-            self.cache.check()
+            self.cache.check(idle=idle)
+
+    def _landed(self, pool: ModelPool, expert: str) -> None:
+        if pool.why(expert) is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+            cache.landed(expert)
 
     def _cache_of(self, pool: ModelPool) -> HostCache | None:
         return self.cache if self.cache is not None and self.cache.serves(pool.device) else None

@@ -214,8 +214,7 @@ class Simulator:
 
     def _serve_one(self, load: Load, place: str | None) -> None:
         device = self._device(load)
-        # A load whose copy could not be read into host memory passes the reader, too.
-        reads = place is READER and (load.source is Tier.DISK or self._lanes.passes_lane(load))
+        reads = place is READER and load.source is Tier.DISK
         cost = self._costs.of(device, load.expert, load.variant)
         took_s = cost.load_s - cost.copy_s if reads else cost.copy_s
         self._began.setdefault((load.pool, load.expert), self.now)

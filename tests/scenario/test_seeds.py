@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from lines import arrive, board, cost, line_of, log_of
 
 from coe.board.rules import Rules
 from coe.scheduler.backlog import Backlog
-from coe.scheduler.events import Evict, Load, Why
+from coe.scheduler.events import Why
+from coe.scheduler.executor import Executor
 from coe.scheduler.policies.arrange.phased import Phased
+from coe.scheduler.policies.base import World
 from coe.scheduler.policies.paths import layers
+from coe.scheduler.policies.prefetch.next_group import NextGroup
 from coe.scheduler.policies.use_plan import PLAN_IMAGES, UsePlan
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import VirtualLine, pools_of
@@ -161,12 +166,29 @@ def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(na
     assert STRATEGIES[name].eviction
 
 
-def test_an_expert_that_is_leaving_is_not_guessed_again() -> None:
-    """Each eviction takes half a second here, and the followers of an expert are guessed meanwhile."""
-    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="duoserve", evict_s=0.5)
-    for number in range(30):
-        line.arrive(10.0 + 0.7 * number, "CDAB"[number % 4])
+def test_a_first_expert_that_came_on_demand_and_is_leaving_is_not_loaded_at_the_same_time() -> None:
+    line = line_of(chain(), 30, executors=2, strategy="duoserve", evict_s=0.5)
+    arrive(line, 1.0, "D")
+    arrive(line, 1.5, "A")
     line.run()
-    guesses = [command for _, _, answer in line.history for command in answer if isinstance(command, Load | Evict)]
-    assert any(isinstance(command, Load) and command.why is Why.SPECULATIVE for command in guesses)
-    assert len(line.results) == 30
+    assert len(line.results) == 2
+
+
+class Undecided(NextGroup):
+    """Guesses two experts where there is room for one, and looks again whenever a load has ended."""
+
+    asked = 0
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        self.asked += 1
+        assert self.asked < 50, "two guesses replace each other for ever"
+        yield from (expert for expert in "bc" if expert not in executor.pool)
+
+
+def test_two_guesses_do_not_replace_each_other_while_nothing_new_is_known() -> None:
+    strategy = replace(STRATEGIES["coserve"], name="undecided", prefetch=Undecided)
+    line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, strategy=strategy)
+    arrive(line, 10.0, "A")
+    line.run()
+    # One when the line begins, one when the image comes, and one when it has its finding.
+    assert 1 <= len(loads(line, Why.SPECULATIVE)) <= 3
