@@ -111,6 +111,8 @@ class Simulator:
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: deque[Load | Fill] = deque()
         self._warming = False
+        cache = controller.cache
+        self._fills_first = preloaded and cache is not None and not cache.spec.demotes
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
@@ -126,8 +128,16 @@ class Simulator:
         self._when(when_s, lambda: self._step(event))
 
     def start(self, *, warm: bool = False) -> None:
+<<<<<<< HEAD
         """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
         self._warming = warm
+=======
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too.
+
+        Preloading fills a cache that reads through in any case (the paper's initialization phase).
+        """
+        self._warming = warm or self._fills_first
+>>>>>>> main
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()
