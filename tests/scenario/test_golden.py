@@ -15,7 +15,7 @@ from coe.bench.rows import Row
 from coe.bench.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
 from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
 from coe.sim.machine import Machine
-from coe.sim.workload import task
+from coe.sim.workload import placement, task
 
 STRATEGIES = (
     *("samba", "samba-fifo", "samba-parallel"),
@@ -111,3 +111,16 @@ def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
     )
     assert (one.switches, one.makespan_s, one.p99_s) == (again.switches, again.makespan_s, again.p99_s)
     assert one.makespan_s != other.makespan_s
+
+
+@pytest.mark.parametrize(("foreseen", "switches", "ahead"), [("parts", 117, 117), ("none", 216, 0)])
+def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, ahead: int) -> None:
+    """900 images of board A, one every 200 ms."""
+    workload = task("A1", order="boards", requests=900, every_s=0.2, seed=0)
+    parts = placement(workload.board, seed=0)
+    workload = replace(workload, parts=parts) if foreseen == "parts" else workload.unforeseen()
+    row = simulated_run(Machine("uma-m2"), workload, CONTENDERS["line"], seed=0)
+    check(row, 900)
+    assert (row.switches, row.speculated) == (switches, ahead)
+    assert row.in_order_switches is not None
+    assert row.switches >= row.in_order_switches > row.lower_bound_switches  # type: ignore[operator]
