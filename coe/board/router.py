@@ -99,13 +99,18 @@ class Router:
     """The function from findings to the next steps; it holds no state.
 
     `escalations` names the experts that run in a lesser variant and look again at a doubtful image, as the expert
-    `again_id(expert)`; `second_looks` holds these second ids.
+    `again_id(expert)`; `second_looks` holds these second ids. With `stop_at_ng` an image that is NG needs no further
+    finding.
     """
 
     def __init__(
-        self, components: Mapping[str, Component], escalations: Mapping[str, Escalation] | None = None
+        self,
+        components: Mapping[str, Component],
+        escalations: Mapping[str, Escalation] | None = None,
+        *,
+        stop_at_ng: bool = False,
     ) -> None:
-        self.components = dict(components)
+        self.components, self.stop_at_ng = dict(components), stop_at_ng
         self.escalations = dict(escalations or {})
         self.second_looks = frozenset(again_id(expert) for expert in self.escalations)
         self._order = {

@@ -154,7 +154,7 @@ class _RulesReader:
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
-        sheet, router = self.sheet, Router(components)
+        sheet, router = self.sheet, Router(components, stop_at_ng=self.spec.stop_at_ng)
         places = {name: sheet.where(("components", name)) for name in components}
         return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places)
 

@@ -54,9 +54,10 @@ class ExpertSpec(Judging):
 
 
 class BoardSpec(_Model):
-    """A board file."""
+    """A board file. With `stop_at_ng` an image that is NG is not looked at any further."""
 
     board: Name
+    stop_at_ng: bool = False
     experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
     components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
 
