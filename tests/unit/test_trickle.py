@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from apps.trickle import pictures
-
 from coe.board.parts import PlacedPart
 
 PARTS = (PlacedPart("C", "C1"), PlacedPart("R", "R1"))
