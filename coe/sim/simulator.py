@@ -111,6 +111,8 @@ class Simulator:
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: deque[Load | Fill] = deque()
         self._warming = False
+        cache = controller.cache
+        self._fills_first = preloaded and cache is not None and not cache.spec.demotes
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
@@ -126,8 +128,11 @@ class Simulator:
         self._when(when_s, lambda: self._step(event))
 
     def start(self, *, warm: bool = False) -> None:
-        """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
-        self._warming = warm
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too.
+
+        Preloading fills a cache that reads through in any case (the paper's initialization phase).
+        """
+        self._warming = warm or self._fills_first
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()
@@ -179,12 +184,7 @@ class Simulator:
     # Loads and fills
 
     def _bring(self, command: Load | Fill) -> None:
-        if isinstance(command, Fill):
-            # The initialization phase fills a cache that reads through, too.
-            cache = self.controller.cache
-            at_once = self._warming or (self._preloaded and cache is not None and not cache.spec.demotes)
-        else:
-            at_once = self._preloaded and command.why is Why.INITIAL
+        at_once = self._warming if isinstance(command, Fill) else self._preloaded and command.why is Why.INITIAL
         if at_once:
             self._preloads.append(command)
         else:
