@@ -1,4 +1,7 @@
-"""`coe-bench sim`: compares strategies in virtual time, on a simulated box."""
+"""`coe-bench sim`: compares strategies in virtual time, on a simulated box.
+
+The file is long because the command has many options, and each is checked before a long run.
+"""
 
 from __future__ import annotations
 
