@@ -35,7 +35,7 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 60,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 40,
     batch: Annotated[int, typer.Option(help="Crops in a step.")] = 64,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.0025,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
