@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
+import cv2
 import numpy as np
 import torch
 import typer
@@ -133,4 +134,5 @@ def main(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    cv2.setNumThreads(1)
     typer.run(main)
