@@ -8,6 +8,8 @@ IMAGES := build/$(if $(FULL),demo,first-look)/images
 MEMORY := $(if $(FULL),150MB,25MB)
 RUN := runs/$(BOARD)/latest
 JOBS ?= 2
+# Their files alone are imported for the second pass.
+SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
 .PHONY: inspect test test-all stress coverage check first-look demo setup lock clean help
 
@@ -42,7 +44,7 @@ define passes
 	}; \
 	run "$(JOBS) files of tests side by side" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 \
 	    -m "not serial and $(1)"; \
-	run "tests that must be alone (marked serial)" -m "serial and $(1)"; \
+	run "tests that must be alone (marked serial)" $(SERIAL) -m "serial and $(1)"; \
 	[ $$failed -eq 0 ] || echo "tests failed: see the summaries of both passes above (status $$failed)"; \
 	exit $$failed
 endef

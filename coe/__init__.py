@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
     from coe.errors import CoeError
     from coe.inspector.inspector import Inspector, Picture
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
 # OpenMP reads it when torch is first imported. On a busy machine a batch takes up to twice as long if threads spin
 # while they wait (docs/api.md). What the user has set stays.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-try:
-    __version__ = version("coe")
-except PackageNotFoundError:  # the source tree without an installation
-    __version__ = "0+unknown"
 
 _HOMES = {
     "Box": "coe.core",
@@ -58,9 +53,20 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'coe' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("coe")
+    except PackageNotFoundError:  # the source tree without an installation
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -24,22 +24,32 @@ from coe.store.store import Store
 
 
 def synthetic_board(
-    folder: Path, *, kind: str, experts: int, input_size: int, seed: int, files: int | None = None
+    folder: Path,
+    *,
+    kind: str,
+    experts: int,
+    input_size: int,
+    seed: int,
+    files: int | None = None,
+    allow_kinds: Sequence[str] = (),
 ) -> tuple[Path, Store]:
     """Make a board of `experts` experts of one kind with seeded random weights; return its board file and store.
 
     Each expert has its own weights file; with `files`, the experts share so many files by hard links, and each expert
-    is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused.
+    is still loaded and counted separately. Counts fall as 1 / rank (a long tail). Earlier files are reused. `kind` is
+    a name, or a dotted path in one of the packages `allow_kinds`. Raises ConfigError if there is no such kind.
     """
     files = experts if files is None else min(files, experts)
     if files < 1:
         raise ConfigError(f"{files} files cannot hold an expert; give at least 1")
-    resolved = kinds.resolve(kind)
+    resolved = kinds.resolve(kind, allow_kinds)
     if not isinstance(resolved, ModuleKind):
         raise ConfigError(f"kind '{kind}' has no skeleton to fill with random weights")
     # The name holds all that the weights depend on, so that two kinds of trials never share a folder's files; the 2 is
     # the version of how weights are drawn.
-    name = f"bench2-{kind}-{experts}-{input_size}px-seed{seed}" + (f"-{files}files" if files < experts else "")
+    name = f"bench2-{kind.replace(':', '.')}-{experts}-{input_size}px-seed{seed}" + (
+        f"-{files}files" if files < experts else ""
+    )
     store = Store(folder / "store")
     stored = set(store.ids())
     labels = ("ok", "bad")
@@ -65,9 +75,15 @@ def synthetic_board(
     return path, store
 
 
-def prepare(board: Path, store: Store, variants: Sequence[Variant], say: Callable[[str], None]) -> None:
+def prepare(
+    board: Path,
+    store: Store,
+    variants: Sequence[Variant],
+    say: Callable[[str], None],
+    allow_kinds: Sequence[str] = (),
+) -> None:
     """Prepare a board's experts in those `variants` that they lack; raises ConfigError if a variant cannot be made."""
-    preparer = Preparer(store, variants)
+    preparer = Preparer(store, variants, allow_kinds=allow_kinds)
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")

@@ -7,11 +7,12 @@ In this case the error should name the circle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from coe.core import Verdict
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 def through(expert: str, thens: Iterable[tuple[str, Mapping[Any, Any]]]) -> tuple[str, ...]:
@@ -19,6 +20,8 @@ def through(expert: str, thens: Iterable[tuple[str, Mapping[Any, Any]]]) -> tupl
 
     `thens` holds every `then` of the file, with the expert whose labels it covers.
     """
+    import networkx as nx  # slow to import, and `--help` needs no graph
+
     digraph: nx.DiGraph[str] = nx.DiGraph()
     for name, then in thens:
         digraph.add_edges_from(_named(name, then))

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -174,15 +173,21 @@ def _from_array(array: NDArray[np.generic], order: Order) -> Pixels:
     if pixels.shape[2] == 1:
         return _grey(pixels[..., 0])
     if pixels.shape[2] == 3:
-        # OpenCV swaps colours some fifty times as fast as a copy with a negative step.
-        swapped = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB) if order == "BGR" else pixels
-        return np.ascontiguousarray(swapped, np.uint8)
+        return np.ascontiguousarray(_swapped(pixels) if order == "BGR" else pixels, np.uint8)
     over_white = np.empty((*pixels.shape[:2], 3), np.uint8)
     in_order = over_white[..., ::-1] if order == "BGR" else over_white
     for top, bottom in _bands(*pixels.shape[:2]):
         alpha = pixels[top:bottom, :, 3:].astype(np.uint16)
         in_order[top:bottom] = (pixels[top:bottom, :, :3] * alpha + 255 * (255 - alpha) + 127) // 255
     return over_white
+
+
+def _swapped(pixels: Pixels) -> Pixels:
+    # Commands that decode nothing, as `--help`, do without the library: it takes 0.1 s and 28 MiB.
+    import cv2
+
+    # Some fifty times as fast as a copy with a negative step.
+    return np.asarray(cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB), np.uint8)
 
 
 def _grey(grey: Pixels) -> Pixels:

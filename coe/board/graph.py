@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from coe.core import Expert
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class ExpertGraph:
@@ -23,6 +25,8 @@ class ExpertGraph:
         probability: Mapping[str, float],
         first: Iterable[str] = (),
     ) -> None:
+        import networkx as nx  # slow to import, and `--help` needs no graph
+
         self.experts = {expert.id: expert for expert in experts}
         self.digraph: nx.DiGraph[str] = nx.DiGraph()
         self.digraph.add_nodes_from(self.experts)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
-
-import networkx as nx
+from typing import TYPE_CHECKING, Any
 
 from coe import config
 from coe.board import circles, process_sheet
@@ -22,6 +20,9 @@ from coe.board.router import GIVEN, Component, Outcome, Router, Step, first_expe
 from coe.board.rules_form import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, checked
 from coe.core import NOTHING, Expert, Verdict, added
 from coe.errors import RulesError, did_you_mean
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +283,8 @@ class _RulesReader:
 
     def _refuse_circles(self, edges: list[tuple[str, str]]) -> None:
         """Refuse circles that span several components (one component says a then b, another b then a)."""
+        import networkx as nx  # slow to import, and `--help` needs no graph
+
         digraph: nx.DiGraph[str] = nx.DiGraph(edges)
         if not nx.is_directed_acyclic_graph(digraph):
             circle = [edge[0] for edge in nx.find_cycle(digraph)]

@@ -200,7 +200,8 @@ def run(  # noqa: PLR0913
         path, shelf, pictures = given(board, images_at, store, requests, seed, form)
         task, order = rules.load(path).board, "given" if images_at else "iid"
     else:
-        path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, variants(executors, precisions))
+        wanted = variants(executors, precisions)
+        path, shelf = synthetic_experts(work, kind, experts, input_size, seed, files, wanted, allow_kind or ())
         pictures = synthetic.synthetic_pictures(path, requests, seed, form or Form.ARRAY)
         task, order = f"{experts} x {kind}", "iid"
     budget, configured = configurations(names, profile_at, path, shelf, config.parse_bytes(memory) if memory else None)

@@ -90,13 +90,22 @@ def variants(executors: str, precisions: Sequence[str]) -> list[str]:
 
 
 def synthetic_experts(
-    work: Path, kind: str, experts: int, input_size: int, seed: int, files: int | None, variants: Sequence[str]
+    work: Path,
+    kind: str,
+    experts: int,
+    input_size: int,
+    seed: int,
+    files: int | None,
+    variants: Sequence[str],
+    allow_kinds: Sequence[str],
 ) -> tuple[Path, Store]:
     """Make a board of experts with random weights, or reuse an earlier one; return its file and store."""
     from coe.bench.synthetic import prepare, synthetic_board
 
     err.print(f"making {experts} synthetic {kind} experts in {work} (kept for the next time)", soft_wrap=True)
-    path, store = synthetic_board(work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files)
+    path, store = synthetic_board(
+        work, kind=kind, experts=experts, input_size=input_size, seed=seed, files=files, allow_kinds=allow_kinds
+    )
     if variants:
-        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True))  # type: ignore[arg-type]
+        prepare(path, store, variants, lambda sentence: err.print(sentence, soft_wrap=True), allow_kinds)  # type: ignore[arg-type]
     return path, store

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def _invoke(app: typer.Typer) -> int:
 
     The application is not called: typer would answer an interruption and a closed pipe in silence, with status 1.
     """
-    command = typer.main.get_command(app)
+    command = _command(app)
     try:
         with command.make_context(visible(Path(sys.argv[0]).name), sys.argv[1:]) as context:
             command.invoke(context)
@@ -112,6 +113,12 @@ def _invoke(app: typer.Typer) -> int:
         rich_format_error(error)
         return int(error.exit_code)
     return Exit.OK
+
+
+@cache
+def _command(app: typer.Typer) -> Any:
+    # Typer evaluates the annotations of all commands, so a process that runs several does that once.
+    return typer.main.get_command(app)
 
 
 def application(help_text: str) -> typer.Typer:

@@ -46,8 +46,8 @@ class Line:
 
     `rules` is the board with its experts in the chosen variants, `costs` the cost of each expert, `plan` the pools and
     executors, `memory_bytes` the host memory that CPU executors and images share, and `budget_bytes` what all devices
-    may take for experts and batches. Raises ConfigError, RulesError or StoreError for a config that cannot work, before
-    any thread is started.
+    may take for experts, batches and images under way. Raises ConfigError, RulesError or StoreError for a config that
+    cannot work, before any thread of the line is started.
     """
 
     def __init__(self, config: LineConfig) -> None:
@@ -143,7 +143,8 @@ class Line:
         # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
         self._engine.line_threads.expect_waitable("inspect()")
         ticket = self._inbox.enter(taken.size, wait=self._blocking)
-        # The event loop does not hand in the image: a busy loop, in `close` perhaps, would hold an unused place.
+        # The thread that makes the room hands the image in: a loop that is blocked, in `close` perhaps, would hold a
+        # place without using it.
         handed_in = ticket.then(partial(self._hand_in, taken, ticket))
         try:
             if not handed_in.done():

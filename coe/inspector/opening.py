@@ -20,7 +20,7 @@ from coe.inspector.settings import Settings, settle
 from coe.runtime.device import Device
 from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import Plan, joined
+from coe.scheduler.plan import Plan
 from coe.store import kinds
 from coe.store.kinds import FileKind, Kind
 from coe.store.manifest import Manifest
@@ -54,7 +54,7 @@ class Assembly:
 
     @property
     def budget_bytes(self) -> int:
-        """The bytes that all devices may take for experts and batches."""
+        """The bytes that all devices may take for experts, batches and images under way."""
         sizes = [device.memory_bytes for device in self.devices.values()]
         return sum(self.settings.memory_bytes if size is None else size for size in sizes)
 
@@ -98,7 +98,7 @@ def assemble(config: LineConfig) -> Assembly:
         settings,
         devices,
         lineup.costs,
-        joined(plan) if config.strategy.shared else plan,
+        config.strategy.pooled(plan),
         file_bytes(lineup.board, manifests),
         good_parts,
     )

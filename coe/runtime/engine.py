@@ -1,9 +1,9 @@
 """Carries out a decider's commands with threads: the control thread decides, lanes load, executors run.
 
-All events come through one inbox to the control thread, which alone touches the decider. It runs no model, reads no
-disk, and calls no user's code except watchers, which must be quick. Whatever a user's code raises, SystemExit included,
-every image gets its reply, and either the line goes on or each reply says why it does not. Longer than other files
-because all that the control thread does stands together.
+All events come through one queue to the control thread, which alone changes the decider. It runs no model and reads no
+disk. The user's code that it calls is watchers, policies and deciders: they must be quick, and what they raise ends the
+line. Whatever a user's code raises, SystemExit included, every image gets its reply. Longer than other files because
+all that the control thread does stands together.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import keyword
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from coe.errors import CoeError, ConfigError, did_you_mean
@@ -21,7 +22,13 @@ _LONGEST = 200
 
 def names(group: str) -> list[str]:
     """Return the names of the entry points that installed packages offer in a group."""
-    return sorted(point.name for point in entry_points(group=group))
+    return sorted(point.name for point in _points(group))
+
+
+@cache
+def _points(group: str) -> tuple[EntryPoint, ...]:
+    # The files of all installed packages are read for it.
+    return tuple(entry_points(group=group))
 
 
 def packages(allowed: Iterable[str]) -> tuple[str, ...]:
@@ -42,7 +49,7 @@ def load(name: str, allowed: Iterable[str], *, group: str, noun: str) -> object:
     Raises ConfigError for any other name, before anything is imported; and for whatever the imported code raises,
     SystemExit too.
     """
-    points = list(entry_points(group=group))
+    points = _points(group)
     for point in points:
         if name in (point.name, point.value):
             with running(noun, name, "imported"):

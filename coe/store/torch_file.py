@@ -24,7 +24,8 @@ from coe.store.pickle_tuples import TupleSizes
 _MOST_ENTRIES = 10_000
 _MOST_PICKLE_BYTES = 16 << 20
 """The pickle of a checkpoint of hundreds of layers, without its tensors, is smaller than 1 MiB."""
-_MOST_STEPS = 1_000_000
+_MOST_STEPS = 400_000
+"""A tensor takes some 30 steps, so this is more than `_MOST_ENTRIES` tensors need; to count them takes seconds."""
 _MAKERS = re.compile(r"(builtins|__builtin__) bytearray|torch(\.cuda|\.sparse)* \w*Tensor|torch\._tensor Tensor")
 """Callables that allocate as many zeros as a pickle names. Saved weights never call these."""
 _LEGACY_PICKLES = 5

@@ -21,7 +21,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from tables import with_slow_rows
 from tiny_line import TINY, fill
 
 from coe import surroundings
@@ -320,6 +319,14 @@ def environment(**variables: str) -> dict[str, str]:
     return {**given, "OMP_NUM_THREADS": "1", **variables}
 
 
+NAMELESS = """
+import pwd
+
+def getpwuid(number):
+    raise KeyError(f"getpwuid(): uid not found: {number}")
+
+pwd.getpwuid = getpwuid
+"""
 WATCHED = """
 import json, os, sys
 allowed = [os.path.realpath(one) for one in json.loads(os.environ.pop("ALLOWED"))]
@@ -383,7 +390,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
         del commands[1:]
     allowed = [str(named), str(homes["TMPDIR"])]
     done = subprocess.run(
-        [sys.executable, "-c", WATCHED],
+        [sys.executable, "-c", NAMELESS + WATCHED],
         cwd=work,
         env=environment(
             **{name: str(folder) for name, folder in homes.items()},
@@ -402,10 +409,11 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
         assert list(folder.rglob("*")) == [], f"{folder.name} holds what nobody named"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("redirection", "status"),
-    with_slow_rows([(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)], fast=1),
+    [(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)],
 )
 def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
     small_line: list[str], tmp_path: Path, redirection: str, status: int
@@ -423,16 +431,7 @@ def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
     assert [row["verdict"] for row in rows] == ["OK", "OK"]
 
 
-NAMELESS = """
-import pwd
-
-def getpwuid(number):
-    raise KeyError(f"getpwuid(): uid not found: {number}")
-
-pwd.getpwuid = getpwuid
-"""
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Path) -> None:
     done = subprocess.run(

@@ -30,7 +30,8 @@ def work(prepared_work, tmp_path_factory):
 
 
 @pytest.mark.serial  # it looks at what the process grew by
-def test_strategies_are_measured_side_by_side(work, call):
+def test_strategies_are_measured_side_by_side(synthetic_work, tmp_path, call):
+    work = linked_copy(synthetic_work, tmp_path / "work")
     status, out, err = call("run", *SMALL, "--strategy", "coserve,samba", "--work", work, "--json", "-")
     assert status == 0
     rows = json.loads(out)
@@ -57,6 +58,7 @@ def test_a_board_needs_no_images(tiny, tmp_path, call):
     assert (row["task"], row["order"], row["images"], row["errors"]) == ("tiny", "iid", 6, 0)
 
 
+@pytest.mark.slow
 def test_the_precision_stands_beside_the_strategy_and_second_looks_are_counted(work, call):
     mixed = ("--precision", "fp32,mixed", "--label-floor", "0.99", "--work", work)
     status, out, _ = call(
@@ -94,6 +96,18 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     assert one.metrics.wall_s >= one.metrics.switch_s
     assert one.costs("cpu", "e0").load_s >= 0.1
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
+
+
+def test_a_kind_that_the_user_allows_is_compared(tmp_path, call):
+    small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "46MB", "--work", tmp_path)
+    kind = ("--kind", "apps.demo.small:Small")
+    refused = call("run", *kind, *small)
+    assert refused.status == 2
+    assert "--allow-kind apps" in " ".join(refused.err.split())
+    rows = tmp_path / "rows.json"
+    assert call("run", *kind, "--allow-kind", "apps", *small, "--json", rows).status == 0
+    (row,) = json.loads(rows.read_text(encoding="utf-8"))
+    assert (row["images"], row["errors"]) == (4, 0)
 
 
 def test_images_come_at_their_rate_whatever_the_line_does(work):

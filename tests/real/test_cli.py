@@ -16,6 +16,8 @@ import pytest
 
 from coe.cli import experts as experts_cli
 from coe.cli import inspect as inspect_cli
+from coe.core import Result
+from coe.results.records import ResultsFile
 
 
 def run(main, monkeypatch, *arguments: object) -> int:
@@ -237,19 +239,26 @@ def test_kill_9_loses_nothing_and_resume_goes_on(tiny, folder, tmp_path, inspect
     assert len({row["image"] for row in rows(tmp_path / "out")}) == 252
 
 
-def test_ctrl_c_writes_the_report_and_says_how_to_go_on(tiny, folder, tmp_path):
+def test_ctrl_c_writes_the_report_and_says_how_to_go_on(folder, tmp_path, inspect, monkeypatch, capsys):
     _many(folder)
-    process = _process(tiny, folder, tmp_path / "out")
-    _wait_for_results(tmp_path / "out", process)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 130
+    write, written = ResultsFile.write, []
+
+    def write_and_interrupt(self: ResultsFile, result: Result) -> None:
+        write(self, result)
+        written.append(result)
+        if len(written) == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ResultsFile, "write", write_and_interrupt)
+        assert inspect() == 130
+    said = capsys.readouterr().err
     assert "--resume" in said
     assert "Traceback" not in said
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["interrupted"] is True
     assert summary["errors"] == 0
-    assert 0 < summary["images"] < 252
+    assert 5 <= summary["images"] < 252
     assert (tmp_path / "out" / "report.html").exists()
 
 

@@ -77,7 +77,7 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
     [
         ("fp32", LAZY),
         ("q8", LANE_FIRST),
-        ("fp32", BATCHES_FIRST),
+        pytest.param("fp32", BATCHES_FIRST, marks=pytest.mark.slow),
         *(pytest.param(variant, LAZY, marks=pytest.mark.slow) for variant in VARIANTS if variant != "fp32"),
         pytest.param("fp32", LANE_FIRST, marks=pytest.mark.slow),
     ],

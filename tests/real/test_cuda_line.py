@@ -86,6 +86,7 @@ def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, 
     assert line.metrics().images == 4
 
 
+@pytest.mark.slow
 def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, costs, monkeypatch):
     # As large as one line, its context and a little; what the first one held is kept by the allocator until asked for.
     driver = FakeDriver(total=700 << 20)
@@ -113,6 +114,7 @@ def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, c
     assert errors == {"cuda was lost: it fell off the bus"}
 
 
+@pytest.mark.slow
 def test_half_precision_on_a_gpu_is_fp16(driver, tiny, prepared_tiny, pictures):
     board, store = tiny[0], prepared_tiny[1]
     # Each of two networks in two variants is measured.

@@ -228,6 +228,7 @@ def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path:
     assert "generated ones are used" in " ".join(said)
 
 
+@pytest.mark.slow
 def test_an_interrupt_passes_through(store: Store):
     def tick(done: float) -> None:
         if done > 0.1:
@@ -250,6 +251,7 @@ def test_control_c_does_not_wait_for_the_end(store: Store):
         measured(CLASSIFIER, store, limit_s=3600.0, sizes=range(1, 9), tick=tick)
 
 
+@pytest.mark.slow
 def test_nothing_stays_in_memory(store: Store):
     def weights() -> int:
         gc.collect()

@@ -208,6 +208,7 @@ def test_an_interrupted_calibration_goes_on_where_it_was(bench, run, tmp_path, m
     assert place.exists()
 
 
+@pytest.mark.slow
 def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, run, tmp_path) -> None:
     board, _ = bench
     place, empty = tmp_path / "profile.json", tmp_path / "store"

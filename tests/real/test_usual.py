@@ -214,6 +214,7 @@ def test_the_usual_way_stands_beside_less_precise_ones(work, call):
     assert "line mixed: labels equal to those of line-usual on 24 of 24 images" in " ".join(said.out.split())
 
 
+@pytest.mark.slow
 def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     measured_run, tables, ways = engine.measured_run, [], []
 

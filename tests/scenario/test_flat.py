@@ -158,6 +158,7 @@ def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name:
     assert many[1] <= 2 * few[1]
 
 
+@pytest.mark.slow
 def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
     def rank(self: Fifo, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         return iter(list(pool.by_arrival()))
@@ -167,6 +168,7 @@ def test_a_scan_of_the_pool_would_be_noticed(looks: Looks, monkeypatch: pytest.M
     assert many[0] > 5 * few[0]
 
 
+@pytest.mark.slow
 def test_a_scan_of_the_backlog_would_be_noticed(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = Backlog.groups
     monkeypatch.setattr(Backlog, "groups", lambda self: iter(list(groups(self))))

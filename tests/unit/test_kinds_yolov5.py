@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tables import with_slow_rows
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
@@ -159,7 +158,9 @@ print(json.dumps({"calls": calls, "environment": os.environ.get("OMP_NUM_THREADS
 """
 
 
-@pytest.mark.parametrize("task", with_slow_rows(["infer", "train"], fast=1))
+# Inference is also part of tests/hostile/test_surroundings.py, in a process that is watched.
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["infer", "train"])
 def test_ultralytics_calls_nobody_and_writes_nowhere_else(tmp_path, task):
     home, work, here, scratch = (tmp_path / name for name in ("home", "work", "here", "scratch"))
     for path in (home, here, scratch):

@@ -18,10 +18,9 @@ from coe.scheduler.pool import ModelPool
 PACKAGE = Path(__file__).parents[2] / "coe"
 SCHEDULER = PACKAGE / "scheduler"
 
-POOL_WRITERS = {"tell", "plan", "reserve", "cancel", "commit", "abandon", "leave", "release", "pin", "unpin"}
-CACHE_WRITERS = {"fill", "fetch", "leave", "forget"}
-# The recorded commands of a run are repeated without a residency: they say themselves what is loaded when.
-OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py", "scheduler/prescheduled.py"}
+POOL_WRITERS = {"tell", "plan", "reserve", "cancel", "commit", "abandon", "leave", "release", "pin", "unpin", "lies_in"}
+CACHE_WRITERS = {"fill", "fetch", "leave", "forget", "begin_fill", "end_fill"}
+OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}
 
 
 def written_elsewhere(tree: ast.AST) -> Iterator[str]:

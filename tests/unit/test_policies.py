@@ -274,12 +274,12 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
         ),
         (
             policies.class_of("select", "head"),
-            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy (dependency, fifo, "
-            "lru, next-use), or a subclass of coe.scheduler.policies.base.Eviction",
+            "eviction=<class 'coe.scheduler.policies.select.head.Head'>: give the name of a policy ("
+            f"{', '.join(policies.names('eviction'))}), or a subclass of coe.scheduler.policies.base.Eviction",
         ),
         (
             None,
-            "eviction=None: give the name of a policy (dependency, fifo, lru, next-use), or a subclass of "
+            f"eviction=None: give the name of a policy ({', '.join(policies.names('eviction'))}), or a subclass of "
             "coe.scheduler.policies.base.Eviction",
         ),
         (

@@ -86,12 +86,13 @@ def test_the_boxes_have_the_figures_of_the_issue() -> None:
     assert all(device.lane is None for device in uma.devices.values())
 
 
-def test_a_source_is_not_to_be_left_out_anywhere(box: Write) -> None:
-    """Take the source away from every figure in turn."""
+@pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_source_is_not_to_be_left_out_anywhere(box: Write, stride: int) -> None:
+    """Take the source away from every figure in turn, or from some."""
     lines = (FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8").splitlines()
     told = [number for number, line in enumerate(lines) if line.rstrip().endswith('"]')]
     assert len(told) > 20
-    for number in told:
+    for number in told[::stride]:
         head, _, _ = lines[number].rpartition(', "')
         damaged = box("\n".join([*lines[:number], f"{head}]", *lines[number + 1 :]]))
         with pytest.raises(ConfigError, match=r"a figure is written \[value, source\]"):
