@@ -1,9 +1,9 @@
 """Training of the kind `golden`: AdamW, a cosine schedule, averaged weights; the best epoch by held-out loss.
 
 Crops are cut once, wider than the network sees, and kept in memory; each step sees them shifted, mirrored and turned,
-some of them with their reference a little displaced, as after an alignment that is not perfect. An epoch takes all
-crops with a defect, and half as many of the others, drawn at random. Aligned pictures have few others, so more are cut
-where a picture differs from its displaced reference.
+some of them with their reference a little displaced, thicker or thinner, as after an alignment or an etching that is
+not perfect. An epoch takes all crops with a defect, and half as many of the others, drawn at random. Aligned pictures
+have few others, so more are cut where a picture differs from its displaced reference.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from experts.proposals import CELL, Region, crops, regions
 _Parts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.float32]]
 """Crops (n, side, side, 3), their labels and boxes."""
 
-REACH = 10
+REACH = 12
 """By how many pixels, in each direction, a kept crop is wider than what the network sees."""
 _SHIFT = 8
-_DISPLACED = 2
-"""The most pixels by which a reference is displaced."""
+_DISPLACED, _FAR = 3, 8
+"""The most pixels by which the reference of a crop, and of a whole picture, is displaced."""
+_THICKER = 2
+"""The most pixels by which a border in the reference of a picture is moved: traces are etched more or less."""
 _DISPLACED_SHARE = 3
 """Every so many crops see their reference displaced."""
 _MOST_DISPLACED = 8
@@ -98,10 +100,14 @@ def cut(levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingP
 
 def _displaced(levels: int, pair: LabelledPair, chance: np.random.Generator) -> _Parts:
     """Cut places without a defect that differ from the displaced reference."""
-    right, down = chance.integers(1, _DISPLACED + 2, 2) * chance.choice((-1, 1), 2)
-    stack = pair.stack.copy()
-    stack[:, :, 1] = np.roll(stack[:, :, 1], (down, right), axis=(0, 1))
-    stack[:, :, 2] = cv2.absdiff(stack[:, :, 0], stack[:, :, 1])
+    reach = _DISPLACED if chance.integers(2) else _FAR
+    right, down = chance.integers(-reach, reach + 1, 2)
+    thicker = int(chance.integers(-_THICKER, _THICKER + 1))
+    reference = np.roll(pair.stack[:, :, 1], (down, right), axis=(0, 1))
+    grown = np.ones((2 * abs(thicker) + 1, 2 * abs(thicker) + 1), np.uint8)
+    reference = cv2.dilate(reference, grown) if thicker > 0 else cv2.erode(reference, grown)
+    picture = np.ascontiguousarray(pair.stack[:, :, 0])
+    stack = np.asarray(cv2.merge([picture, reference, cv2.absdiff(picture, reference)]), np.uint8)
     found = regions(differences(stack) > levels)
     good = [region for region in found if not _common(pair, region).any()]
     chosen = chance.permutation(len(good))[:_MOST_DISPLACED]
@@ -215,10 +221,14 @@ def _varied(data: Crops, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
 
 
 def _displaced_crop(wide: torch.Tensor, top: int, left: int) -> torch.Tensor:
-    """Return the crops at a place of wide crops, with their references displaced."""
+    """Return the crops at a place of wide crops, with their references displaced, and thicker or thinner."""
     down, right = (int(value) for value in torch.randint(-_DISPLACED, _DISPLACED + 1, (2,)))
     picture = wide[:, 0, top : top + CELL, left : left + CELL]
     reference = wide[:, 1, top + down : top + down + CELL, left + right : left + right + CELL]
+    thicker = int(torch.randint(-1, 2, ()))
+    if thicker:
+        grown = functional.max_pool2d(thicker * reference.float(), 3, stride=1, padding=1)
+        reference = (thicker * grown).to(torch.uint8)
     difference = torch.maximum(picture, reference) - torch.minimum(picture, reference)
     return torch.stack((picture, reference, difference), dim=1)
 

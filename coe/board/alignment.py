@@ -77,10 +77,13 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     best_rank = (False, 0, 0.0)
     for motion in _motions(sizes):
         candidate = _moved(sizes, motion)
-        # In a regular pattern a long shift may fit the rest of the picture well, but it shows less of the reference.
-        rank = (candidate.seen >= LEAST_SEEN, -_lasting(candidate.grey, sizes.reference), candidate.fit)
+        # A long shift may fit the little of the reference that it shows, as in a regular pattern.
+        comparable = candidate.seen >= LEAST_SEEN and candidate.fit >= LEAST_FIT
+        rank = (comparable, -_lasting(candidate.grey, sizes.reference), candidate.fit)
         if best is None or rank > best_rank:
             best, best_rank = candidate, rank
+        if best.seen < LEAST_SEEN:
+            continue
         if _is_turned(motion):
             if best.fit >= LEAST_FIT:
                 break

@@ -65,6 +65,15 @@ def test_in_a_regular_pattern_a_long_shift_does_not_win() -> None:
     assert np.array_equal(alignment.to_picture, np.eye(2, 3))
 
 
+def test_a_long_shift_that_fits_the_little_that_it_shows_does_not_win() -> None:
+    reference = np.full((160, 160, 3), 220, np.uint8)
+    for top in range(10, 150, 40):
+        reference[top : top + 20] = 30
+    picture = reference.copy()
+    reference[10:50, 20:80] = picture[90:130, 20:80] = 120
+    assert align(picture, reference).seen == 1.0
+
+
 def test_pictures_of_a_single_grey() -> None:
     grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
     assert fit_of(grey[:, :, 0], other[:, :, 0]) == 1.0, "both lie right anywhere, and differ everywhere"
