@@ -100,6 +100,8 @@ LOAD_ATTEMPTS = 2
 """After this many failed loads of an expert, its stages are answered with an error."""
 RETRY_BROKEN_S = 60.0
 """How long an expert whose loads failed is left alone before the next attempt."""
+CORES_TRUSTED_S = 10.0
+"""How long lines that open later trust the number of free cores that a line found."""
 CORES_WATCHED_S = 0.5
 """How long a line watches the cores before it shares those that are free among its executors."""
 PACE_BATCHES = 9

@@ -7,15 +7,16 @@ no `/proc`, no C library that can be called by name, and no descriptor of a fold
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import os
 import platform
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import psutil
 
@@ -167,6 +168,7 @@ def _libc() -> ctypes.CDLL | None:
 
 # Processor, GPU and process
 
+_GROUPS, _OWN_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _CPUINFO, _NVIDIA = Path("/proc/cpuinfo"), Path("/proc/driver/nvidia")
 
 
@@ -197,9 +199,47 @@ def gpu_driver() -> str | None:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return how many cores this process may use: those that it may run on, and no more than its container's quota.
+
+    A quota of 2.5 cores counts as 2: threads that wait for each other would all wait for a thread that is held up.
+    """
+    return max(1, int(min(len(core_numbers()) or os.cpu_count() or 1, _quota_cores())))
+
+
+def core_numbers() -> list[int]:
+    """Return the numbers of the cores that this process may run on; none if the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
     process = psutil.Process()
-    return len(process.cpu_affinity()) if hasattr(process, "cpu_affinity") else os.cpu_count() or 1
+    return list(process.cpu_affinity() or ()) if hasattr(process, "cpu_affinity") else []
+
+
+def _quota_cores() -> float:
+    """Return how many cores' time the control groups of this process have; infinite without a limit (Linux)."""
+    quotas = [math.inf]
+    try:
+        lines = _OWN_GROUPS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        _, controllers, group = (*line.split(":", 2), "", "")[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # A container may see its group as the root, whatever the path says; limits hold for all groups below.
+        path = PurePosixPath(group.lstrip("/"))
+        root = _GROUPS / "cpu" if controllers else _GROUPS
+        quotas += [_quota_of(root / above) for above in (path, *path.parents)]
+    return min(quotas)
+
+
+def _quota_of(group: Path) -> float:
+    """Return the quota of a control group, by the second version of their files or the first."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):
+            quota, period = " ".join((group / name).read_text(encoding="ascii") for name in names).split()
+            if quota.isdecimal() and int(period) > 0:  # else "max", or -1
+                return int(quota) / int(period)
+    return math.inf
 
 
 def open_descriptors() -> int:

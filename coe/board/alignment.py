@@ -22,15 +22,25 @@ LEVELS = ((128, 25), (256, 6))
 """Where a motion is searched, coarse then fine: the longer side of the pictures in pixels, the most steps of ECC."""
 ENOUGH = 0.97
 """A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
+LEAST_SIDE = 16
+"""The shorter side in pixels to which a picture is made smaller at most: the picture of a strip keeps what it shows."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
 """The side in pixels of the blur with which ECC begins."""
 STRETCH = 0.25
 """The most by which a warp may change a length; a picture that needs more shows something else."""
+SKEW = 0.03
+"""The most by which a warp may change lengths in one direction more than in another: parts are rigid. A warp that is
+free to do so moves what differs at a border out of the picture, where the part shows little to align by."""
 LEAST_FIT, LEAST_SEEN = 0.75, 0.9
 """Under this fit, or with less of the reference in the picture, a picture cannot be compared. Of DeepPCB's training
 pairs the worst fits by 0.92; pictures of other boards mostly fit by less than 0.2."""
+HIDING = 0.05
+"""A motion must explain so many differing pixels for each pixel of the reference that it hides: a defect that it moves
+out of the picture is seldom a larger share of the strip that goes with it."""
+SLIVER = 0.01
+"""The share of the reference that a motion may hide for a better fit alone: a margin of a few pixels."""
 LEVELS_APART = 40
 """Pixels differ if they are more than so many grey levels apart."""
 _OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
@@ -66,22 +76,19 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     """Bring a picture (h, w, 3) into the frame of its reference (H, W, 3), both uint8 RGB of the same aspect.
 
     The simplest motion that fits is taken: none, a shift, then a shift with a turn and a scale. If none fits well, that
-    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough.
+    after which the fewest pixels differ is returned, with its fit: the caller decides whether that is enough. Two
+    motions are compared where both show the reference: a motion that hides a defect explains nothing.
     """
     height, width = reference.shape[:2]
     resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
     if image.shape != reference.shape:
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
     sizes = _Sizes(_grey(image), _grey(reference))
-    best: _Moved | None = None
-    best_rank = (False, 0, 0.0)
+    best: _Candidate | None = None
     for motion in _motions(sizes):
         candidate = _moved(sizes, motion)
-        # A long shift may fit the little of the reference that it shows, as in a regular pattern.
-        comparable = candidate.seen >= LEAST_SEEN and candidate.fit >= LEAST_FIT
-        rank = (comparable, -_lasting(candidate.grey, sizes.reference), candidate.fit)
-        if best is None or rank > best_rank:
-            best, best_rank = candidate, rank
+        if best is None or candidate.is_better_than(best):
+            best = candidate
         if best.seen < LEAST_SEEN:
             continue
         if _is_turned(motion):
@@ -124,11 +131,11 @@ class _Sizes:
         self._smaller: dict[int, tuple[_Grey, _Grey]] = {}
 
     def scale(self, side: int) -> float:
-        """Return the scale at which the pictures have at most `side` pixels a side."""
-        return min(1.0, side / max(self.reference.shape))
+        """Return the scale at which the pictures have at most `side` pixels a side, or `LEAST_SIDE` the shorter."""
+        return min(1.0, max(side / max(self.reference.shape), LEAST_SIDE / min(self.reference.shape)))
 
     def at(self, side: int) -> tuple[_Grey, _Grey]:
-        """Return the picture and its reference with at most `side` pixels a side."""
+        """Return the picture and its reference at the scale of a side."""
         if side not in self._smaller:
             scale = self.scale(side)
             self._smaller[side] = _smaller(self.grey, scale), _smaller(self.reference, scale)
@@ -136,14 +143,39 @@ class _Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Moved:
-    """A picture after a motion, in grey: `shown` (H, W) is 0 where it does not show its reference; None if nowhere."""
+class _Candidate:
+    """A picture after a motion, in grey.
+
+    `shown` (H, W) is not 0 where it shows the reference, `different` (H, W) where it differs there, `seen` the share.
+    """
 
     motion: Numbers
     grey: Pixels
-    shown: Pixels | None
+    shown: Pixels
+    different: Pixels
     seen: float
     fit: float
+
+    def is_better_than(self, other: _Candidate) -> bool:
+        """Tell whether it explains the picture better than a simpler motion."""
+        if self.is_comparable != other.is_comparable:
+            return self.is_comparable
+        both = cv2.bitwise_and(self.shown, other.shown)
+        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
+        hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
+        if its - mine > HIDING * hidden:
+            return True
+        if mine > its:
+            return False
+        if hidden <= SLIVER * both.size:
+            return self.fit > other.fit
+        # In a regular pattern a long shift may fit as well, but it shows less of the reference.
+        return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Tell whether it fits and shows enough: a long shift may fit well where it shows the reference."""
+        return self.seen >= LEAST_SEEN and self.fit >= LEAST_FIT
 
 
 def _motions(sizes: _Sizes) -> Iterator[Numbers]:
@@ -156,10 +188,14 @@ def _motions(sizes: _Sizes) -> Iterator[Numbers]:
             yield motion
 
 
-def _lasting(grey: Pixels, reference: Pixels) -> int:
-    """Return how many pixels differ and last through an opening: a motion that leaves fewer explains more."""
+def lasting_differences(image: Pixels, reference: Pixels) -> int:
+    """Return how many pixels of two pictures of one size, (H, W, 3), differ and last through an opening."""
+    return int(cv2.countNonZero(_lasting(_grey(image), _grey(reference))))
+
+
+def _lasting(grey: Pixels, reference: Pixels) -> Pixels:
     differing = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
-    return int(cv2.countNonZero(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING)))
+    return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING), np.uint8)
 
 
 def _is_turned(motion: Numbers) -> bool:
@@ -210,7 +246,8 @@ def _turned(sizes: _Sizes, start: Numbers) -> Numbers | None:
             return None
         motion = _at_scale(found.astype(np.float64), 1 / scale)
     stretches = np.linalg.svd(motion[:, :2])[1]
-    return motion if np.abs(stretches - 1).max() <= STRETCH else None
+    plausible = np.abs(stretches - 1).max() <= STRETCH and stretches[0] <= (1 + SKEW) * stretches[1]
+    return motion if plausible else None
 
 
 def _at_scale(motion: Numbers, scale: float) -> Numbers:
@@ -219,25 +256,26 @@ def _at_scale(motion: Numbers, scale: float) -> Numbers:
     return np.hstack((motion[:, :2], (motion[:, 2] * scale - offset)[:, None]))
 
 
-def _moved(sizes: _Sizes, motion: Numbers) -> _Moved:
+def _moved(sizes: _Sizes, motion: Numbers) -> _Candidate:
+    grey, reference = sizes.grey, sizes.reference
+    whole = np.ones(reference.shape, np.uint8)
     if np.array_equal(motion, np.eye(2, 3)):
-        return _Moved(motion, sizes.grey, None, 1.0, fit_of(sizes.grey, sizes.reference))
-    whole = np.full(sizes.reference.shape, 255, np.uint8)
+        return _Candidate(motion, grey, whole, _lasting(grey, reference), 1.0, fit_of(grey, reference))
     shown = np.asarray(cv2.warpAffine(whole, motion, whole.shape[::-1], flags=cv2.INTER_NEAREST | _BACK), np.uint8)
-    grey = _filled(sizes.grey, sizes.reference, motion, shown)
+    grey = _filled(grey, reference, motion, shown)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
     count = cv2.countNonZero(shown)
-    fit = fit_of(grey, sizes.reference, shown) if count else 0.0
-    return _Moved(motion, grey, shown, count / shown.size, fit)
+    fit = fit_of(grey, reference, shown) if count else 0.0
+    return _Candidate(motion, grey, shown, _lasting(grey, reference), count / shown.size, fit)
 
 
-def _filled(image: Pixels, reference: Pixels, motion: Numbers, shown: Pixels | None) -> Pixels:
+def _filled(image: Pixels, reference: Pixels, motion: Numbers, shown: Pixels) -> Pixels:
     """Return the moved picture, in grey or in colour, and the reference where the picture does not show it."""
-    if shown is None:
+    if np.array_equal(motion, np.eye(2, 3)):
         return image
     size = (reference.shape[1], reference.shape[0])
     moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | _BACK, borderMode=cv2.BORDER_REPLICATE)
-    return np.asarray(cv2.copyTo(reference, cv2.bitwise_not(shown), moved), np.uint8)
+    return np.asarray(cv2.copyTo(reference, 1 - shown, moved), np.uint8)
 
 
 def _grey(image: Pixels) -> Pixels:

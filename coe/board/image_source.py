@@ -90,6 +90,24 @@ class ImageSource:
             return size
         return read_bytes + (_ARRAY_BYTES + _DECODER_BYTES) * pixels
 
+    def pixels(self) -> int:
+        """Return how many pixels the picture has by its header; 0 if that does not tell."""
+        if isinstance(self.image, np.ndarray):
+            return self.image.shape[0] * self.image.shape[1] if self.image.ndim > 1 else 0
+        if isinstance(self.image, bytes):
+            return _plausible(pixels_in(io.BytesIO(self.image)))
+        try:
+            with self.image.opened() as (file, _):
+                return _plausible(pixels_in(file))
+        except ImageError:  # `decode` will report what is wrong
+            return 0
+
     def decode(self) -> Pixels:
-        """Return the pixels, (H, W, 3) uint8 RGB; raises ImageError."""
-        return decode(self.image, order=self.order)
+        """Return the pixels, (H, W, 3) uint8 RGB, as an array that nobody else sees; raises ImageError."""
+        pixels = decode(self.image, order=self.order)
+        # An array in RGB comes back as it is; whoever writes into it must not change the picture for the next expert.
+        return pixels.copy() if isinstance(self.image, np.ndarray) and np.shares_memory(pixels, self.image) else pixels
+
+
+def _plausible(pixels: int | None) -> int:
+    return 0 if pixels is None or pixels > config.MAX_IMAGE_PIXELS else pixels

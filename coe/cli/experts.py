@@ -245,7 +245,7 @@ def verify(
     """
     shelf = Store(store)
     chosen = ids or shelf.ids()
-    if not chosen:
+    if not chosen and not References(shelf).ids():
         raise StoreError(f"the store {shelf.root} holds no experts")
     damaged = 0
     for id in chosen:

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from coe.board import images, rules
+from coe.board.image_source import ImageSource
 from coe.board.images import Item
 from coe.board.router import GIVEN
 from coe.cli.common import Exit, complain, err, out, wide
@@ -114,7 +115,7 @@ def verify_references(shelf: Store) -> Verified:
     ids, damaged = references.ids(), 0
     for id in ids:
         try:
-            references.read(references.manifest(id))
+            references.load(id)
             out.print(styled(("sound", "green"), f"    {FOLDER}/{id}"))
         except StoreError as error:
             damaged += 1
@@ -128,11 +129,17 @@ def _made(references: References, id: str, items: list[Item], source: str) -> tu
 
     reasons: dict[str, str] = {}
     pictures = {}
-    for place in range(min(len(items), golden_reference.MOST)):
-        item = items[place * len(items) // min(len(items), golden_reference.MOST)]
+    count = min(len(items), golden_reference.most(_pixels(items[0])))
+    for place in range(count):
+        item = items[place * len(items) // count]
         try:
             pictures[item.name] = images.decode(item.path)
         except ImageError as error:
             reasons[item.name] = str(error)
     learned = golden_reference.learn(pictures)
     return references.put(id, learned.encoded(source)), {**reasons, **learned.left_out}
+
+
+def _pixels(item: Item) -> int:
+    """Return how many pixels a picture has by its header; 0 if that does not tell."""
+    return ImageSource.of(item.path, "RGB").pixels()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -34,7 +34,7 @@ from coe.cli.options import (
     times,
 )
 from coe.core import Verdict
-from coe.errors import ConfigError
+from coe.errors import ConfigError, StoreError
 from coe.inspector.line_config import AUTO, AskedSettings, LineConfig
 from coe.inspector.weights_used import expert_digests, manifests_of, reference_digests, usable_variants
 from coe.results.records import ResultsFile
@@ -190,7 +190,8 @@ def inspect(  # noqa: PLR0913
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
-        write_report(report, loaded_board.board, results.results, summary, _pictures(items, loaded_board, store))
+        pictures = _pictures(items, loaded_board, store, identity.references)
+        write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
         sys.stdout.write(json.dumps({**summary.to_json(), "report": str(report)}) + "\n")
@@ -203,8 +204,11 @@ def inspect(  # noqa: PLR0913
     raise typer.Exit(_status(summary))
 
 
-def _pictures(items: Sequence[Item], board: Rules, store: Path | None) -> Pictures:
-    """Return where the report's pictures come from; those of references are what the store or the table has now."""
+def _pictures(items: Sequence[Item], board: Rules, store: Path | None, checksums: Mapping[str, str]) -> Pictures:
+    """Return where the report's pictures come from; `checksums` are those of the references that the run used, by id.
+
+    A reference that was replaced meanwhile is not shown: no picture was compared with it.
+    """
     by_name = {item.name: item for item in items}
 
     def reference(name: str) -> NDArray[np.uint8] | None:
@@ -214,8 +218,10 @@ def _pictures(items: Sequence[Item], board: Rules, store: Path | None) -> Pictur
             return images.decode(item.reference)
         if not id or id == GIVEN:
             return None
-        references = References(Store(store))
-        return images.decode(references.read(references.manifest(id)).image)
+        encoded = References(Store(store)).load(id)
+        if encoded.checksum != checksums[id]:
+            raise StoreError(f"reference '{id}' was replaced after the run began")
+        return images.decode(encoded.image)
 
     return Pictures(lambda name: images.decode(by_name[name].path), reference)
 

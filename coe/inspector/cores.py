@@ -6,28 +6,48 @@ a camera or a display beside the line needs its cores.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import psutil
 
 from coe import config, system
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How many cores were free at a time of the monotonic clock."""
+
+    cores: int
+    at_s: float
+
+
+_looks: list[_Look] = []
+"""The last look of this process, if there was one."""
+
+
 def free_cores(over_s: float = config.CORES_WATCHED_S) -> int:
     """Watch the cores that this process may use for `over_s` seconds; return how many other processes leave free.
 
     What this process uses counts as free. At least one core is free, and cores that are used a little count as free.
+    If the system does not tell what cores do, all are free.
     """
-    process = psutil.Process()
-    used_s = _used_s(process)
-    shares = psutil.cpu_percent(interval=over_s, percpu=True)
-    own = (_used_s(process) - used_s) / over_s
     usable = system.usable_cores()
-    # Without the numbers of the cores that this process may use, the mean of all cores has to do.
-    mine = process.cpu_affinity() if hasattr(process, "cpu_affinity") else []
-    busy = [shares[core] for core in mine if core < len(shares)] or shares
-    elsewhere = max(0.0, sum(busy) / 100 * usable / len(busy) - own)
-    return min(usable, max(1, round(usable - elsewhere)))
+    try:
+        process = psutil.Process()
+        used_s = _used_s(process)
+        shares = psutil.cpu_percent(interval=over_s, percpu=True)
+        own = (_used_s(process) - used_s) / over_s
+    except (OSError, psutil.Error):
+        return usable
+    # In a container, the numbers of cores may not be those of the list.
+    mine = [shares[core] for core in system.core_numbers() if core < len(shares)] or shares
+    if not mine:
+        return usable
+    # A quota of a few cores is not used up by what other programs do on the many cores of the machine.
+    idle = sum(1 - share / 100 for share in mine) + own
+    return min(usable, max(1, round(idle)))
 
 
 def threads_each(executors: Mapping[str, int], cores: int) -> dict[str, int]:
@@ -48,12 +68,21 @@ def chosen_threads(
     """
     if all(device in given or device == "cuda" for device in executors):
         return dict(given)
-    cores = free_cores() if cores is None else cores
+    cores = _free_cores_lately() if cores is None else cores
     chosen = threads_each(executors, cores)
     if cores < (usable := system.usable_cores()):
         each = ", ".join(f"{number} for each executor of {device}" for device, number in chosen.items())
         say(f"other programs leave {cores} of {usable} cores free; threads: {each}")
     return {**chosen, **given}
+
+
+def _free_cores_lately() -> int:
+    """Return how many cores are free, by a look that is not old: a program that opens many lines looks once."""
+    last = next(iter(_looks), None)
+    if last is None or time.monotonic() - last.at_s > config.CORES_TRUSTED_S:
+        last = _Look(free_cores(), time.monotonic())
+        _looks[:] = [last]
+    return last.cores
 
 
 def _used_s(process: psutil.Process) -> float:

@@ -37,7 +37,7 @@ def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
 
 
 def _proved(references: References, id: str) -> ReferenceSource:
-    pictures = references.read(references.manifest(id))
+    pictures = references.load(id)
     source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
     try:
         reference = source.decode()

@@ -11,11 +11,12 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, same_shape
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, lasting_differences, same_shape
 from coe.errors import ConfigError
 from coe.store.references import EncodedReference, NewReference
 
@@ -23,6 +24,10 @@ Pixels = NDArray[np.uint8]
 
 MOST = 50
 """The most pictures that a reference is made of; of more pictures, such as a whole day's, a spread choice is enough."""
+_MOST_PIXELS = 200_000_000
+"""The most pixels of all these pictures together: each is in memory twice."""
+_BAND_BYTES = 64 << 20
+"""How many bytes of all pictures together are compared at a time."""
 _SPREADS = 3.0
 """A spread is so many median deviations from the median, two standard deviations of a normal distribution."""
 _STRANGE_LEVELS = 40
@@ -55,7 +60,8 @@ class Learned:
 def learn(pictures: Mapping[str, Pixels]) -> Learned:
     """Learn a reference from good parts, (H, W, 3) uint8 RGB by name; all are brought into the frame of one of them.
 
-    Raises ConfigError if there is no picture, or if no two of several pictures fit each other.
+    Raises ConfigError if there is no picture, if no two of several pictures fit each other, or if only two do and show
+    something different: then nothing tells which of them is good, and what differs would pass as the spread.
     """
     if not pictures:
         raise ConfigError("a reference needs at least one picture of a good part")
@@ -65,11 +71,40 @@ def learn(pictures: Mapping[str, Pixels]) -> Learned:
         strange = _strange(kept)
         left_out |= strange
         kept = {name: picture for name, picture in kept.items() if name not in strange}
-    stack = np.stack(list(kept.values()))
-    image = np.asarray(np.median(stack, axis=0).round(), np.uint8)
-    deviations = np.abs(stack.astype(np.int16) - image).max(axis=3)
-    spread = np.clip(_SPREADS * np.median(deviations, axis=0), 0, 255).astype(np.uint8)
+    if len(kept) == 2:
+        _refuse_different(kept)
+    image, spread = _median_and_spread(list(kept.values()))
     return Learned(image, spread, len(kept), left_out)
+
+
+def most(pixels: int) -> int:
+    """Return of how many pictures of so many pixels a reference is made: fewer if they are large."""
+    return max(_FEW, min(MOST, _MOST_PIXELS // max(1, pixels)))
+
+
+def _refuse_different(two: Mapping[str, Pixels]) -> None:
+    """Raise ConfigError if two good parts in one frame differ at more than single pixels."""
+    name, other = two
+    if count := lasting_differences(two[name], two[other]):
+        raise ConfigError(
+            f"'{name}' and '{other}' differ at {count} pixels, and nothing tells which of them is good; give at least "
+            f"{_FEW} pictures of good parts, or a single one"
+        )
+
+
+def _median_and_spread(pictures: Sequence[Pixels]) -> tuple[Pixels, Pixels]:
+    """Return the median (H, W, 3) of pictures in one frame, and how much they differ from it (H, W)."""
+    image = np.empty_like(pictures[0])
+    spread = np.empty(image.shape[:2], np.uint8)
+    # In bands: at once, many large pictures would take several times their bytes.
+    rows = max(1, _BAND_BYTES // (len(pictures) * image[0].nbytes))
+    for top in range(0, len(image), rows):
+        band = slice(top, top + rows)
+        stack = np.stack([picture[band] for picture in pictures])
+        image[band] = np.median(stack, axis=0).round()
+        deviations = np.abs(stack.astype(np.int16) - image[band]).max(axis=3)
+        spread[band] = np.clip(_SPREADS * np.median(deviations, axis=0), 0, 255)
+    return image, spread
 
 
 def _aligned_to_best(pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pixels], dict[str, str]]:
@@ -111,10 +146,9 @@ def _aligned_to(base: str, pictures: Mapping[str, Pixels]) -> tuple[dict[str, Pi
 
 def _strange(pictures: Mapping[str, Pixels]) -> dict[str, str]:
     """Return the pictures that differ from the median of all at far more pixels than the others, with the reason."""
-    stack = np.stack(list(pictures.values()))
-    median = np.median(stack, axis=0)
+    median, _ = _median_and_spread(list(pictures.values()))
     shares = {
-        name: float((np.abs(picture - median).max(axis=2) > _STRANGE_LEVELS).mean())
+        name: float((cv2.absdiff(picture, median).max(axis=2) > _STRANGE_LEVELS).mean())
         for name, picture in pictures.items()
     }
     limit = _STRANGE_FACTOR * float(np.median(list(shares.values()))) + _STRANGE_SHARE

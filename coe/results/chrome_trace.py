@@ -200,10 +200,11 @@ class ChromeTrace:
         if self._running[executor]:
             began_us, run = self._running[executor].popleft()
             began_us = max(began_us, self._executors[executor].end_us)
-            # The controller may have learned of the end later.
-            end_us = min(at_us, began_us + _us(took_s)) if took_s > 0 else at_us
+            if took_s > 0:
+                # Before it began, the batch waited for its images.
+                began_us = max(began_us, at_us - _us(took_s))
             args = _batch_args(run) | more
-            self._events.append(self._executors[executor].slice("batch", run.batch.expert, began_us, end_us, args))
+            self._events.append(self._executors[executor].slice("batch", run.batch.expert, began_us, at_us, args))
 
     def _came(self, pool: str, expert: str, at_us: int, **more: Any) -> None:
         if (pool, expert) in self._loading:

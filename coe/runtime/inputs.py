@@ -34,6 +34,8 @@ class Decoding:
     ahead_bytes: int = 1 << 62
 
 
+_COPY_BYTES = 3
+"""The bytes of a pixel in a copy of a decoded picture."""
 ANY_SIZE = Decoding()
 """Two threads, and pictures of any size."""
 
@@ -78,7 +80,8 @@ class Inputs:
         Raises RulesError if the board has no such component, ImageError, or whatever the first expert's kind raises.
         """
         first, *others = self._router.likely(component)
-        with self._decoding.room(_decoding_bytes(image)):
+        copy_bytes = _COPY_BYTES * image.source.pixels() if others else 0
+        with self._decoding.room(_decoding_bytes(image) + copy_bytes):
             pixels = image.source.decode()
             # A kind may write into its array.
             image.ready[first] = self._input(image, pixels.copy() if others else pixels, first)

@@ -131,7 +131,7 @@ class Carriers:
         """Carry an expert as far as one place does: into host memory, or into its pool."""
         began, name = time.perf_counter(), self._pools[load.pool]
         since_s = self._began.setdefault((load.pool, load.expert), began)
-        reads = place is READER and (load.source is Tier.DISK or self._devices[name].has_lane)
+        reads = place is READER and load.source is Tier.DISK
         least_s = self._disk.least_s(load.expert, began) if reads else 0.0
         failed: LoadFailed | None = None
         try:

@@ -10,6 +10,9 @@ from coe.board.image_source import ImageSource
 from coe.errors import ImageError
 from coe.store.kinds import Reference
 
+_COMPARING_BYTES = 20
+"""The bytes a pixel that comparing takes beyond what decoding took: both pictures in grey, moved, and centred."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceSource:
@@ -24,8 +27,9 @@ class ReferenceSource:
         return self.image.held_bytes + (self.spread.held_bytes if self.spread else 0)
 
     def decoding_bytes(self) -> int:
-        """Return the bytes that decoding needs."""
-        return self.image.decoding_bytes() + (self.spread.decoding_bytes() if self.spread else 0)
+        """Return the bytes that decoding and comparing need."""
+        decoding = self.image.decoding_bytes() + (self.spread.decoding_bytes() if self.spread else 0)
+        return decoding + _COMPARING_BYTES * self.image.pixels()
 
     def decode(self) -> Reference:
         """Return the reference; raises ImageError, which says that the reference is meant."""

@@ -90,13 +90,14 @@ class Runner:
 
     def _launch(self, command: Run, unusable: str | None) -> _Launched | RunFailed:
         """Begin a batch. A batch that fails here is reported in its turn, after the batches before it."""
-        began = time.perf_counter()
         if unusable is not None:
             return RunFailed(self._name, unusable)
         expert = self._experts[command.batch.expert]
         try:
-            findings = self._device.launch(self._name, self._pool, expert, self._prepared(command))
-            return _Launched(began, findings)
+            images = self._prepared(command)
+            # Waiting for images is not the device's time: costs would follow slow decoding, and it would seem slow.
+            began = time.perf_counter()
+            return _Launched(began, self._device.launch(self._name, self._pool, expert, images))
         except BaseException as error:
             return self._failed(error)
 
@@ -105,12 +106,14 @@ class Runner:
         self._tell(launched if isinstance(launched, RunFailed) else self._ended(launched))
 
     def _ended(self, launched: _Launched) -> Event:
+        # A batch behind another begins when that has ended, well or not.
+        began_s = max(launched.began_s, self._ended_s)
         try:
             findings = tuple(launched.findings())
         except BaseException as error:
             return self._failed(error)
-        # A batch behind another begins when that has ended.
-        began_s, self._ended_s = max(launched.began_s, self._ended_s), time.perf_counter()
+        finally:
+            self._ended_s = time.perf_counter()
         return Finished(self._name, findings, self._ended_s - began_s)
 
     def _failed(self, error: BaseException) -> RunFailed:

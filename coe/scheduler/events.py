@@ -162,7 +162,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A batch ran for `took_s` seconds; `findings` has one finding for each stage, in order."""
+    """A batch ran on the device for `took_s` seconds; `findings` has one finding for each stage, in order."""
 
     executor: str
     findings: tuple[Finding, ...]

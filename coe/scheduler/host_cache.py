@@ -8,7 +8,7 @@ left takes experts that no device holds. The book itself copies nothing.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,6 +35,8 @@ class HostCache:
         self._bytes: OrderedDict[str, int] = OrderedDict()
         self._used_bytes = 0
         self._coming: str | None = None
+        # By expert: loads under way that were told where its weights lie, or that they leave a copy.
+        self._going_up: Counter[str] = Counter()
         self._changed: Callable[[str], None] = lambda expert: None
 
     def __repr__(self) -> str:
@@ -62,11 +64,13 @@ class HostCache:
     def begin_fill(self, expert: str, size: int) -> bool:
         """Reserve the bytes of a copy that is to be read, if it fits without dropping another; return whether it does.
 
-        Until `end_fill` no other expert takes its place. Likelier experts come first, so this copy leaves before them.
+        Until `end_fill` no other expert takes its place. Likelier experts come first, so in a cache that demotes this
+        copy leaves before them.
         """
         if not self.fill(expert, size):
             return False
-        self._bytes.move_to_end(expert, last=False)
+        if self.spec.demotes:
+            self._bytes.move_to_end(expert, last=False)
         self._coming = expert
         return True
 
@@ -84,7 +88,8 @@ class HostCache:
         return True
 
     def fetch(self, expert: str, size: int) -> Passage:
-        """Return how an expert comes up to a device."""
+        """Return how an expert comes up to a device. Until `landed` its copy, if there is one, is not dropped."""
+        self._going_up[expert] += 1
         if expert in self._bytes:
             # A demoting cache drops it first: once it is on a device, other copies are more useful.
             self._bytes.move_to_end(expert, last=not self.spec.demotes)
@@ -94,6 +99,12 @@ class HostCache:
         if kept := self.fill(expert, size):
             self._bytes.move_to_end(expert, last=False)
         return Passage(Tier.DISK, kept)
+
+    def landed(self, expert: str) -> None:
+        """Note that a load that asked `fetch` has ended, well or not."""
+        self._going_up[expert] -= 1
+        if not self._going_up[expert]:
+            del self._going_up[expert]
 
     def leave(self, expert: str, size: int, wanted: str | None = None) -> Passage:
         """Return how an expert leaves a device: with `keep` it is copied from there into host memory.
@@ -112,14 +123,17 @@ class HostCache:
         self._used_bytes -= self._bytes.pop(expert, 0)
         self._changed(expert)
 
-    def check(self) -> None:
-        """Prove the books; raises AssertionError."""
+    def check(self, *, idle: bool = False) -> None:
+        """Prove the books; with `idle`, also that nothing is on its way. Raises AssertionError."""
+        assert all(count > 0 for count in self._going_up.values()), f"{self!r} miscounts loads"
+        assert not idle or not self._going_up, f"{self!r} at idle: loads of {', '.join(self._going_up)}"
         assert sum(self._bytes.values()) == self._used_bytes <= self.spec.capacity_bytes, f"{self!r} miscounts"
 
     def _kept(self, source: Tier, expert: str, size: int, wanted: str | None = None) -> Passage:
         """Keep a copy, dropping others but never that of `wanted`; an expert that is too large is not kept."""
-        # The copy that is being read is not there yet, so it cannot be dropped.
-        stay = {copy for copy in (wanted, self._coming) if copy in self._bytes}
+        # The copy that is being read is not there yet, so it cannot be dropped; and a load that was told of a copy must
+        # find it, or it would read the disk on the thread that copies.
+        stay = {copy for copy in (wanted, self._coming, *self._going_up) if copy in self._bytes}
         if size > self.spec.capacity_bytes - sum(self._bytes[copy] for copy in stay if copy is not None):
             return Passage(source)
         drops: list[str] = []

@@ -6,6 +6,7 @@ follows from the events of batches alone, so a recorded run replays to the same 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from statistics import median
 
@@ -30,7 +31,8 @@ class Pace:
 
     def ran(self, stated_s: float, took_s: float) -> bool:
         """Take in a batch that has ended; return whether the value has changed."""
-        if stated_s <= 0 or took_s <= 0:
+        # A time of 0, or one that is no number, says nothing; a median would keep the latter for ever.
+        if not (0 < stated_s < math.inf and 0 < took_s < math.inf):
             return False
         self._ratios.append(took_s / stated_s)
         lately = median(self._ratios)

@@ -46,7 +46,7 @@ class Residency:
     def fill(self) -> None:
         """Plan experts by falling usage probability, in the pools in turn, until no pool has room (paper section 4.1).
 
-        A host cache that reads through gets the likeliest of the experts that fit in no pool.
+        The likeliest of those that fit in no pool come into the host cache as soon as the disk is idle (`fill_host`).
         """
         turn = list(self.pools.values())
         for expert in self._world.graph.by_probability:
@@ -59,17 +59,14 @@ class Residency:
                     turn.remove(pool)
                     turn.append(pool)
                     break
-            else:
-                if self.cache is not None and not self.cache.spec.demotes:
-                    self.cache.fill(expert, self._size(turn[0], expert))
 
     def fill_host(self) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
-        Only a cache that demotes is filled, and only while nothing is loaded. Each expert is considered once: an expert
-        that a device holds goes down when it leaves.
+        The cache is filled only while nothing is loaded. Each expert is considered once: an expert that a device holds
+        goes down when it leaves, if the cache demotes.
         """
-        if self.cache is None or not self.cache.spec.demotes or self.cache.is_filling():
+        if self.cache is None or self.cache.is_filling():
             return
         served = [pool for pool in self.pools.values() if self.cache.serves(pool.device) and pool.id not in self._lost]
         if not served or any(pool.is_moving() for pool in self.pools.values()):
@@ -115,6 +112,7 @@ class Residency:
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
+        self._landed(self.pools[pool], expert)
         self.pools[pool].commit(expert)
         self._give_up_lost(self.pools[pool])
 
@@ -123,10 +121,11 @@ class Residency:
         self.pools[pool].release(expert)
 
     def failed(self, pool: str, expert: str) -> None:
-        """Note that a load failed; a copy of the expert in the host cache is dropped, because it may be damaged."""
+        """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
+        self._landed(self.pools[pool], expert)
         self.pools[pool].abandon(expert)
-        if self.cache is not None:
-            self.cache.forget(expert)
+        if (cache := self._cache_of(self.pools[pool])) is not None:
+            cache.forget(expert)
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
         """Evict until an expert fits, and plan its load; evict nothing and return False if it cannot fit.
@@ -199,7 +198,11 @@ class Residency:
         for pool in self.pools.values():
             pool.check(idle=idle)
         if self.cache is not None:
-            self.cache.check()
+            self.cache.check(idle=idle)
+
+    def _landed(self, pool: ModelPool, expert: str) -> None:
+        if pool.why(expert) is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+            cache.landed(expert)
 
     def _cache_of(self, pool: ModelPool) -> HostCache | None:
         return self.cache if self.cache is not None and self.cache.serves(pool.device) else None

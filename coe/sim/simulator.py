@@ -125,8 +125,12 @@ class Simulator:
         self._when(when_s, lambda: self._step(event))
 
     def start(self, *, warm: bool = False) -> None:
-        """Let the controller fill the pools; if `warm`, host memory is filled at once, too."""
-        self._warming = warm
+        """Let the controller fill the pools; if `warm`, host memory is filled at once, too.
+
+        Preloading fills a cache that reads through in any case (the paper's initialization phase).
+        """
+        cache = self.controller.cache
+        self._warming = warm or (self._preloaded and cache is not None and not cache.spec.demotes)
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()
@@ -208,8 +212,7 @@ class Simulator:
 
     def _serve_one(self, load: Load, place: str | None) -> None:
         device = self._device(load)
-        # A load whose copy could not be read into host memory passes the reader, too.
-        reads = place is READER and (load.source is Tier.DISK or self._lanes.passes_lane(load))
+        reads = place is READER and load.source is Tier.DISK
         took_s = self._disk_s(device, load.expert) if reads else self._costs(device, load.expert).copy_s
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:

@@ -135,6 +135,21 @@ class References:
             raise StoreError(f"reference '{manifest.id}' is damaged: its checksum differs; make it again")
         return pictures
 
+    def load(self, id: str) -> EncodedReference:
+        """Read the pictures of a reference, whatever version is in the store; raises StoreError.
+
+        A version that another process replaces meanwhile is no error: the new version is read.
+        """
+        manifest = self.manifest(id)
+        while True:
+            try:
+                return self.read(manifest)
+            except StoreError:
+                now = self.manifest(id)
+                if now == manifest:
+                    raise
+                manifest = now
+
     def put(self, id: str, new: NewReference) -> ReferenceManifest:
         """Put a reference into the store; it replaces the reference of the same id, as a whole. Raises StoreError."""
         folder = self._shelf.folder(id)

@@ -14,6 +14,8 @@ from tables import with_slow_rows
 from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
+from coe.board import rules
+from coe.board.images import Item
 from coe.cli import experts, inspect
 from coe.core import FailureKind
 from coe.errors import ConfigError, RulesError, StoreError
@@ -32,8 +34,6 @@ def line_files(tmp_path: Path) -> tuple[Path, Store]:
     board = tmp_path / "pairs.yaml"
     board.write_text(BOARD, encoding="utf-8")
     store = Store(tmp_path / "store")
-    from coe.board import rules
-
     for expert in rules.load(board).experts.values():
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -192,6 +192,18 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
     assert "holds a run with other references ('pairs/U1')" in again.words
 
 
+def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
+    board, store = rules.load(line_files[0]), line_files[1]
+    item, checksum = Item(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
+    pictures = inspect._pictures([item], board, store.root, {"pairs/U1": checksum})
+    shown = pictures.reference("a.png")
+    assert shown is not None
+    assert np.array_equal(shown, part())
+    References(store).put("pairs/U1", learn({"other": part(5)}).encoded("another"))
+    with pytest.raises(StoreError, match="was replaced after the run began"):
+        pictures.reference("a.png")
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
@@ -250,6 +262,15 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
     assert "its checksum differs" in verified.words
     with pytest.raises(StoreError, match="its checksum differs"):
         Inspector(board, store=store, **OPTIONS)
+
+
+def test_a_store_of_references_alone_is_verified_too(tmp_path: Path, call: Call) -> None:
+    store = Store(tmp_path / "store")
+    assert "holds no experts" in call("verify", "--store", store.root, command=experts).words
+    References(store).put("pairs/U1", learn({"good": part()}).encoded("a test"))
+    verified = call("verify", "--store", store.root, command=experts)
+    assert verified.status == 0
+    assert verified.out.splitlines()[-1] == "1 sound, 0 damaged"
 
 
 def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:

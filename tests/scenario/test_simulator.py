@@ -181,18 +181,18 @@ def test_what_was_recorded_is_said_again() -> None:
 def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
     gpu = Cost(per_image_s=0.5, base_s=0, load_s=3, weights_bytes=10, activation_bytes=1, copy_s=1)
     pools = plan_of(("g0", "gpu", 11), ("g1", "gpu", 11), cache_bytes=10)
-    log, recorder = simulate(pools, {"gpu": gpu}, [(0, "A"), (0, "A"), (0, "C"), (0, "C")], name="samba-parallel")
+    log, recorder = simulate(pools, {"gpu": gpu}, [(0, "A"), (0, "A"), (3.2, "C"), (3.2, "C")], name="samba-parallel")
     assert [line for line in log.lines if "load" in line[1] or "wants" in line[1]][2:] == [
         # a takes the place of c in the cache.
         (0.0, "g1 wants a from disk"),
         (0.0, "disk: g1 load a until 2"),
-        (0.5, "g0 wants c from disk"),
-        (2.0, "disk: g0 load c until 4"),
         (2.0, "copy gpu: g1 load a until 3"),
+        (3.2, "g0 wants c from disk"),
+        (3.2, "disk: g0 load c until 5.2"),
         # The host will have c, but has not read it yet.
         (3.5, "g1 wants c from host"),
-        (4.0, "copy gpu: g0 load c until 5"),
-        (5.0, "copy gpu: g1 load c until 6"),
+        (5.2, "copy gpu: g0 load c until 6.2"),
+        (6.2, "copy gpu: g1 load c until 7.2"),
     ]
     assert recorder.metrics().disk_loads == 2
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lines import arrive, board, cost, log_of
 
 from coe.scheduler.costs import Tier
-from coe.scheduler.events import Evict, Fill, FillFailed, Load, Why
+from coe.scheduler.events import Evict, Fill, FillFailed, Load, Loaded, LoadFailed, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import STRATEGIES
 from coe.testing import Troubles, VirtualLine
@@ -115,6 +115,41 @@ def test_no_fill_begins_during_a_load_nor_during_another_fill(strategy):
                 assert under_way == 0
             under_way += isinstance(command, Fill) or (isinstance(command, Load) and command.why is not Why.INITIAL)
         under_way = max(0, under_way)
+
+
+def test_a_cache_that_reads_through_is_filled_by_the_disk_too_and_holds_nothing_before():
+    """samba: the copies that the books count must have been read, or the lane would read them, unannounced."""
+    line = line_of(copies=20, strategy="samba", demotes=False)
+    arrive(line, 1.5, "C")
+    arrive(line, 10.0, "B")
+    line.run()
+    assert fills_of(line) == ["b"]
+    assert log_of(line) == [
+        (0.0, "cuda0 load a"),  # from disk
+        (0.9, "cuda0 load a"),  # up to the device
+        (1.0, "cuda fill b"),
+        (1.5, "cuda0 evict a"),
+        (1.9, "cuda0 load c"),  # from disk: it was in no cache yet
+        (2.8, "cuda0 load c"),
+        (2.9, "cuda0 run c x1"),
+        (10.0, "cuda0 evict c"),
+        (10.0, "cuda0 load b"),  # from host memory
+        (10.1, "cuda0 run b x1"),
+    ]
+
+
+def test_a_load_that_fails_elsewhere_spoils_no_copy():
+    """The CPU reads the file itself; the copy is for the GPU."""
+    line = line_of(copies=20, devices=("cuda", "cpu"), strategy="coserve-none")
+    line.run()
+    cache = line.controller.cache
+    assert "c" in cache
+    line.bad_loads["c"] = 1
+    arrive(line, 10.0, "AC")  # dealt out in turn
+    line.run(start=False)
+    assert [event.pool for _, event, _ in line.history if isinstance(event, LoadFailed)] == ["cpu0"]
+    assert "c" in cache
+    cache.check(idle=True)
 
 
 def test_who_left_the_device_comes_back_from_host_memory():
@@ -270,6 +305,15 @@ def test_disk_and_lanes_carry_one_expert_at_a_time(arrivals, strategy, copies, d
         arrive(line, at_s, component)
     line.run()
     assert len(line.results) == len(arrivals)
+    copying = []
+    for _, event, commands in line.history:
+        if isinstance(event, Loaded | LoadFailed):
+            copying = [load for load in copying if (load.pool, load.expert) != (event.pool, event.expert)]
+        for command in commands:
+            # The copy that a load counts on is there until that has ended.
+            assert not {load.expert for load in copying} & set(getattr(command, "drops", ()))
+            if isinstance(command, Load) and command.source is Tier.HOST:
+                copying.append(command)
     # From disk through the reader; from there, and from host memory, through the lane of the device.
     through = Counter(place for place, _ in spans)
     reads = sum(load.source is Tier.DISK for load in line.loads) + len(fills_of(line))

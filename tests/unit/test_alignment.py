@@ -9,7 +9,7 @@ from golden_parts import moved, noisy, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, fit_of, same_shape
+from coe.board.alignment import LEAST_FIT, LEAST_SEEN, align, fit_of, lasting_differences, same_shape
 
 PART = part(2)
 POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
@@ -74,6 +74,40 @@ def test_a_long_shift_that_fits_the_little_that_it_shows_does_not_win() -> None:
     assert align(picture, reference).seen == 1.0
 
 
+def disc() -> np.ndarray:
+    """A part that looks the same however it is turned."""
+    picture = np.full((240, 240, 3), 90, np.uint8)
+    return np.asarray(cv2.circle(picture, (120, 120), 48, (200, 180, 60), -1), np.uint8)
+
+
+def bar() -> np.ndarray:
+    """A part that looks nearly the same however far it is moved along its bar, or stretched."""
+    picture = np.zeros((240, 240, 3), np.uint8)
+    picture[:] = np.linspace(30, 220, 240).astype(np.uint8)[None, :, None]
+    picture[80:86] = 250
+    return picture
+
+
+@pytest.mark.parametrize(
+    ("good", "x", "y", "side", "shift", "degrees"),
+    [
+        (disc(), 0, 220, 16, (4, -2), -1.14),
+        (disc(), 217, 222, 18, (3, 0), 0.0),
+        (bar(), 1, 211, 23, (1, 0), 0.0),
+        (bar(), 1, 230, 9, (-3, 4), 0.0),
+        (bar(), 109, 220, 19, (1, 1), 0.0),
+    ],
+)
+def test_no_motion_hides_a_defect_at_the_border(
+    good: np.ndarray, x: int, y: int, side: int, shift: tuple[int, int], degrees: float
+) -> None:
+    """A part with little to align by: a turn or a stretch that moves the defect out of the picture fits best."""
+    defective = good.copy()
+    defective[y : y + side, x : x + side] = 245 if defective[y : y + side, x : x + side].mean() < 128 else 10
+    picture = noisy(moved(defective, *shift, degrees), seed=1, levels=2)
+    assert lasting_differences(align(picture, good).image, good) > side**2 / 3
+
+
 def test_pictures_of_a_single_grey() -> None:
     grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
     assert fit_of(grey[:, :, 0], other[:, :, 0]) == 1.0, "both lie right anywhere, and differ everywhere"
@@ -86,6 +120,16 @@ def test_the_aspect_decides_whether_a_picture_can_be_compared() -> None:
     assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 100, 3), np.uint8))
     assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 101, 3), np.uint8))
     assert not same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((200, 100, 3), np.uint8))
+
+
+@pytest.mark.parametrize("shape", [(16, 4000), (4000, 16), (20, 2000), (8, 3000)])
+def test_a_strip_is_compared_too(shape: tuple[int, int]) -> None:
+    """Made smaller by its longer side alone, nothing would be left of it."""
+    chance = np.random.default_rng(0)
+    strip = np.repeat(np.repeat(chance.integers(0, 255, shape, np.uint8)[..., None], 3, axis=2)[::4, ::4], 4, axis=0)
+    strip = np.ascontiguousarray(np.repeat(strip, 4, axis=1)[: shape[0], : shape[1]])
+    assert align(strip, strip).fit == pytest.approx(1.0, abs=1e-3)
+    assert align(np.ascontiguousarray(255 - strip), strip).fit < 0.5
 
 
 def test_tiny_pictures_are_compared_too() -> None:

@@ -8,6 +8,7 @@ import psutil
 import pytest
 
 from coe import system
+from coe.inspector import cores
 from coe.inspector.cores import chosen_threads, free_cores, threads_each
 
 
@@ -23,9 +24,6 @@ class Machine:
 
     def process(self) -> Machine:
         return self
-
-    def cpu_affinity(self) -> list[int]:
-        return list(range(len(self.shares)))
 
     def cpu_times(self):
         return SimpleNamespace(user=self.used_s, system=0.0)
@@ -49,7 +47,29 @@ def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, fr
     monkeypatch.setattr(psutil, "Process", machine.process)
     monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
     monkeypatch.setattr(system, "usable_cores", lambda: len(shares))
+    monkeypatch.setattr(system, "core_numbers", lambda: list(range(len(shares))))
     assert free_cores(0.5) == free
+
+
+@pytest.mark.parametrize(
+    ("busy", "free"),
+    [(0, 4), (32, 4), (59, 4), (61, 3), (64, 1)],
+)
+def test_a_container_with_a_quota_on_a_large_machine_has_it_as_long_as_so_many_cores_are_idle(
+    monkeypatch, busy, free
+) -> None:
+    machine = Machine([1.0] * busy + [0.0] * (64 - busy))
+    monkeypatch.setattr(psutil, "Process", machine.process)
+    monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
+    monkeypatch.setattr(system, "usable_cores", lambda: 4)
+    monkeypatch.setattr(system, "core_numbers", lambda: list(range(64)))
+    assert free_cores(0.5) == free
+
+
+@pytest.mark.parametrize("tells", [lambda **_: [], lambda **_: (_ for _ in ()).throw(PermissionError("/proc/stat"))])
+def test_where_the_system_does_not_tell_what_cores_do_all_are_free(monkeypatch, tells) -> None:
+    monkeypatch.setattr(psutil, "cpu_percent", tells)
+    assert free_cores(0.5) == system.usable_cores()
 
 
 def test_a_look_at_this_machine_finds_a_core() -> None:
@@ -67,6 +87,18 @@ def test_a_number_from_the_user_always_counts() -> None:
     said: list[str] = []
     assert chosen_threads({"cpu": 2}, {"cpu": 7}, 1, said.append) == {"cpu": 7}
     assert not said
+
+
+def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(cores, "_looks", [])
+    monkeypatch.setattr(cores, "free_cores", lambda: looks.append(0.0) or 3)
+    monkeypatch.setattr(system, "usable_cores", lambda: 4)
+    now = iter([100.0, 101.0, 110.0, 110.1, 111.0])
+    monkeypatch.setattr(cores.time, "monotonic", lambda: next(now))
+    for opened in range(4):
+        assert chosen_threads({"cpu": 1}, {}, None, lambda sentence: None) == {"cpu": 3}
+        assert len(looks) == (1 if opened < 3 else 2)
 
 
 def test_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:

@@ -199,6 +199,19 @@ def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monke
     assert says(device, "b", 9) == [18]
 
 
+def test_a_copy_that_could_not_be_loaded_is_dropped_as_in_the_books(store):
+    driver = gpu()
+    device = device_of(store, driver, copies=1.2)
+    device.fill(expert("b"))
+    driver.troubles["copy b"] = [FULL]
+    with pytest.raises(DeviceFull):
+        device.load("pool", expert("b"))
+    assert device._host.copy_of("b") is None
+    device.read("pool", expert("b"))
+    device.load("pool", expert("b"))
+    assert says(device, "b", 9) == [18]
+
+
 def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeypatch):
     """Two pools may want an expert at the same time: each load has the file read for itself, before it is copied."""
     driver, reads = gpu(), []

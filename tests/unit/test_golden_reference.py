@@ -10,8 +10,9 @@ from golden_parts import bad, moved, noisy, part
 
 from coe.board.decoding import decode
 from coe.errors import ConfigError, StoreError
+from coe.prepare import golden_reference
 from coe.prepare.golden_reference import learn
-from coe.store.references import EncodedReference, NewReference, References
+from coe.store.references import EncodedReference, NewReference, ReferenceManifest, References
 from coe.store.store import Store
 
 PART = part(1)
@@ -54,6 +55,25 @@ def test_a_bad_part_changes_neither_median_nor_spread_even_if_it_is_not_told_apa
     learned = learn({**pictures, "spot": spot})
     assert np.array_equal(learned.image, PART)
     assert not learned.spread.any()
+
+
+@pytest.mark.parametrize("others", [{}, {"other": part(7)}])
+def test_two_pictures_that_differ_make_no_reference(others: dict[str, np.ndarray]) -> None:
+    """One of them is bad, and its defect would pass as the spread of good parts: it would be OK from then on."""
+    pictures = {"a": noisy(PART, 0), "b": bad(noisy(PART, 1)), **others}
+    with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels, .* give at least 3 pictures"):
+        learn(pictures)
+    assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
+
+
+def test_many_large_pictures_are_learnt_in_bands_and_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [golden_reference.most(pixels) for pixels in (0, 640 * 480, 12_000_000, 100_000_000)] == [50, 50, 16, 3]
+    pictures = {str(seed): noisy(PART, seed, levels=6) for seed in range(4)}
+    whole = learn(pictures)
+    monkeypatch.setattr(golden_reference, "_BAND_BYTES", 4 * PART[0].nbytes * 7)
+    bands = learn(pictures)
+    assert np.array_equal(bands.image, whole.image)
+    assert np.array_equal(bands.spread, whole.spread)
 
 
 def test_another_part_and_another_shape_are_left_out_even_if_they_come_first() -> None:
@@ -101,6 +121,22 @@ def test_a_damaged_reference_is_refused(tmp_path: Path, damage: object, sentence
     damage(tmp_path / "references" / "b" / "U1")  # type: ignore[operator]
     with pytest.raises(StoreError, match=sentence):
         references.read(references.manifest("b/U1"))
+
+
+def test_a_reference_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    class Slow(References):
+        """Another process is quicker: it replaces the first version before that is read."""
+
+        def read(self, manifest: ReferenceManifest) -> EncodedReference:
+            if manifest.version == 1:
+                References(Store(tmp_path)).put("b/U1", NewReference(EncodedReference(b"new", b"new"), 1, 1, 1))
+            return super().read(manifest)
+
+    References(Store(tmp_path)).put("b/U1", NewReference(EncodedReference(b"old", b"old"), 1, 1, 1))
+    assert Slow(Store(tmp_path)).load("b/U1").image == b"new"
+    (tmp_path / "references" / "b" / "U1" / "image-2.png").write_bytes(b"damaged")
+    with pytest.raises(StoreError, match="its checksum differs"):
+        Slow(Store(tmp_path)).load("b/U1")
 
 
 def test_a_copied_or_pointing_manifest_is_refused(tmp_path: Path) -> None:

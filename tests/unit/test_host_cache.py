@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import pytest
+
 from coe.scheduler.costs import Tier
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import CacheSpec
 
 
+def fetched(cache: HostCache, expert: str, size: int) -> Passage:
+    """Let a load of an expert begin and end."""
+    passage = cache.fetch(expert, size)
+    cache.landed(expert)
+    return passage
+
+
 def test_a_copy_stays_until_room_is_needed() -> None:
     cache = HostCache(CacheSpec(capacity_bytes=10))
-    assert [cache.fetch(expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
-    assert cache.fetch("a", 4) == Passage(Tier.HOST)
+    assert [fetched(cache, expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
+    assert fetched(cache, "a", 4) == Passage(Tier.HOST)
     # b was read longer ago than a.
-    assert cache.fetch("c", 4) == Passage(Tier.DISK, keep=True, drops=("b",))
+    assert fetched(cache, "c", 4) == Passage(Tier.DISK, keep=True, drops=("b",))
     assert [expert in cache for expert in "abc"] == [True, False, True]
     assert repr(cache) == "<HostCache 2 copies, 8 B of 10 B>"
     cache.check()
@@ -44,16 +53,34 @@ def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
     cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
     assert [cache.serves(device) for device in ("cuda", "cpu")] == [True, False]
     # On its way up a copy stays as long as nobody needs the room.
-    assert cache.fetch("a", 4) == Passage(Tier.DISK, keep=True)
-    assert cache.fetch("b", 4) == Passage(Tier.DISK, keep=True)
-    assert cache.fetch("c", 4) == Passage(Tier.DISK)
+    assert fetched(cache, "a", 4) == Passage(Tier.DISK, keep=True)
+    assert fetched(cache, "b", 4) == Passage(Tier.DISK, keep=True)
+    assert fetched(cache, "c", 4) == Passage(Tier.DISK)
     # Who leaves is kept; a copy of who is still up goes for it, and one that is there is not made again.
     assert cache.leave("a", 4) == Passage(Tier.HOST)
     assert cache.leave("c", 4) == Passage(Tier.HOST, keep=True, drops=("b",))
-    assert cache.fetch("c", 4) == Passage(Tier.HOST)
+    assert fetched(cache, "c", 4) == Passage(Tier.HOST)
     assert cache.leave("d", 4) == Passage(Tier.HOST, keep=True, drops=("c",))
     assert [expert in cache for expert in "abcd"] == [True, False, False, True]
+    cache.check(idle=True)
+
+
+@pytest.mark.parametrize("source", Tier)
+def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(source: Tier) -> None:
+    cache = HostCache(CacheSpec(8, frozenset({"cuda"}), demotes=True))
+    if source is Tier.HOST:
+        cache.leave("a", 4)
+    assert cache.fetch("a", 4).source is source
+    assert cache.leave("b", 4) == Passage(Tier.HOST, keep=True)
+    # Else the lane would find no copy of a, and read the disk while other copies wait for the lane.
+    assert cache.leave("c", 4) == Passage(Tier.HOST, keep=True, drops=("b",))
+    assert cache.leave("d", 5) == Passage(Tier.HOST)
     cache.check()
+    with pytest.raises(AssertionError, match="loads of a"):
+        cache.check(idle=True)
+    cache.landed("a")
+    assert cache.leave("d", 4) == Passage(Tier.HOST, keep=True, drops=("a",))
+    cache.check(idle=True)
 
 
 def test_nothing_goes_down_into_a_cache_that_reads_through() -> None:

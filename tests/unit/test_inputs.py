@@ -8,8 +8,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from coe.board.decoding import Order
 from coe.board.image_source import ImageSource
+from coe.runtime.admission import Admission
 from coe.runtime.inputs import Decoding, ImageInputs, Inputs
+from coe.runtime.reference_source import ReferenceSource
 from coe.store.kinds import Prepared
 from coe.testing import rules_from
 
@@ -72,18 +75,19 @@ def running(kind: Painting, ahead_bytes: int = 10 * BYTES) -> Iterator[Inputs]:
         inputs.close()
 
 
-def image(grey: int = 7) -> ImageInputs:
-    return ImageInputs(ImageSource.of(np.full((20, 20, 3), grey, np.uint8), "BGR"))
+def image(grey: int = 7, order: Order = "BGR") -> ImageInputs:
+    return ImageInputs(ImageSource.of(np.full((20, 20, 3), grey, np.uint8), order))
 
 
 def values(prepared: list[Prepared]) -> list[int]:
     return [int(one.pixels[0, 0, 0]) for one in prepared]
 
 
-def test_the_first_expert_and_those_that_probably_follow_share_one_decoding(kind, decoded):
+@pytest.mark.parametrize("order", ["BGR", "RGB"])
+def test_the_first_expert_and_those_that_probably_follow_share_one_decoding(kind, decoded, order):
     assert RULES.router.likely("A") == ("body", "joint")
     with running(kind) as inputs:
-        pictures = [image(7), image(8)]
+        pictures = [image(7, order), image(8, order)]
         for picture in pictures:
             inputs.begin(picture, "A")
         assert len(decoded) == 2
@@ -106,6 +110,26 @@ def test_inputs_made_ahead_have_their_own_bytes_until_the_image_is_done(kind, de
         assert list(third.ready) == ["body", "joint"]
         assert values(inputs.of_batch("joint", [second, third])) == [2, 3]
         assert len(decoded) == 4
+
+
+def test_the_copy_for_a_second_expert_is_booked_too(kind, monkeypatch):
+    booked: list[int] = []
+    room = Admission.room
+    monkeypatch.setattr(Admission, "room", lambda self, size: booked.append(size) or room(self, size))
+    with running(kind) as inputs:
+        picture = image()
+        inputs.begin(picture, "A")
+        inputs.of_batch("mark", [picture])
+    assert booked == [2 * 3 * 20 * 20, 3 * 20 * 20]
+
+
+def test_comparing_with_a_reference_is_booked_too():
+    """The peak of a comparison was measured as 25 bytes a pixel, beside the picture and its reference."""
+    source = ImageSource.of(np.zeros((20, 30, 3), np.uint8), "BGR")
+    assert source.pixels() == 600
+    assert ReferenceSource(source).decoding_bytes() == source.decoding_bytes() + 20 * 600
+    damaged = ImageSource.of(b"no picture", "BGR")
+    assert ReferenceSource(damaged).decoding_bytes() == damaged.decoding_bytes()
 
 
 def test_a_kind_that_fails_ahead_fails_when_its_turn_comes_and_not_before(kind):

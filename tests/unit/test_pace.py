@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,9 @@ def test_a_few_batches_that_were_held_up_change_nothing() -> None:
 
 def test_batches_without_a_time_say_nothing() -> None:
     pace = Pace()
-    assert not any(pace.ran(*times) for times in [(0.0, 1.0), (1.0, 0.0)] * 20)
+    assert not any(pace.ran(*times) for times in [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.nan)] * 20)
+    assert not any(pace.ran(*times) for times in [(1.0, math.inf), (1.0, -math.inf), (math.inf, 1.0)] * 20)
+    assert pace.value == 1
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0.001, 100)), max_size=60))

@@ -8,9 +8,10 @@ import pytest
 
 from coe.core import Batch, Expert, FailureKind, Finding, Stage
 from coe.errors import ImageError
+from coe.runtime import runner as runner_module
 from coe.runtime.runner import Runner
 from coe.scheduler.backlog import Backlog
-from coe.scheduler.events import Event, Run, RunFailed
+from coe.scheduler.events import Event, Finished, Run, RunFailed
 from coe.scheduler.executor import Executor
 from coe.scheduler.plan import ExecutorSpec, PoolSpec
 from coe.scheduler.pool import ModelPool
@@ -101,3 +102,55 @@ def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_an
         assert not thread.is_alive()
     reasons = [event.reason if isinstance(event, RunFailed) else event.findings[0].expert for event in told]
     assert reasons == [f"ValueError: {name} cannot begin" if name in bad else name for name in "abc"]
+
+
+class Clock:
+    """Stands for `time`; it goes on only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Timed(Idle):
+    """A device whose batches take a second of the clock; those of "bad" fail after it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
+        def findings() -> list[Finding]:
+            self.clock.now += 1.0
+            if expert.id == "bad":
+                raise ValueError("no such axis")
+            return [Finding(expert.id, "fp32", "ok", 1.0)]
+
+        return findings
+
+
+def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the wait for its images counts, nor that for a batch ahead of it, though that failed."""
+    clock, heard = Clock(), queue.SimpleQueue[Event]()
+    monkeypatch.setattr(runner_module, "time", clock)
+    spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
+    executor = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog())
+    experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in ("a", "bad")}
+
+    waits_s = iter([50.0, 0.0, 0.0])
+
+    def prepared(command: Run) -> list[object]:
+        clock.now += next(waits_s)
+        return []
+
+    runner = Runner(executor, Timed(clock), experts, prepared=prepared, tell=heard.put)  # type: ignore[arg-type]
+    for name in ("a", "bad", "a"):
+        runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
+    runner.close()
+    launch, answer = runner.bodies().values()
+    launch()  # all three are on the device before the first has ended
+    answer()
+    told = [heard.get_nowait() for _ in range(3)]
+    assert [event.took_s for event in told if isinstance(event, Finished)] == [1.0, 1.0]
+    assert isinstance(told[1], RunFailed)

@@ -91,6 +91,43 @@ def test_cores_and_descriptors_are_counted() -> None:
     assert system.open_descriptors() > 0
 
 
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/\n", {"cpu.max": "max 100000"}, 8),
+        ("0::/\n", {"cpu.max": "250000 100000"}, 2),
+        ("0::/\n", {"cpu.max": "50000 100000"}, 1),
+        ("0::/\n", {"cpu.max": "6400000 100000"}, 8),
+        # The limit of a group holds for all groups in it.
+        ("0::/pod/box\n", {"pod/cpu.max": "300000 100000", "pod/box/cpu.max": "max 100000"}, 3),
+        # A container that sees its group as the root, with the path that it has outside.
+        ("0::/docker/abc\n", {"cpu.max": "400000 100000"}, 4),
+        (
+            "4:cpu,cpuacct:/docker/abc\n3:cpuset:/\n",
+            {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"},
+            2,
+        ),
+        ("4:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        # Nothing, or nonsense.
+        ("", {}, 8),
+        ("0::/\nnonsense\n", {"cpu.max": "soon never"}, 8),
+        ("0::/\n", {"cpu.max": "100000 0"}, 8),
+    ],
+)
+def test_a_container_has_no_more_cores_than_its_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
+) -> None:
+    (tmp_path / "own").write_text(own, encoding="ascii")
+    for name, text in files.items():
+        path = tmp_path / "groups" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n", encoding="ascii")
+    monkeypatch.setattr(system, "_OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(system, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(system, "core_numbers", lambda: list(range(8)))
+    assert system.usable_cores() == cores
+
+
 def test_a_system_that_tells_nothing_of_its_processor_still_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

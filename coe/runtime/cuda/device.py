@@ -34,12 +34,10 @@ from coe.runtime.processor import bound_threads
 from coe.runtime.reading import weights
 from coe.runtime.trial import quick_cost
 from coe.scheduler.costs import Cost
+from coe.scheduler.lanes import STAGED
 from coe.store.blob_format import PAGE, padded
 from coe.store.kinds import Kind, Prepared
 from coe.store.store import Store
-
-_STAGED = 2
-"""Blobs in transit at a time: one is read from disk while another is copied to the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +147,8 @@ class CudaDevice:
                 give_back(self.driver)
                 sizes, before = self._sizing.of(experts), self.driver.usage().reserved
                 self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
-                # A file begins at an offset that aligns its tensors: up to a page more.
-                staged = _STAGED * (padded(sizes.file, PAGE) + PAGE)
+                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy.
+                staged = STAGED * (padded(sizes.file, PAGE) + PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._spare = aside(lambda: self._captured(experts, executors, sizes))
                 give_back(self.driver)
@@ -228,6 +226,8 @@ class CudaDevice:
                 copy.buffer.busy = resident.written
             except BaseException:
                 keep = False
+                # The next load reads the disk, as the books say.
+                self._host.forget(expert.id)
                 raise
             finally:
                 was_read = self._host.pull(read)
