@@ -132,7 +132,8 @@ class _Sizes:
 
     def scale(self, side: int) -> float:
         """Return the scale at which the pictures have at most `side` pixels a side, or `LEAST_SIDE` the shorter."""
-        return min(1.0, max(side / max(self.reference.shape), LEAST_SIDE / min(self.reference.shape)))
+        height, width = self.reference.shape
+        return float(min(1.0, max(side / max(height, width), LEAST_SIDE / min(height, width))))
 
     def at(self, side: int) -> tuple[_Grey, _Grey]:
         """Return the picture and its reference at the scale of a side."""
