@@ -112,7 +112,7 @@ def scheduling(  # noqa: PLR0913
 
     names = bench_out.strategies(strategy)
     bench_out.check_json(json_to)
-    board, store = synthetic_experts(work, kind, experts, input_size, seed, None, [])
+    board, store = synthetic_experts(work, kind, experts, input_size, seed, None, [], ())
     pictures = synthetic_pictures(board, requests, seed)
     rows: list[Row] = []
     sentences = []

@@ -113,7 +113,7 @@ class Engine:
         }
         self._inputs = Inputs(controller.router, experts, kinds, decoding)
         self._failure = STOPPED
-        self._filled = False
+        self._filled = self._stopped = False
         self._settled = threading.Event()
         self._began = time.monotonic()
         bodies: dict[str, Callable[[], None]] = {
@@ -164,6 +164,7 @@ class Engine:
 
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
+        self._stopped = True
         self._inbox.put(Stopped())
 
     def close(self) -> None:
@@ -179,7 +180,7 @@ class Engine:
         """Stop, and tell all threads to end; waits for nothing. For a line that its owner dropped."""
         if not self.line_threads.is_forked:
             # Garbage collection may call this on any thread, under any lock: only puts are safe here.
-            self._inbox.put(Stopped())
+            self.stop()
             self._inbox.put(None)
 
     def join(self, until_s: float = math.inf) -> None:
@@ -196,6 +197,9 @@ class Engine:
     def _receive(self, job: _Job) -> None:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
+        if self._stopped:  # hundreds of large pictures may wait here
+            self._inbox.put(Rejected(job.request, STOPPED))
+            return
         try:
             self._inputs.begin(job.image, job.request.component)
             event = Arrived(job.request)

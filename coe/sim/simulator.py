@@ -110,6 +110,8 @@ class Simulator:
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: deque[Load | Fill] = deque()
         self._warming = False
+        cache = controller.cache
+        self._fills_first = preloaded and cache is not None and not cache.spec.demotes
         self._requests: dict[int, Request] = {}
         self._runs: dict[str, deque[Run]] = {id: deque() for id in controller.executors}
         self._run_began: dict[str, float] = {}
@@ -129,8 +131,7 @@ class Simulator:
 
         Preloading fills a cache that reads through in any case (the paper's initialization phase).
         """
-        cache = self.controller.cache
-        self._warming = warm or (self._preloaded and cache is not None and not cache.spec.demotes)
+        self._warming = warm or self._fills_first
         self._step(None)
         while self._preloads:
             command = self._preloads.popleft()

@@ -21,8 +21,10 @@ import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
 from coe import Inspector, Picture, config
-from coe.core import Result, Verdict
+from coe.board.image_source import ImageSource
+from coe.core import FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
+from coe.inspector.assembly import decode_workers
 from coe.scheduler.events import Arrived
 
 
@@ -405,6 +407,28 @@ def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tin
     assert line.drain(0)
     assert line.metrics().images == 20
     assert not [thread for thread in line._engine._threads if thread.is_alive()]
+
+
+def test_a_line_that_is_stopped_decodes_no_more_pictures(
+    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of large pictures may wait to be decoded."""
+    gate, decoded, decode = threading.Event(), [0], ImageSource.decode
+
+    def slow(source: ImageSource) -> object:
+        decoded[0] += 1
+        assert gate.wait(60)
+        return decode(source)
+
+    monkeypatch.setattr(ImageSource, "decode", slow)
+    with quick(tiny) as line:
+        futures = [line.submit(LIGHT, "C") for _ in range(40)]
+        line.stop()
+        gate.set()
+        results = [future.result(60) for future in futures]
+    assert {result.failure.kind for result in results if result.failure} == {FailureKind.STOPPED}
+    assert None not in {result.failure for result in results}
+    assert decoded[0] <= decode_workers()
 
 
 ASKED: dict[str, Callable[[Inspector], object]] = {
