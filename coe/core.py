@@ -62,6 +62,9 @@ class Expert:
     `weights` is the expert's place in the store, `input_size` the side of its square input in pixels. `reject` holds
     the labels that speak against a part: they lead to NG or REVIEW in some step of the rules. `variant` is the
     precision of the weights.
+
+    `temperature` makes its scores honest, and boxes of a label of `ignore_under` with a lower, honest score do not
+    count; see `coe.board.scores`.
     """
 
     id: str
@@ -71,6 +74,8 @@ class Expert:
     weights: str
     reject: frozenset[str] = frozenset()
     variant: str = FULL
+    temperature: float = 1.0
+    ignore_under: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,20 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class Heat:
+    """Where an expert sees something, over the whole image: `rows` x `columns` of `values`, 0 to 255, row by row."""
+
+    rows: int
+    columns: int
+    values: bytes
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if there is not one value for each place."""
+        if min(self.rows, self.columns) < 1 or len(self.values) != self.rows * self.columns:
+            raise ValueError(f"a heat map of {self.rows} x {self.columns} places has {len(self.values)} values")
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One expert's answer about one image; `boxes` is empty for a classifier.
 
@@ -91,7 +110,8 @@ class Finding:
     a detector the least change of its scores that would add or remove a label. It is 0 if the kind does not tell.
 
     `doubt` says why a person must look at the image whatever the scores are, as when it does not fit its reference; it
-    is empty without such a doubt. A finding in doubt never leads to OK.
+    is empty without such a doubt. A finding in doubt never leads to OK. `heat` is there if the kind makes heat maps and
+    saw something.
     """
 
     expert: str
@@ -101,6 +121,7 @@ class Finding:
     boxes: tuple[Box, ...] = ()
     margin: float = 0.0
     doubt: str = ""
+    heat: Heat | None = field(default=None, repr=False)
 
     @property
     def labels(self) -> frozenset[str]:

@@ -9,14 +9,15 @@ assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from coe.board import rules
-from coe.core import Failure, FailureKind, Finding, Request, Result
+from coe.board.parts import PlacedPart
+from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import (
@@ -68,15 +69,16 @@ class Troubles:
 class VirtualLine:
     """A simulated line that keeps a log of (seconds, what happened) and checks all books after each event.
 
-    An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry the expert says
-    its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each expert will
-    still fail; a test may change it. `history` holds each event with its commands.
+    An expert whose variant is chosen at each load has a cost for each variant in `costs`, the finest first; decisions
+    expect the last. An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry
+    the expert says its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each
+    expert will still fail; a test may change it. `history` holds each event with its commands.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         board: rules.Rules,
-        costs: Mapping[str, Cost],
+        costs: Mapping[str, Cost | Mapping[str, Cost]],
         plan: Plan,
         *,
         strategy: str | Strategy = "coserve",
@@ -84,9 +86,20 @@ class VirtualLine:
         troubles: Troubles = Troubles(),
         evict_s: float = 0.0,
         max_wait_s: float | None = None,
+        parts: Sequence[PlacedPart] = (),
     ) -> None:
         self.board = board
-        self.costs = CostTable({(pool.device, expert): cost for pool in plan.pools for expert, cost in costs.items()})
+        choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
+        expected = {expert: cost if isinstance(cost, Cost) else [*cost.values()][-1] for expert, cost in costs.items()}
+        self.costs = CostTable(
+            {(pool.device, expert): cost for pool in plan.pools for expert, cost in expected.items()},
+            {
+                (pool.device, expert, variant): cost
+                for pool in plan.pools
+                for expert, by_variant in choices.items()
+                for variant, cost in by_variant.items()
+            },
+        )
         self.controller = Controller(
             router=board.router,
             graph=board.graph,
@@ -94,6 +107,7 @@ class VirtualLine:
             plan=plan,
             strategy=named_strategy(strategy),
             max_wait_s=max_wait_s,
+            parts=parts,
         )
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}
@@ -104,7 +118,7 @@ class VirtualLine:
         self._faults = _StatedFaults(self.bad_loads, troubles.bad_stages)
         self._simulator = Simulator(
             self.controller,
-            _StatedFindings(board, findings or {}),
+            _StatedFindings(board, self.costs, findings or {}),
             watchers=[self],
             span=lambda device, what, begin_s, end_s: self._note(begin_s, what),
             faults=self._faults,
@@ -121,9 +135,11 @@ class VirtualLine:
         """How many loads there were because a stage needs an expert that is not resident; initial loads are none."""
         return sum(load.why is not Why.INITIAL for load in self.loads)
 
-    def arrive(self, at_s: float, component: str, *, serial: str = "", due_s: float = math.inf) -> int:
+    def arrive(
+        self, at_s: float, component: str, *, serial: str = "", refdes: str = "", due_s: float = math.inf
+    ) -> int:
         """Let an image of a component arrive; return its request's id."""
-        request = Request(next(self._ids), component, serial=serial, due_s=due_s)
+        request = Request(next(self._ids), component, serial=serial, refdes=refdes, due_s=due_s)
         self._simulator.at(at_s, Arrived(request))
         return request.id
 
@@ -181,12 +197,16 @@ class VirtualLine:
 class _StatedFindings:
     """The findings that a test states."""
 
-    def __init__(self, board: rules.Rules, findings: Mapping[tuple[int, str], str | Finding]) -> None:
-        self._board, self._findings = board, findings
+    def __init__(self, board: rules.Rules, costs: CostTable, findings: Mapping[tuple[int, str], str | Finding]) -> None:
+        self._board, self._costs, self._findings = board, costs, findings
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         finding = self._findings.get((request.id, expert), self._board.experts[expert].labels[0])
-        return finding if isinstance(finding, Finding) else Finding(expert, "fp32", finding, 1.0)
+        if isinstance(finding, Finding):
+            return finding
+        if variant is None or variant not in self._costs.variants(expert):
+            return Finding(expert, FULL, finding, 1.0)
+        return Finding(expert, variant, finding, 1.0, margin=1.0)
 
 
 class _StatedFaults(Faults):

@@ -17,8 +17,7 @@ from coe.errors import ConfigError
 from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
 from experts.difference_network import DifferenceNetwork
 from experts.findings import Cut, detected, of_corners
-from experts.geometry import letterbox
-from experts.pair import PreparedPair, compared, doubted, in_picture, stand_in
+from experts.pair import PreparedPair, compared, doubted, in_picture, letterboxed, stand_in
 from experts.proposals import OPENING, regions
 from experts.resnet import fitted
 
@@ -41,15 +40,7 @@ class Difference(ModuleKind, Comparing):
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
         """Align, compare, and scale to fit."""
         pair = compared(image, reference)
-        height, width = image.shape[:2]
-        if pair.stack is None or pair.alignment is None:
-            nothing = np.zeros((3, expert.input_size, expert.input_size), np.uint8)
-            return PreparedPair(nothing, height, width, doubt=pair.doubt)
-        fitting = letterbox(pair.stack, expert.input_size, (0, 0, 0))
-        # From the input to the reference's frame, and on to the picture.
-        scaled = np.array([[1.0, 0.0, -fitting.left], [0.0, 1.0, -fitting.top]]) / fitting.scale
-        to_picture = pair.alignment.to_picture @ np.vstack((scaled, (0.0, 0.0, 1.0)))
-        return PreparedPair(fitting.pixels, height, width, to_picture=to_picture)
+        return letterboxed(image, pair, pair.stack, (0, 0, 0), expert)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError unless the expert has one label."""

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 
 from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align, same_shape
-from coe.core import Finding
+from coe.core import Expert, Finding
 from coe.store.kinds import Image, Prepared, Reference
+from experts.geometry import Colour, letterbox
 from experts.proposals import Grey, Region, stacked
 
 LEAST_SIDE = 0.5
@@ -68,6 +69,19 @@ def compared(image: Image, reference: Reference) -> Compared:
 def differences(stack: Image) -> Grey:
     """Return the difference (H, W) of a stack."""
     return stack[:, :, 2]
+
+
+def letterboxed(image: Image, pair: Compared, shown: Image | None, padding: Colour, expert: Expert) -> PreparedPair:
+    """Return what `shown` (H, W, 3) shows in the reference's frame, scaled to fit an expert's input."""
+    height, width = image.shape[:2]
+    if pair.stack is None or pair.alignment is None or shown is None:
+        nothing = np.zeros((3, expert.input_size, expert.input_size), np.uint8)
+        return PreparedPair(nothing, height, width, doubt=pair.doubt)
+    fitting = letterbox(shown, expert.input_size, padding)
+    # From the input to the reference's frame, and on to the picture.
+    scaled = np.array([[1.0, 0.0, -fitting.left], [0.0, 1.0, -fitting.top]]) / fitting.scale
+    to_picture = pair.alignment.to_picture @ np.vstack((scaled, (0.0, 0.0, 1.0)))
+    return PreparedPair(fitting.pixels, height, width, to_picture=to_picture)
 
 
 def stand_in(image: Image) -> Reference:

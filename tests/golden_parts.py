@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from experts.difference import Difference
 from experts.golden import Golden
+from experts.good import Good
 
 Pixels = NDArray[np.uint8]
 SIDE = 160
@@ -40,6 +41,12 @@ class GoldenPart(Golden):
     """The kind `golden` under a path."""
 
     name = "golden_parts:GoldenPart"
+
+
+class GoodPart(Good):
+    """The kind `good` under a path."""
+
+    name = "golden_parts:GoodPart"
 
 
 def part(seed: int = 0, side: int = SIDE) -> Pixels:

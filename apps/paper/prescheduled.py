@@ -228,10 +228,10 @@ class Prescheduled:
         pool, expert = turn.pool, command.expert
         if expert in pool:
             return True
-        size = self.costs(pool.device, expert).weights_bytes
+        size = self.costs.of(pool.device, expert, command.variant).weights_bytes
         if pool.state(expert) is not None or pool.missing_bytes(size):
             return False
-        pool.plan(expert, size, command.why)
+        pool.plan(expert, size, command.why, variant=command.variant)
         if not pool.reserve(expert):
             pool.cancel(expert)
             return False

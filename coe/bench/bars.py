@@ -26,9 +26,13 @@ COLOURS = {
     "coserve-em-ra": "#2166ac",
     "coserve-casual": "#fdae61",
     "coserve": "#d55e00",
+    "hobbit": "#b09fc9",
+    "duoserve": "#8a6fb0",
+    "expertflow": "#634591",
+    "emoe": "#3b2266",
     "line": "#009e73",
 }
-"""Greys, blues, oranges and a green, which differ in lightness, too; strategies are drawn in this order."""
+"""Greys, blues, oranges, violets and a green, which differ in lightness, too; strategies are drawn in this order."""
 
 SPARE = ("#cc79a7", "#f0e442", "#5e3c99", "#7fcdbb", "#8c510a")
 """Colours for other strategies, reused from the start when they run out."""

@@ -41,7 +41,9 @@ class Row:
     """One run. The latency of an image is the time from when it was submitted to its reply.
 
     `makespan_s` is the time from the first image submitted to the last reply. No order can beat the lower bounds (see
-    `coe.sim.bound`); they are None where they were not computed. `errors` counts images that could not be inspected,
+    `coe.sim.bound`); they are None where they were not computed. `in_order_switches` are those of Belady's choice for
+    images that do not overtake each other. `speculated` switches were for images that had not come; `speculated_wasted`
+    of these experts left before they ran. `errors` counts images that could not be inspected,
     `late` images that took longer than allowed; it is None if they had no limit.
     """
 
@@ -61,6 +63,9 @@ class Row:
     scheduling_us_per_request: float
     lower_bound_switches: int | None = None
     lower_bound_makespan_s: float | None = None
+    in_order_switches: int | None = None
+    speculated: int = 0
+    speculated_wasted: int = 0
     late: int | None = None
     machine: MachineFigures | None = None
 
@@ -74,16 +79,26 @@ class Heading:
     strategy: str
 
 
-class Latencies:
-    """A watcher that keeps every reply's latency."""
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a simulated run is compared with; None where it was not computed."""
 
-    def __init__(self) -> None:
+    switches: int | None = None
+    in_order_switches: int | None = None
+    makespan_s: float | None = None
+
+
+class Latencies:
+    """A watcher that keeps every reply's latency, but for the first `settling` images."""
+
+    def __init__(self, settling: int = 0) -> None:
         self._all_s = array("d")
+        self._settling = settling
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Note the latencies of the replies among the commands."""
         for command in commands:
-            if isinstance(command, Reply):
+            if isinstance(command, Reply) and command.result.request.id >= self._settling:
                 self._all_s.append(command.result.latency_s)
 
     def longer_than(self, within_s: float) -> int:
@@ -101,8 +116,7 @@ def row(
     metrics: Metrics,
     latencies: Latencies,
     *,
-    lower_bound_switches: int | None = None,
-    lower_bound_makespan_s: float | None = None,
+    bounds: Bounds = Bounds(),
     within_s: float | None = None,
     machine: MachineFigures | None = None,
 ) -> Row:
@@ -122,8 +136,11 @@ def row(
         p99_s=latencies.quantile_s(0.99),
         makespan_s=metrics.wall_s,
         scheduling_us_per_request=1e6 * metrics.control_s / max(1, metrics.images),
-        lower_bound_switches=lower_bound_switches,
-        lower_bound_makespan_s=lower_bound_makespan_s,
+        lower_bound_switches=bounds.switches,
+        in_order_switches=bounds.in_order_switches,
+        lower_bound_makespan_s=bounds.makespan_s,
+        speculated=metrics.speculated,
+        speculated_wasted=metrics.speculated_wasted,
         late=None if within_s is None else latencies.longer_than(within_s),
         machine=machine,
     )
@@ -175,6 +192,9 @@ _COLUMNS: dict[str, Callable[[Row], str]] = {
     "not inspected": lambda row: f"{row.errors}" if row.errors else "",
     "switches": lambda row: f"{row.switches:,}",
     "at least": lambda row: "" if row.lower_bound_switches is None else f"{row.lower_bound_switches:,}",
+    "Belady": lambda row: "" if row.in_order_switches is None else f"{row.in_order_switches:,}",
+    "ahead": lambda row: f"{row.speculated:,}" if row.speculated else "",
+    "in vain": lambda row: f"{row.speculated_wasted:,}" if row.speculated else "",
     "from disk": lambda row: f"{row.disk_loads:,}",
     "hit ratio": lambda row: f"{row.hit_ratio:.1%}",
     "late": lambda row: "" if row.late is None else f"{row.late:,}",

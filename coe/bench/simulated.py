@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coe.bench.rows import Heading, Latencies, Row, row
+from coe.bench.rows import Bounds, Heading, Latencies, Row, row
 from coe.errors import ConfigError, did_you_mean
 from coe.results.chrome_trace import ChromeTrace
 from coe.results.metrics import Recorder
@@ -60,14 +60,38 @@ def _contenders() -> dict[str, Contender]:
     return contenders
 
 
+def _ablations() -> dict[str, Contender]:
+    """Return strategies from which one technique is taken: coserve's policy stands in its place."""
+    techniques = {
+        "hobbit": {"ahead": {"prefetch": "next-group"}, "weights": {"eviction": "dependency"}},
+        "duoserve": {"phases": {"arrange": "group"}, "affinity": {"prefetch": "next-group"}},
+        "expertflow": {
+            "paths": {"prefetch": "next-group"},
+            "correction": {"eviction": "dependency"},
+            "regrouping": {"select": "head"},
+        },
+        "emoe": {"plan": {"eviction": "dependency", "prefetch": "next-group"}, "slack": {"select": "head"}},
+    }
+    ablations = {}
+    for whole, without in techniques.items():
+        for technique, policies in without.items():
+            name = f"{whole}-no-{technique}"
+            strategy = replace(STRATEGIES[whole], name=name, **policies)  # type: ignore[arg-type]
+            ablations[name] = Contender(name, strategy, "best")
+    return ablations
+
+
 CONTENDERS = _contenders()
+ABLATIONS = _ablations()
+"""Contenders that show what one technique brings; "all" does not include them."""
 
 
 def contender(name: str) -> Contender:
-    """Return a contender by name; raises ConfigError, which lists the names."""
-    if name not in CONTENDERS:
-        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, CONTENDERS)}")
-    return CONTENDERS[name]
+    """Return a contender or an ablation by name; raises ConfigError, which lists the names."""
+    known = CONTENDERS | ABLATIONS
+    if name not in known:
+        raise ConfigError(f"there is no strategy '{name}'{did_you_mean(name, known) or did_you_mean(name, CONTENDERS)}")
+    return known[name]
 
 
 def simulated_run(
@@ -81,7 +105,7 @@ def simulated_run(
     trace: Path | None = None,
     times: Times = ANY_TIME,
 ) -> Row:
-    """Run a workload on a box in virtual time, from pools filled beforehand to the last reply.
+    """Run a workload on a box in virtual time, to the last reply; pools are full at first unless the workload is cold.
 
     Labels are drawn with `seed` where the workload has no recorded findings. `configuration` overrides the contender's,
     `bounded` computes the clairvoyant bound, `trace` is a file for the events in their order. Raises ConfigError if an
@@ -117,8 +141,10 @@ def run_plan(
         plan=box.plan,
         strategy=contender.strategy,
         max_wait_s=heeded.max_wait_s,
+        parts=workload.parts if contender.strategy.foresees else (),
     )
-    recorder, latencies = Recorder(controller.pools, board.router.second_looks), Latencies()
+    recorder = Recorder(controller.pools, board.router.second_looks)
+    latencies = Latencies(workload.settling)
     drawing = ChromeTrace(controller.executors, controller.pools) if trace else None
     simulator = Simulator(
         controller,
@@ -126,7 +152,7 @@ def run_plan(
         speeds=Speeds(box.scaling),
         watchers=[recorder, latencies, *([drawing] if drawing else [])],
         span=drawing.span if drawing else None,
-        preloaded=True,
+        preloaded=not workload.cold,
         clock=time.perf_counter,
     )
     simulator.start(warm=box.warm)
@@ -136,16 +162,16 @@ def run_plan(
     controller.check(idle=True)
     if drawing is not None and trace is not None:
         drawing.write(trace)
-    bounds = None
-    if bounded:
-        bounds = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
+    bounds = Bounds()
+    if bounded and not workload.cold:
+        least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
+        bounds = Bounds(least.switches, least.in_order_switches, least.makespan_s)
     return row(
         Heading(workload.task, workload.order, contender.name),
         box.name,
         recorder.metrics(),
         latencies,
-        lower_bound_switches=bounds.switches if bounds else None,
-        lower_bound_makespan_s=bounds.makespan_s if bounds else None,
+        bounds=bounds,
         within_s=times.within_s,
     )
 

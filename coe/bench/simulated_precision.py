@@ -1,12 +1,14 @@
-"""A box and a workload in mixed precision: prepared variants, chosen as a line chooses them, with second looks.
+"""A box and a workload of prepared experts: in fp32, in variants chosen as a line chooses them, or chosen at each load.
 
-All experts are blobs then, those in fp32 too. A line believes that every variant agrees with fp32; the share of its
-findings that are in doubt is stated.
+All experts are blobs then, those in fp32 too. The share of experts whose lesser variants agree with fp32 is stated, and
+so is the share of their findings that are in doubt.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+import xxhash
 
 from coe import config
 from coe.bench.simulated import PlannedBox
@@ -16,67 +18,136 @@ from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.precision import Choice, Costs
+from coe.scheduler.costs import CostTable
 from coe.scheduler.strategies import Strategy
-from coe.sim.machine import Machine
+from coe.sim.machine import Configuration, Machine
 from coe.sim.workload import Workload
 from coe.store.manifest import Agreement, PreparedVariant
 
 CONFIGURATION = "prepared"
-"""The configuration of a preset that mixed runs use."""
-_AGREES = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
+"""The configuration of a preset that runs of prepared experts use."""
+BLOBS, MIXED = "blobs", "mixed"
+AT_LOADS = ("on-miss", "urgent")
+"""The precision policies that choose at each load."""
+MODES = (BLOBS, MIXED, *AT_LOADS)
 _BELOW = 0.5
 """The margin under which a finding is in doubt; drawn findings have the margins 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
-class MixedRun:
-    """A workload whose experts run in chosen variants, the box that runs it, and sentences about the choice."""
+class Prepared:
+    """Which variants prepared experts have: the mode, and the shares that nobody can choose.
+
+    In the share `sound` of the experts the labels of lesser variants agree with those of fp32; the other experts run in
+    fp32 alone. The share `doubtful` of all findings of lesser variants is in doubt; decisions expect
+    `config.ESCALATED_SHARE`, as in a line. If `warm`, host memory is full at time 0.
+    """
+
+    mode: str
+    sound: float = 1.0
+    doubtful: float = config.ESCALATED_SHARE
+    warm: bool = False
+
+    @property
+    def at_loads(self) -> bool:
+        """Whether each load chooses, so that the bound, which knows one variant of each expert, says nothing."""
+        return self.mode in AT_LOADS
+
+    @property
+    def words(self) -> str:
+        """The words that name a run in a row."""
+        sound = f" sound {self.sound:g}" if self.sound < 1 and self.mode != BLOBS else ""
+        return f"{self.mode}{sound}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A workload of prepared experts, the strategy and the box that run it, and sentences about the variants."""
 
     workload: Workload
+    strategy: Strategy
     box: PlannedBox
     sentences: tuple[str, ...]
 
 
-def mixed_run(
-    machine: Machine, workload: Workload, strategy: Strategy, *, doubtful: float = config.ESCALATED_SHARE, warm: bool
-) -> MixedRun:
-    """Choose variants for a workload's board on a box, and divide the memory.
+def prepared_run(machine: Machine, workload: Workload, strategy: Strategy, prepared: Prepared) -> PreparedRun:
+    """Give a workload's experts variants on a box, and divide the memory.
 
-    The share `doubtful` of all findings of lesser variants is in doubt; decisions expect `config.ESCALATED_SHARE`, as
-    in a line. If `warm`, host memory is full at time 0. Raises ConfigError if the box has no costs of prepared
-    variants, or if the workload has recorded findings, which are those of one precision.
+    Raises ConfigError if the box has no costs of prepared variants, or if the workload has recorded findings, which are
+    those of one precision.
     """
     if workload.recorded:
         raise ConfigError(
-            f"{workload.task} has the findings of one precision; --precision mixed is for tasks, which draw theirs"
+            f"{workload.task} has the findings of one precision; --precision {prepared.mode} is for tasks, which draw "
+            "theirs"
         )
     if CONFIGURATION not in machine.preset.configurations:
         raise ConfigError(
             f"preset '{machine.name}' has no figures of prepared variants (no configuration '{CONFIGURATION}'); choose "
-            "another --device, or leave --precision mixed out"
+            f"another --device, or leave --precision {prepared.mode} out"
         )
     board = workload.board
     configuration = machine.configuration(CONFIGURATION, board.board)
     costs = machine.blob_costs(board, list(configuration.executors))
-    offers: dict[str, dict[str, PreparedVariant]] = {id: {} for id in board.experts}
-    for (_, id, variant), cost in costs.items():
-        below = 0.0 if variant == FULL else _BELOW
-        offers[id][variant] = PreparedVariant(
-            file="", bytes=cost.weights_bytes, digest="", agreement=_AGREES, escalate_below=below
-        )
-    choice = precision.choose(
-        "mixed",
-        offers,
-        board.graph,
-        costs,
-        machine.usable_bytes(configuration),
-        pools=1 if strategy.single else sum(configuration.executors.values()),
-    )
-    applied, table = precision.applied(board, choice), LineCosts(costs, choice)
+    offers = _offers(costs, prepared.sound)
+    choice = _choice(prepared.mode, offers, board, costs, machine, strategy, configuration)
+    applied = precision.applied(board, choice)
+    table: CostTable = LineCosts(costs, choice)
+    if prepared.at_loads:
+        strategy = replace(strategy, precision=prepared.mode)
+        table = _choosing(table, costs, choice, applied)
     plan = machine.plan(applied, table, strategy, configuration)
-    box = PlannedBox(machine.name, table, plan, machine.scaling, warm)
+    box = PlannedBox(machine.name, table, plan, machine.scaling, prepared.warm)
     sentences = (choice.reason, _room(machine, board, applied, box))
-    return MixedRun(replace(workload, board=applied, doubtful=doubtful), box, sentences)
+    return PreparedRun(replace(workload, board=applied, doubtful=prepared.doubtful), strategy, box, sentences)
+
+
+def _offers(costs: Costs, sound: float) -> dict[str, dict[str, PreparedVariant]]:
+    """Return the variants of each expert; a number that depends on its id alone says whether its labels agree."""
+    offers: dict[str, dict[str, PreparedVariant]] = {}
+    for (_, id, variant), cost in costs.items():
+        agrees = xxhash.xxh3_64_intdigest(f"sound/{id}".encode()) / 2**64 < sound
+        agreement = Agreement(images=1, labels_equal=1.0 if agrees else 0.0, largest_score_difference=0.0)
+        below = 0.0 if variant == FULL else _BELOW
+        offers.setdefault(id, {})[variant] = PreparedVariant(
+            file="", bytes=cost.weights_bytes, digest="", agreement=agreement, escalate_below=below
+        )
+    return offers
+
+
+def _choice(
+    mode: str,
+    offers: dict[str, dict[str, PreparedVariant]],
+    board: Rules,
+    costs: Costs,
+    machine: Machine,
+    strategy: Strategy,
+    configuration: Configuration,
+) -> Choice:
+    if mode == MIXED:
+        pools = 1 if strategy.single else sum(configuration.executors.values())
+        return precision.choose(MIXED, offers, board.graph, costs, machine.usable_bytes(configuration), pools=pools)
+    devices = sorted({device for device, _, _ in costs})
+    usable = "mixed" if mode in AT_LOADS else FULL
+    variants = {id: precision.allowed(usable, offers[id], devices, config.LABEL_FLOOR)[-1] for id in board.experts}
+    lesser = [id for id, variant in variants.items() if variant != FULL]
+    words = f"{len(lesser)} of {len(variants)} experts may be loaded in a lesser variant"
+    return Choice(variants, dict.fromkeys(lesser, _BELOW), reason=f"precision {mode}: {words}")
+
+
+def _choosing(table: CostTable, costs: Costs, choice: Choice, applied: Rules) -> CostTable:
+    """Return the same costs, and a choice at each load between fp32 and the coarsest variant that is allowed."""
+    devices = table.devices()
+    return CostTable(
+        {(device, id): table(device, id) for device in devices for id in applied.experts},
+        {
+            (device, id, variant): costs[device, id, variant]
+            for device in devices
+            for id in choice.escalate_below
+            for variant in (FULL, choice.variants[id])
+        },
+    )
 
 
 def _room(machine: Machine, board: Rules, applied: Rules, box: PlannedBox) -> str:

@@ -17,7 +17,8 @@ GIVEN = "given"
 class Step:
     """A place in the rules: an expert, the least score that counts, and the outcome of each label.
 
-    A finding scored under `min_score` goes to REVIEW. `shares` is the expected share of each label.
+    A label scored under `min_score`, or under its own score in `min_scores`, goes to REVIEW. `shares` is the expected
+    share of each label.
     """
 
     expert: str
@@ -25,6 +26,11 @@ class Step:
     # Not in the repr, which would repeat a shared step for every path that leads to it.
     outcomes: Mapping[str, Outcome] = field(repr=False)
     shares: Mapping[str, float] = field(default_factory=dict, repr=False)
+    min_scores: Mapping[str, float] = field(default_factory=dict, repr=False)
+
+    def believes(self, label: str, score: float) -> bool:
+        """Tell whether a label's score is high enough; a score that is not a number never is."""
+        return score >= self.min_score and score >= self.min_scores.get(label, 0.0)
 
     def next_steps(self) -> list[Step]:
         """Return the steps that may follow directly, each once."""
@@ -93,13 +99,18 @@ class Router:
     """The function from findings to the next steps; it holds no state.
 
     `escalations` names the experts that run in a lesser variant and look again at a doubtful image, as the expert
-    `again_id(expert)`; `second_looks` holds these second ids.
+    `again_id(expert)`; `second_looks` holds these second ids. With `stop_at_ng` an image that is NG needs no further
+    finding.
     """
 
     def __init__(
-        self, components: Mapping[str, Component], escalations: Mapping[str, Escalation] | None = None
+        self,
+        components: Mapping[str, Component],
+        escalations: Mapping[str, Escalation] | None = None,
+        *,
+        stop_at_ng: bool = False,
     ) -> None:
-        self.components = dict(components)
+        self.components, self.stop_at_ng = dict(components), stop_at_ng
         self.escalations = dict(escalations or {})
         self.second_looks = frozenset(again_id(expert) for expert in self.escalations)
         self._order = {
@@ -148,17 +159,19 @@ class Router:
     def next(self, step: Step, finding: Finding) -> Decision:
         """Return the consequence of a finding and all its boxes; raises RulesError for a label that no rule covers.
 
-        The finding and each box have the outcomes of their labels. The best score for an outcome counts; under
-        `min_score` it means REVIEW instead. The worst verdict decides: a good box hides no bad box. A finding in doubt
-        means REVIEW if it does not mean NG, and no step follows it.
+        The finding and each box have the outcomes of their labels. An outcome counts if the best score of one of its
+        labels is high enough for that label; it means REVIEW instead if none is. The worst verdict decides: a good box
+        hides no bad box. A finding in doubt means REVIEW if it does not mean NG, and no step follows it.
         """
-        scores = {_outcome(step, finding.label): finding.score}
+        scores = {finding.label: finding.score}
         for box in finding.boxes:
             if box.label != finding.label:  # the finding's score is that of the best box with its label
-                outcome = _outcome(step, box.label)
-                scores[outcome] = max(scores.get(outcome, box.score), box.score)
-        # With `>=` a score that is not a number goes to REVIEW too.
-        outcomes = [outcome if score >= step.min_score else Verdict.REVIEW for outcome, score in scores.items()]
+                scores[box.label] = max(scores.get(box.label, box.score), box.score)
+        sure: dict[Outcome, bool] = {}
+        for label, score in scores.items():
+            outcome = _outcome(step, label)
+            sure[outcome] = sure.get(outcome, False) or step.believes(label, score)
+        outcomes = [outcome if is_sure else Verdict.REVIEW for outcome, is_sure in sure.items()]
         verdicts = [outcome for outcome in outcomes if isinstance(outcome, Verdict)]
         if Verdict.NG in verdicts:
             return Decision(Verdict.NG)

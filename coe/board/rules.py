@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import resources
@@ -81,6 +81,11 @@ def load(board: str | Path) -> Rules:
     return _resolved(path, process_sheet.content(path))
 
 
+def check(path: Path, raw: bytes) -> Rules:
+    """Return the rules that a file of these bytes would be; raises RulesError as `load` does."""
+    return _resolved(path, raw)
+
+
 @lru_cache(maxsize=16)
 def _resolved(path: Path, raw: bytes) -> Rules:
     """Return the rules that a file's bytes are: a command asks for them several times, and 352 components take long."""
@@ -149,7 +154,7 @@ class _RulesReader:
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
-        sheet, router = self.sheet, Router(components)
+        sheet, router = self.sheet, Router(components, stop_at_ng=self.spec.stop_at_ng)
         places = {name: sheet.where(("components", name)) for name in components}
         return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places)
 
@@ -172,7 +177,9 @@ class _RulesReader:
             if (spec.then or {}).get(label) == Verdict.OK:
                 raise self.sheet.error(at, f"'{name}' rejects '{label}', but its `then` says OK; write one of the two")
         weights = spec.weights or f"{self.spec.board}/{name}"
-        return Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
+        self._check_labels(spec.ignore_under, spec.labels, name, (*place, "ignore_under"))
+        expert = Expert(name, spec.kind, tuple(spec.labels), spec.input, weights, frozenset(spec.reject))
+        return replace(expert, temperature=spec.temperature, ignore_under=spec.ignore_under)
 
     def _step(self, spec: StepSpec, place: Place, trail: tuple[str, ...]) -> Step:
         """Resolve a step; `trail` holds the experts that lead to it."""
@@ -184,12 +191,21 @@ class _RulesReader:
         states_shares = spec.shares is not None
         shares = spec.shares if states_shares else defaults.shares
         min_score = spec.min_score if spec.min_score is not None else defaults.min_score
+        for stated, at in ((defaults.min_scores, home), (spec.min_scores, place)):
+            self._check_labels(stated or {}, [*expert.labels, NOTHING], expert.id, (*at, "min_scores"))
+        min_scores = {**(defaults.min_scores or {}), **(spec.min_scores or {})}
         trail = (*trail, expert.id)
         outcomes = self._outcomes(expert, spec.then or {}, place, trail)
         shares = self._shares(expert, shares or {}, (*(place if states_shares else home), "shares"))
         if shares.get(NOTHING) and NOTHING not in outcomes:
             raise self._nothing_said(expert)
-        return Step(expert.id, min_score or 0.0, outcomes, shares)
+        return Step(expert.id, min_score or 0.0, outcomes, shares, min_scores)
+
+    def _check_labels(self, stated: Iterable[str], labels: Sequence[str], expert: str, place: Place) -> None:
+        for label in stated:
+            if label not in labels:
+                hint = did_you_mean(label, labels)
+                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert}'{hint}")
 
     def _outcomes(
         self, expert: Expert, step_then: Mapping[str, Any], step: Place, trail: tuple[str, ...]
@@ -261,11 +277,7 @@ class _RulesReader:
         return self.shared[value]
 
     def _shares(self, expert: Expert, stated: Mapping[str, float], place: Place) -> dict[str, float]:
-        labels = [*expert.labels, NOTHING]
-        for label in stated:
-            if label not in labels:
-                hint = did_you_mean(label, labels)
-                raise self.sheet.error((*place, label), f"'{label}' is not a label of '{expert.id}'{hint}")
+        self._check_labels(stated, [*expert.labels, NOTHING], expert.id, place)
         total = added(stated.values())
         silent = [label for label in expert.labels if label not in stated]
         if total > 1 + 1e-6 or (not silent and abs(total - 1) > 1e-6):

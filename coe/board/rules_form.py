@@ -23,6 +23,7 @@ class Judging(_Model):
     """The keys with which a step judges its expert's findings; the expert's entry may give defaults for them."""
 
     min_score: Share | None = None
+    min_scores: dict[str, Share] | None = None
     shares: dict[str, Share] | None = None
     then: dict[str, Any] | None = None
 
@@ -48,12 +49,15 @@ class ExpertSpec(Judging):
     input: Annotated[int, Field(ge=config.MIN_INPUT, le=config.MAX_INPUT)]
     reject: list[str] = []
     weights: str | None = None
+    temperature: Annotated[float, Field(ge=0.01, le=100, allow_inf_nan=False)] = 1.0
+    ignore_under: dict[str, Share] = {}
 
 
 class BoardSpec(_Model):
-    """A board file."""
+    """A board file. With `stop_at_ng` an image that is NG is not looked at any further."""
 
     board: Name
+    stop_at_ng: bool = False
     experts: Annotated[dict[Name, ExpertSpec], Field(min_length=1)]
     components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
 

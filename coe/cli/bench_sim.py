@@ -1,4 +1,7 @@
-"""`coe-bench sim`: compares strategies in virtual time, on a simulated box."""
+"""`coe-bench sim`: compares strategies in virtual time, on a simulated box.
+
+The file is long because the command has many options, and each is checked before a long run.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,17 @@ import typer
 
 from coe import config
 from coe.cli import bench_out
+from coe.cli.bench_circumstances import (
+    FORESIGHT,
+    USUAL,
+    Circumstances,
+    ColdOption,
+    DisturbedOption,
+    EveryOption,
+    ForesightOption,
+    ImagesOption,
+    SettlingOption,
+)
 from coe.cli.common import err
 from coe.cli.console import Progress
 from coe.cli.options import JsonOption, MaxWaitOption, WithinOption
@@ -21,12 +35,13 @@ from coe.core import FULL
 from coe.errors import ConfigError, did_you_mean
 from coe.files import why_not
 from coe.sim import preset
-from coe.sim.workload import ORDERS, TAILS, TASKS
+from coe.sim.workload import EVERY_S, ORDERS, TAILS, TASKS
+from coe.sim.workload import task as task_named
 
 if TYPE_CHECKING:
     from coe.bench.rows import Row
     from coe.bench.simulated import Contender
-    from coe.bench.simulated_precision import MixedRun
+    from coe.bench.simulated_precision import Prepared
     from coe.scheduler.strategies import Times
     from coe.sim.machine import Machine
     from coe.sim.workload import Workload
@@ -61,22 +76,34 @@ def sim(  # noqa: PLR0913
         str,
         typer.Option(
             metavar="LIST",
-            help="fp32: experts as trained, with the box's figures for these. mixed: prepared experts in the variants "
-            "that a line would choose, with second looks.",
+            help="fp32: experts as trained, with the box's figures for these. Prepared experts: blobs, all in fp32; "
+            "mixed, in the variants that a line would choose; on-miss and urgent, in a variant chosen at each load.",
         ),
     ] = FULL,
     doubtful: Annotated[
         float,
         typer.Option(
-            metavar="SHARE", help="With mixed: the share of a lesser variant's findings that run again.", min=0, max=1
+            metavar="SHARE", help="The share of a lesser variant's findings that run again in fp32.", min=0, max=1
         ),
     ] = config.ESCALATED_SHARE,
+    sound: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST", help="The share of experts whose lesser variants agree with fp32, as 0.3 or 0.3,1."
+        ),
+    ] = "1",
     warm: Annotated[
         bool,
         typer.Option(
-            "--warm", help="With mixed: host memory is full at the beginning, as in a line that has run for a while."
+            "--warm", help="Prepared experts: host memory is full at first, as in a line that has run for a while."
         ),
     ] = False,
+    images: ImagesOption = None,
+    every: EveryOption = None,
+    disturbed: DisturbedOption = False,
+    foresight: ForesightOption = FORESIGHT[0],
+    cold: ColdOption = False,
+    settling: SettlingOption = 0,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
     seed: Annotated[
@@ -100,21 +127,23 @@ def sim(  # noqa: PLR0913
 ) -> None:
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
-    "at least" is the lower bound of the column before it: no order of the images could do better. Labels are drawn by
+    "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
+    fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
     the shares that the rules state, unless a trace has recorded findings.
 
-    With --precision mixed, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
-    time after that.
+    With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
+    time after that. Where each load chooses a variant there is no bound.
 
     Example: coe-bench sim --task A1,B1 --strategy samba,coserve --plot out/
     """
     from coe.bench.simulated import CONTENDERS, contender
     from coe.sim.machine import Machine
 
-    world = _World(_precisions(precision, warm), doubtful, warm, seed)
+    world = _World(_precisions(precision, sound, doubtful, warm), seed)
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
-    workloads = workloads_of(task, order, tail, seed)
+    circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
+    workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
     allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
     bench_out.check_json(json_to)
     _check(plot, trace, save_task, workloads)
@@ -145,11 +174,9 @@ def sim(  # noqa: PLR0913
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What all runs have in common, and what was said about the variants of mixed runs."""
+    """What all runs have in common, and what was said about variants. None is the precision of experts as trained."""
 
-    precisions: Sequence[str]
-    doubtful: float
-    warm: bool
+    precisions: Sequence[Prepared | None]
     seed: int
     sentences: list[str] = field(default_factory=list)
 
@@ -158,31 +185,58 @@ class _World:
         machine: Machine,
         workload: Workload,
         contender: Contender,
-        precision: str,
+        prepared: Prepared | None,
         *,
         trace: Path | None,
         times: Times,
     ) -> Row:
         from coe.bench.simulated import run_plan, simulated_run
+        from coe.bench.simulated_precision import prepared_run
 
-        if precision == FULL:
+        if prepared is None:
             return simulated_run(machine, workload, contender, seed=self.seed, trace=trace, times=times)
-        mixed = self.mixed(machine, workload, contender)
-        self.sentences.extend(mixed.sentences)
-        named = replace(contender, name=f"{contender.name} {precision}")
-        return run_plan(mixed.workload, named, mixed.box, seed=self.seed, trace=trace, times=times)
+        run = prepared_run(machine, workload, contender.strategy, prepared)
+        self.sentences.extend(run.sentences)
+        named = replace(contender, name=f"{contender.name} {prepared.words}", strategy=run.strategy)
+        return run_plan(
+            run.workload,
+            named,
+            run.box,
+            seed=self.seed,
+            bounded=not prepared.at_loads,
+            trace=trace,
+            times=times,
+        )
 
-    def mixed(self, machine: Machine, workload: Workload, contender: Contender) -> MixedRun:
-        from coe.bench.simulated_precision import mixed_run
 
-        return mixed_run(machine, workload, contender.strategy, doubtful=self.doubtful, warm=self.warm)
+def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Prepared | None]:
+    from coe.bench.simulated_precision import BLOBS, MODES, Prepared
+
+    names = list(dict.fromkeys(_choices("--precision", text, (FULL, *MODES))))
+    shares = [_share(part) for part in split(sound)]
+    if warm and FULL in names:
+        raise ConfigError(
+            "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
+        )
+    if sound != "1" and not set(names) - {FULL, BLOBS}:
+        raise ConfigError("--sound is for lesser variants; add --precision on-miss, urgent or mixed, or leave it out")
+    precisions: list[Prepared | None] = []
+    for name in names:
+        if name == FULL:
+            precisions.append(None)
+        else:
+            precisions += [Prepared(name, share, doubtful, warm) for share in (shares if name != BLOBS else [1.0])]
+    return precisions
 
 
-def _precisions(text: str, warm: bool) -> list[str]:
-    names = _choices("--precision", text, (FULL, "mixed"))
-    if warm and names != ["mixed"]:
-        raise ConfigError("--warm fills host memory of mixed runs alone; add --precision mixed, or leave --warm out")
-    return list(dict.fromkeys(names))
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ConfigError(f"--sound: '{text}' is no share of experts; give numbers from 0 to 1, as 0.3,1")
+    return share
 
 
 def split(text: str) -> list[str]:
@@ -198,7 +252,9 @@ def _choices(option: str, text: str, choices: Sequence[str] | Mapping[str, objec
     return names
 
 
-def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> list[Workload]:
+def workloads_of(
+    task: str, order: str | None, tail: str | None, seed: int, circumstances: Circumstances = USUAL
+) -> list[Workload]:
     """Make the tasks in every order and tail of the options; a trace file has its own order and tail."""
     from coe.sim import trace_file
 
@@ -206,8 +262,21 @@ def workloads_of(task: str, order: str | None, tail: str | None, seed: int) -> l
     workloads: list[Workload] = []
     for name in TASKS if task.strip() == "all" else split(task):
         if name in TASKS:
-            workloads += [trace_file.workload(name, order=o, tail=t, seed=seed) for o in orders for t in tails]
+            workloads += [
+                task_named(
+                    name,
+                    order=o,
+                    tail=t,
+                    seed=seed,
+                    requests=circumstances.images,
+                    every_s=EVERY_S if circumstances.every_s is None else circumstances.every_s,
+                    disturbance=circumstances.disturbance,
+                )
+                for o in orders
+                for t in tails
+            ]
             continue
+        circumstances.check_trace(name)
         workload = trace_file.workload(name)
         for option, given in (("--order", order), ("--tail", tail)):
             if given is not None:
@@ -237,19 +306,24 @@ def _check_boxes(
     machines: Sequence[Machine], workloads: Sequence[Workload], contenders: Sequence[Contender], world: _World
 ) -> None:
     """Check before a long run that all runs are possible; raises ConfigError for unknown costs or too little memory."""
+    from coe.bench.simulated_precision import prepared_run
+
     by_board = {workload.board.board: workload for workload in workloads}
     for machine in machines:
         for name, workload in by_board.items():
             for each in contenders:
-                if FULL in world.precisions:
+                if None in world.precisions:
                     costs = machine.costs(workload.board)
                     machine.plan(workload.board, costs, each.strategy, machine.configuration(each.configuration, name))
-                if world.precisions != [FULL]:
-                    world.mixed(machine, workload, each)
+                for prepared in world.precisions:
+                    if prepared is not None:
+                        prepared_run(machine, workload, each.strategy, prepared)
 
 
-def _trace_of(path: Path, machine: Machine, workload: Workload, contender: Contender, precision: str) -> Path:
+def _trace_of(
+    path: Path, machine: Machine, workload: Workload, contender: Contender, prepared: Prepared | None
+) -> Path:
     """Return the path of a run's trace where several runs write traces."""
-    parts = (workload.task, workload.order, machine.name, contender.name, *([precision] if precision != FULL else []))
+    parts = (workload.task, workload.order, machine.name, contender.name, *([prepared.words] if prepared else []))
     run = re.sub(r"[^\w.-]+", "-", "-".join(parts))
     return path.with_name(f"{path.stem}-{run}{path.suffix}")

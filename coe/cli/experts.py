@@ -19,7 +19,7 @@ from rich.table import Table
 
 from coe import config
 from coe.board import images, rules
-from coe.cli import experts_prepare, experts_reference
+from coe.cli import experts_calibrate, experts_prepare, experts_reference
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
@@ -53,13 +53,18 @@ NoPrepareOption = Annotated[
 
 app.command()(experts_prepare.prepare)
 app.command()(experts_reference.reference)
+app.command()(experts_calibrate.calibrate)
 
 
 @app.command()
 def train(  # noqa: PLR0913
     id: Annotated[str, typer.Argument(help="Name of the expert in the store: BOARD/NAME.")],
     data: Annotated[
-        Path, typer.Option(help="A folder with a folder of images for each label, or the YAML file of a YOLO data set.")
+        Path,
+        typer.Option(
+            help="A folder with a folder of images for each label, or the YAML file of a YOLO data set; for kind good "
+            "a folder of images of good parts."
+        ),
     ],
     board: BoardOption = None,
     kind: KindOption = None,
@@ -71,6 +76,15 @@ def train(  # noqa: PLR0913
         float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
     ] = 1e-3,
     init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
+    false_calls: Annotated[
+        float | None,
+        typer.Option(
+            "--false-calls",
+            min=1e-6,
+            max=0.5,
+            help="The share of good parts that may be called, for kind good. Default: 0.05.",
+        ),
+    ] = None,
     seed: SeedOption = 0,
     threads: Annotated[
         int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
@@ -91,6 +105,8 @@ def train(  # noqa: PLR0913
     expert = expert if expert.labels else replace(expert, labels=data_set.labels(data))
     accept.check_labels(expert)
     resolved = kinds.resolve(expert.kind, allow_kind or ())
+    if false_calls is not None and not resolved.good_only:
+        raise ConfigError(f"kind '{expert.kind}' does not learn from good parts alone; leave --false-calls out")
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -100,6 +116,8 @@ def train(  # noqa: PLR0913
         seed=seed,
         threads=threads,
         init=shelf.path(init) if init else None,
+        reference=experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None,
+        false_calls=false_calls,
     )
     columns = (words("training", "bold"), BarColumn(), MofNCompleteColumn(), words("{task.fields[measures]}"))
     with (
@@ -124,6 +142,8 @@ def train(  # noqa: PLR0913
         metrics=trained.metrics,
         source=f"trained on {data.name}, {epochs} epochs, seed {seed}",
     )
+    for remark in trained.remarks:
+        complain(remark)
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -19,6 +19,9 @@ from coe.cli.options import StoreOption
 from coe.errors import CoeError, ConfigError, ImageError, StoreError
 from coe.store.references import FOLDER, ReferenceManifest, References
 from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.store.kinds import Reference
 
 
 def reference(
@@ -99,6 +102,21 @@ def list_references(shelf: Store, board: str) -> bool:
         out.print()
         wide(out).print(table)
     return damaged
+
+
+def of_expert(shelf: Store, board: str, expert: str) -> Reference:
+    """Return the reference of the components that an expert inspects; raises ConfigError unless there is one."""
+    from coe.inspector import references
+
+    loaded = rules.load(board)
+    served = [c for c in loaded.components.values() if any(step.expert == expert for step in c.root.walk())]
+    ids = {component.reference for component in served}
+    if len(ids) != 1 or ids & {"", GIVEN}:
+        raise ConfigError(
+            f"expert '{expert}' learns from parts aligned with one reference of the store, and {loaded.path.name} "
+            f"names {len(ids - {'', GIVEN})} for its components; write the same `reference: NAME` in each of them"
+        )
+    return references.proved(References(shelf), *ids).decode()
 
 
 @dataclass(frozen=True, slots=True)

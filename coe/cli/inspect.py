@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from coe import config
 from coe.board import given_references, images, rules
 from coe.board.images import Item
+from coe.board.parts import read as read_parts
 from coe.board.router import GIVEN
 from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
@@ -116,6 +117,14 @@ def inspect(  # noqa: PLR0913
     ] = AUTO,
     within: WithinOption = None,
     max_wait: MaxWaitOption = None,
+    parts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The board's parts list in the order of the camera, with columns such as refdes and component; a "
+            "pick-and-place file will do. Experts are loaded before their images come.",
+        ),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out: inspect only images that have no result yet.")
     ] = False,
@@ -156,6 +165,7 @@ def inspect(  # noqa: PLR0913
         precision=precision,
         label_floor=label_floor,
         max_wait_s=allowed.max_wait_s,
+        parts=() if parts is None else read_parts(parts),
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)

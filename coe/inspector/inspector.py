@@ -15,6 +15,8 @@ from pathlib import Path
 
 from coe import config, values
 from coe.board.image_source import Picture
+from coe.board.parts import PlacedPart
+from coe.board.parts import read as read_parts
 from coe.errors import ConfigError
 from coe.inspector import assembly
 from coe.inspector.line import Line
@@ -53,6 +55,10 @@ class Inspector(Line):
     `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None) goes before all
     images without hurry, and so do boards that are due (`within_s` of `submit`).
 
+    `parts` is the parts list of the boards, in the order of the camera: a file such as a pick-and-place file
+    (`coe.board.parts`), or `PlacedPart`s. With `line`, experts are then loaded before the images that need them come,
+    if images have a `refdes`; without a list the order is learned from the boards that came before.
+
     With `disk_bandwidth`, bytes a second or "530MB/s", weights load no faster than from such a disk. `costs` are the
     costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.
 
@@ -86,6 +92,7 @@ class Inspector(Line):
         inbox_bytes: int | None = None,
         disk_bandwidth: int | str | None = None,
         max_wait_s: float | None = None,
+        parts: Sequence[PlacedPart] | Path | str | None = None,
         costs: LineCosts | None = None,
         profile: Profile | Path | str | None = AUTO,
         watchers: Sequence[Watcher] = (),
@@ -116,6 +123,7 @@ class Inspector(Line):
             inbox=Inbox(inbox, inbox_bytes, on_full),
             disk_bytes_per_s=None if disk_bandwidth is None else values.bandwidth("disk_bandwidth", disk_bandwidth),
             max_wait_s=max_wait_s,
+            parts=_parts(parts),
             costs=costs,
             watchers=watchers,
             say=say,
@@ -136,6 +144,17 @@ def _check_types(*, board: object, say: object, watchers: object, make_devices: 
             raise ConfigError(f"{name}={values.shown(function)}: give a function")
     if not isinstance(watchers, Sequence) or not all(hasattr(watcher, "observe") for watcher in watchers):
         raise ConfigError(f"watchers={values.shown(watchers)}: give a list of objects that `observe`")
+
+
+def _parts(parts: object) -> tuple[PlacedPart, ...]:
+    """Return a parts list; raises ConfigError for what is none."""
+    if parts is None:
+        return ()
+    if isinstance(parts, str | Path) and str(parts):
+        return read_parts(Path(parts))
+    if not isinstance(parts, Sequence) or not all(isinstance(part, PlacedPart) for part in parts) or not parts:
+        raise ConfigError(f"parts={values.shown(parts)}: give the path of a parts list, or a list of PlacedPart")
+    return tuple(parts)
 
 
 def _check_earlier(store: object, costs: object) -> None:

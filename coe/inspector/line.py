@@ -64,6 +64,7 @@ class Line:
             plan=self.plan,
             strategy=config.strategy,
             max_wait_s=config.max_wait_s,
+            parts=config.parts,
         )
         self._demand = decider.demand if isinstance(decider, Controller) else None
         images = images_budget(self.memory_bytes, config.inbox.limit_bytes)

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coe import config, values
+from coe.board.parts import PlacedPart
 from coe.errors import ConfigError
 from coe.inspector.precision import check_precision
 from coe.inspector.profile import Profile
 from coe.runtime.decider import MakeDecider
 from coe.scheduler.controller import Controller
-from coe.scheduler.strategies import Strategy, check_hurry
+from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
@@ -105,8 +106,9 @@ class LineConfig:
     """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
     `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
-    the line opens. `make_devices` is None for our devices. Raises ConfigError for an unknown precision, or for a
-    `max_wait_s` that the strategy would ignore.
+    the line opens. `parts` is the parts list of the boards. `make_devices` is None for our devices. Raises
+    ConfigError for an unknown precision, for a `max_wait_s` or `parts` that the strategy would ignore, and for a
+    strategy that chooses the precision at each load.
     """
 
     board: str | Path
@@ -118,6 +120,7 @@ class LineConfig:
     inbox: Inbox = field(default_factory=Inbox)
     disk_bytes_per_s: int | None = None
     max_wait_s: float | None = None
+    parts: Sequence[PlacedPart] = ()
     free_cores: int | None = None
     costs: LineCosts | None = None
     watchers: Sequence[Watcher] = ()
@@ -130,3 +133,10 @@ class LineConfig:
     def __post_init__(self) -> None:
         check_precision(self.precision, self.label_floor)
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
+        check_parts(self.strategy, self.parts)
+        if self.strategy.varies:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "
+                "on the order of loads, and a line refuses it: compare it with `coe-bench sim`, or give the line "
+                "another strategy, and --precision mixed for a choice that stays"
+            )

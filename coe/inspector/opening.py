@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from coe.board import rules
+from coe.board import parts, rules
 from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import ConfigError
@@ -69,6 +69,7 @@ def assemble(config: LineConfig) -> Assembly:
     known = {name: kinds.resolve(name, config.allowed_kinds) for name in names}
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     references.check(named, known)
+    parts.check(config.parts, named.components, named.board)
     manifests = assembly.manifests(named, config.store)
     good_parts = references.load(named, config.store)
     settings = settle(named, config.asked, single=config.strategy.single, say=config.say)

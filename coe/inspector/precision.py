@@ -146,7 +146,8 @@ def applied(board: Rules, choice: Choice) -> Rules:
     components = board.router.components
     probability = usage(components.values(), escalations)
     graph = ExpertGraph(experts.values(), edges, probability, first_experts(components.values()))
-    return replace(board, experts=experts, router=Router(components, escalations), graph=graph)
+    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    return replace(board, experts=experts, router=router, graph=graph)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,14 @@ def load(board: Rules, store: Store) -> dict[str, ReferenceSource]:
     for component in board.components.values():
         id = component.reference
         if id and id != GIVEN and id not in by_id:
-            by_id[id] = _proved(references, id)
+            by_id[id] = proved(references, id)
     return {
         name: by_id[component.reference] for name, component in board.components.items() if component.reference in by_id
     }
 
 
-def _proved(references: References, id: str) -> ReferenceSource:
+def proved(references: References, id: str) -> ReferenceSource:
+    """Read one reference; raises StoreError if it is missing or damaged."""
     pictures = references.load(id)
     source = ReferenceSource(ImageSource.of(pictures.image, "RGB"), ImageSource.of(pictures.spread, "RGB"))
     try:

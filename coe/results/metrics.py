@@ -15,6 +15,8 @@ from coe.scheduler.events import (
     Command,
     Event,
     Evict,
+    Evicted,
+    Fetched,
     Fill,
     Filled,
     FillFailed,
@@ -22,6 +24,7 @@ from coe.scheduler.events import (
     Late,
     Load,
     Loaded,
+    LoadFailed,
     PaceChanged,
     Rejected,
     Reply,
@@ -44,13 +47,15 @@ class Watcher(Protocol):
 class Metrics:
     """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
 
-    A switch is a load because a stage needs an expert that is not resident; `hit_ratio` is the share of stages
-    that did not cause one. `disk_loads` are the switches that found no copy in host memory, `fills` the experts that an
-    idle disk read into host memory. `control_s` is the time of decisions, `wall_s` runs from the first image handed in
-    to the last event other than the end of a fill. `escalated` findings were run again in
-    full precision, which took `escalated_s` of `run_s`; `changed` of them got other labels. `late` results came after
-    they were due; `late_boards` were named as certain to miss (a board that comes back after all its images had results
-    counts again). `pace` tells how many times as long as the cost table states batches take now, on the slowest device.
+    A switch is a load because a stage needs an expert that is not resident, or is foreseen to; `hit_ratio` is the share
+    of stages that did not cause one. `speculated` switches were for images that had not come: of these experts
+    `speculated_used` have run since, and `speculated_wasted` left before they ran, or could not be loaded. `disk_loads`
+    are the switches that found no copy in host memory, `fills` the experts that an idle disk read into host memory.
+    `control_s` is the time of decisions, `wall_s` runs from the first image handed in to the last event other than a
+    move of weights. `escalated` findings were run again in full precision, which took `escalated_s` of `run_s`;
+    `changed` of them got other labels. `late` results came after they were due; `late_boards` were named as certain to
+    miss (a board that comes back after all its images had results counts again). `pace` tells how many times as long as
+    the cost table states batches take now, on the slowest device.
     """
 
     images: int
@@ -63,6 +68,9 @@ class Metrics:
     switches: int
     disk_loads: int
     initial_loads: int
+    speculated: int
+    speculated_used: int
+    speculated_wasted: int
     fills: int
     evictions: int
     switch_s: float
@@ -101,6 +109,8 @@ class Recorder:
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
         self._switches_under_way: set[tuple[str, str]] = set()
+        self._speculated: set[tuple[str, str]] = set()
+        self._wasted = 0
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
         self._switch_bytes = self._escalated = self._changed = 0
         self._late = self._late_boards = 0
@@ -111,8 +121,8 @@ class Recorder:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and the commands that answer it."""
-        # Filling goes on without images, and must not make a run longer.
-        self._now_s = self._now_s if isinstance(event, Filled | FillFailed) else now
+        # Filling and loading ahead go on without images, and must not make a run longer.
+        self._now_s = self._now_s if isinstance(event, Filled | FillFailed | Fetched | Loaded | Evicted) else now
         if isinstance(event, Arrived | Rejected):
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
@@ -126,6 +136,9 @@ class Recorder:
             self._switches_under_way.discard((event.pool, event.expert))
             self._switch_s += event.took_s
             self._switch_bytes += self._pools[event.pool].size(event.expert)
+        elif isinstance(event, LoadFailed) and (event.pool, event.expert) in self._speculated:
+            self._speculated.discard((event.pool, event.expert))
+            self._wasted += 1
         for command in commands:
             self._count(command)
 
@@ -140,8 +153,13 @@ class Recorder:
                 if command.why is not Why.INITIAL:
                     self._disk_loads += command.source is Tier.DISK
                     self._switches_under_way.add((command.pool, command.expert))
+                if command.why is Why.SPECULATIVE:
+                    self._speculated.add((command.pool, command.expert))
             case Evict():
                 self._evictions += 1
+                if (command.pool, command.expert) in self._speculated:
+                    self._speculated.discard((command.pool, command.expert))
+                    self._wasted += self._pools[command.pool].unused(command.expert)
             case Fill():
                 self._loads[Why.FILL] += 1
             case Late():
@@ -157,6 +175,7 @@ class Recorder:
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
+        waiting = sum(expert in (pool := self._pools[id]) and pool.unused(expert) for id, expert in self._speculated)
         return Metrics(
             images=sum(self._verdicts.values()),
             ok=self._verdicts[Verdict.OK],
@@ -165,9 +184,12 @@ class Recorder:
             errors=self._verdicts[None],
             stages=self._stages,
             batches=self._batches,
-            switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH],
+            switches=self._loads[Why.DEMAND] + self._loads[Why.PREFETCH] + self._loads[Why.SPECULATIVE],
             disk_loads=self._disk_loads,
             initial_loads=self._loads[Why.INITIAL],
+            speculated=self._loads[Why.SPECULATIVE],
+            speculated_used=self._loads[Why.SPECULATIVE] - self._wasted - waiting,
+            speculated_wasted=self._wasted,
             fills=self._loads[Why.FILL],
             evictions=self._evictions,
             switch_s=self._switch_s,

@@ -37,6 +37,8 @@ UNFOLDED_BOARDS = 24
 UNFOLDED_ROWS = 20
 """Further boards or components are folded behind a line, so that the pictures are never far down."""
 
+_HOT = (255, 60, 0)
+"""The colour of a heat map where a score is 1."""
 _ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
 
 
@@ -99,7 +101,8 @@ class Beside:
 class Card:
     """An image of the gallery; `picture` is None if it can no longer be read.
 
-    `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them.
+    `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them; and
+    the heat map of each expert that made one.
     """
 
     result: Result
@@ -223,7 +226,8 @@ def _card(result: Result, source: Pictures, side: int) -> Card:
         picture = Thumbnail(_data_address(pixels, side), width, height, marks)
     except Exception:  # the caller's function failed: the report can do without a picture
         return Card(result, None, boxes)
-    return Card(result, picture, boxes, tuple(_beside(result, pixels, source, side)))
+    beside = (*_beside(result, pixels, source, side), *_heat_maps(result, pixels, side))
+    return Card(result, picture, boxes, beside)
 
 
 def _beside(result: Result, pixels: NDArray[np.uint8], source: Pictures, side: int) -> Iterator[Beside]:
@@ -248,6 +252,19 @@ def _beside(result: Result, pixels: NDArray[np.uint8], source: Pictures, side: i
         # Without a sign, in unsigned bytes, brighter where they differ more.
         difference = np.maximum(aligned.image, reference) - np.minimum(aligned.image, reference)
         yield Beside("Difference", _data_address(difference, side), width, height)
+
+
+def _heat_maps(result: Result, pixels: NDArray[np.uint8], side: int) -> Iterator[Beside]:
+    """Yield the heat map of each deciding finding over the image in grey: the redder, the higher its score there."""
+    height, width = pixels.shape[:2]
+    grey = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).convert("L"), np.float32)[..., None]
+    for finding in deciding(result.findings):
+        if (heat := finding.heat) is None:
+            continue
+        places = Image.frombytes("L", (heat.columns, heat.rows), heat.values)
+        share = np.asarray(places.resize((width, height), Image.Resampling.BILINEAR), np.float32)[..., None] / 255
+        shown = grey * (1 - 0.8 * share) + np.array(_HOT, np.float32) * 0.8 * share
+        yield Beside("Heat map", _data_address(shown.astype(np.uint8), side), width, height)
 
 
 def _marks(pairs: Iterable[tuple[Finding, Box]], width: int, height: int) -> Iterator[BoxMark]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 from typing import Any
 
-from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.results.summary import finite
 
 
@@ -26,6 +27,7 @@ def to_line(result: Result) -> str:
                 "label": finding.label,
                 "score": finite(finding.score, 6),
                 **({"doubt": finding.doubt} if finding.doubt else {}),
+                **({"heat": _heat_row(finding.heat)} if finding.heat else {}),
                 "boxes": [
                     {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
                     for box in finding.boxes
@@ -62,6 +64,7 @@ def _result(row: Any, number: int) -> Result:
             _float(finding["score"]),
             tuple(_box(box) for box in finding["boxes"]),
             doubt=_text(finding.get("doubt", "")),
+            heat=_heat(finding.get("heat")),
         )
         for finding in row["findings"]
     )
@@ -76,6 +79,16 @@ def _result(row: Any, number: int) -> Result:
 def _box(box: Any) -> Box:
     x0, y0, x1, y1 = map(_float, box["xyxy"])
     return Box(_text(box["label"]), _float(box["score"]), (x0, y0, x1, y1))
+
+
+def _heat_row(heat: Heat) -> dict[str, Any]:
+    return {"rows": heat.rows, "columns": heat.columns, "values": base64.b64encode(heat.values).decode()}
+
+
+def _heat(row: Any) -> Heat | None:
+    if row is None:
+        return None
+    return Heat(int(row["rows"]), int(row["columns"]), base64.b64decode(_text(row["values"]), validate=True))
 
 
 def _kind(value: Any) -> FailureKind:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from coe.board import scores
 from coe.core import NOTHING, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
@@ -252,13 +253,16 @@ def _read(file: Weights, buffers: Buffers) -> None:
 
 
 def findings_of(kind: Kind, outputs: Any, images: Sequence[Prepared], expert: Expert) -> list[Finding]:
-    """Turn a batch's outputs into one finding for each image; raises CoeError for findings that make no sense."""
+    """Turn a batch's outputs into one finding for each image, with scores as the rules want them.
+
+    Raises CoeError for findings that make no sense.
+    """
     findings = kind.postprocess(outputs, images, expert)
     if len(findings) != len(images):
         raise CoeError(f"kind '{expert.kind}' gave {len(findings)} findings for {len(images)} images")
     for finding in findings:
         _check(finding, expert)
-    return findings
+    return [scores.adjusted(finding, expert) for finding in findings]
 
 
 def _check(finding: Finding, expert: Expert) -> None:

@@ -48,6 +48,6 @@ class Decider(Protocol):
 
 
 MakeDecider = Callable[..., Decider]
-"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy` and
-`max_wait_s`.
+"""Takes the arguments of `coe.scheduler.controller.Controller`: `router`, `graph`, `costs`, `plan`, `strategy`,
+`max_wait_s` and `parts`.
 """

@@ -45,10 +45,14 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group {self.expert} x{len(self)}>"
 
+    def __iter__(self) -> Iterator[Stage]:
+        """Yield the stages in the order in which they run."""
+        return (place.stage for places in (self._hurried or {}, self._others) for place in places.values())
+
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The stages in the order in which they run."""
-        return tuple(place.stage for place in (*(self._hurried or {}).values(), *self._others.values()))
+        return tuple(self)
 
     @property
     def since_s(self) -> float:
@@ -82,6 +86,14 @@ class Group:
             self._hurried.popitem(0)[1] if self._hurried else self._others.popitem(last=False)[1] for _ in range(count)
         ]
         return tuple(place.stage for place in taken), added(place.charge_s for place in taken)
+
+    def withdraw(self, request_id: int, due_s: float) -> float | None:
+        """Take out the stage of a request that is due at `due_s`; return its charge, None if it does not wait here."""
+        if due_s == math.inf:
+            place = self._others.pop(request_id, None)
+        else:
+            place = self._hurried.pop((due_s, request_id), None) if self._hurried else None
+        return None if place is None else place.charge_s
 
     def _put(self, place: _Place, due_s: float) -> None:
         if due_s == math.inf:
@@ -164,23 +176,19 @@ class Backlog:
     def take(self, group: Group, count: int, now: float) -> tuple[Stage, ...]:
         """Take the first `count` stages of a group out of the backlog."""
         stages, charged_s = group.take(count)
-        # Rounding must not pile up over weeks of stages.
-        self._pending_s = self._pending_s - charged_s if self._size > count else 0.0
-        self._size -= count
-        self._waiting[group.expert] -= count
-        if not self._waiting[group.expert]:
-            del self._waiting[group.expert]
         if group.started_s is None:
             group.started_s = now
-        if not group:
-            del self._groups[group.key]
-            self._by_expert[group.expert].remove(group)
-            if not self._by_expert[group.expert]:
-                del self._by_expert[group.expert]
-            if self._latest.get(group.expert) is group:
-                del self._latest[group.expert]
-        self._changed(group.expert)
+        self._taken(group, count, charged_s)
         return stages
+
+    def withdraw(self, request_id: int, expert: str, due_s: float) -> bool:
+        """Take the stage of a request, which is due at `due_s`, out of the backlog; return whether it waited here."""
+        for group in self._by_expert.get(expert, ()):
+            charged_s = group.withdraw(request_id, due_s)
+            if charged_s is not None:
+                self._taken(group, 1, charged_s)
+                return True
+        return False
 
     def drop(self, expert: str) -> tuple[Stage, ...]:
         """Take all stages that wait for an expert out of the backlog, and return them."""
@@ -207,6 +215,23 @@ class Backlog:
         group = self._groups[self._keys] = Group(self._keys, expert)
         self._by_expert.setdefault(expert, deque()).append(group)
         return group
+
+    def _taken(self, group: Group, count: int, charged_s: float) -> None:
+        """Note that `count` stages have left a group."""
+        # Rounding must not pile up over weeks of stages.
+        self._pending_s = self._pending_s - charged_s if self._size > count else 0.0
+        self._size -= count
+        self._waiting[group.expert] -= count
+        if not self._waiting[group.expert]:
+            del self._waiting[group.expert]
+        if not group:
+            del self._groups[group.key]
+            self._by_expert[group.expert].remove(group)
+            if not self._by_expert[group.expert]:
+                del self._by_expert[group.expert]
+            if self._latest.get(group.expert) is group:
+                del self._latest[group.expert]
+        self._changed(group.expert)
 
     def _put(self, group: Group, stage: Stage, charge_s: float, now: float, due_s: float = math.inf) -> None:
         group.add(stage, charge_s, now, due_s)

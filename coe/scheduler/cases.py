@@ -36,6 +36,9 @@ class Cases:
 
     A request ends when none of its stages is awaited, even if a stage has failed. So an answered request leaves nothing
     in a backlog, and its findings do not depend on which branch failed first.
+
+    With `stop_at_ng` in the rules a request that is NG opens no further stage, and is NG even if another branch has
+    failed: so its verdict does not depend on which branch came first. `decided` tells that its waiting stages may go.
     """
 
     def __init__(self, router: Router) -> None:
@@ -73,6 +76,16 @@ class Cases:
         """Take in the failure of a stage; the other branches of its request go on."""
         case = self._cases[stage.request_id]
         case.failure = failure
+        return self.withdrawn(stage, now)
+
+    def decided(self, request_id: int) -> bool:
+        """Return whether no further finding of a request is needed, although it awaits some."""
+        case = self._cases.get(request_id)
+        return case is not None and self._is_stopped(case)
+
+    def withdrawn(self, stage: Stage, now: float) -> Advance:
+        """Await the finding of a stage no more."""
+        case = self._cases[stage.request_id]
         del case.awaiting[stage.expert]
         return self._advance(case, [], now)
 
@@ -81,6 +94,8 @@ class Cases:
         stages: list[Stage] = []
         while steps:
             step = steps.pop()
+            if self._is_stopped(case):
+                break
             judge = self._router.judge(step.expert, case.findings.get(step.expert))
             if (finding := case.findings.get(judge)) is not None:
                 try:
@@ -97,10 +112,19 @@ class Cases:
             else:
                 case.awaiting[judge] = [step]
                 stages.append(Stage(case.request.id, judge))
+        if self._is_stopped(case):
+            for stage in stages:
+                del case.awaiting[stage.expert]
+            stages.clear()
         return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
+
+    def _is_stopped(self, case: _Case) -> bool:
+        return self._router.stop_at_ng and Verdict.NG in case.verdicts
 
     def _close(self, case: _Case, now: float) -> Result:
         del self._cases[case.request.id]
+        if self._is_stopped(case):
+            case.failure = None
         verdict = worst(case.verdicts) if case.failure is None else None
         # Findings stand in the order of the rules, so that results do not depend on scheduling.
         order = self._router.order(case.request.component)

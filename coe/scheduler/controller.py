@@ -9,10 +9,12 @@ The file is long because it is one state machine: it shows from top to bottom wh
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.board.parts import PlacedPart
 from coe.board.router import Router, follows
 from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
@@ -45,19 +47,22 @@ from coe.scheduler.events import (
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
+from coe.scheduler.foresight import Foresight
+from coe.scheduler.history import History
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
-from coe.scheduler.strategies import Strategy, check_hurry
+from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 
 class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
     If the strategy looks at ages (line), an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None)
-    or half of its time until it is due is over. The attribute `plan` has the pools that the strategy needs (see
-    `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it.
+    or half of its time until it is due is over. `parts` is the parts list of the boards, in the order of the camera;
+    without it the order is learned. The attribute `plan` has the pools that the strategy needs (see
+    `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it or `parts`.
     """
 
     def __init__(
@@ -69,12 +74,14 @@ class Controller:
         plan: Plan,
         strategy: Strategy,
         max_wait_s: float | None = None,
+        parts: Sequence[PlacedPart] = (),
     ) -> None:
         check_hurry(strategy, max_wait_s=max_wait_s)
+        check_parts(strategy, parts)
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
-        self._residency = Residency(self.plan, strategy.eviction, self._emit)
+        self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
         self.demand = Demand(
             {expert: graph.probability(expert) for expert in graph.experts},
@@ -85,7 +92,22 @@ class Controller:
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
             for spec in self.plan.executors
         }
-        self.world = World(graph, costs, self.executors, self.demand, self._residency.evictions, self.cache)
+        self.history = History()
+        foresight = None
+        if strategy.foresees:
+            foresight = Foresight(router, self.demand.changed, parts)
+            self.history.watch(foresight)
+        self.world = World(
+            graph,
+            costs,
+            self.executors,
+            self.demand,
+            self._residency.evictions,
+            self.cache,
+            self.history,
+            foresight,
+            router,
+        )
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
@@ -106,8 +128,8 @@ class Controller:
         return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
 
     def start(self, now: float) -> list[Command]:
-        """Fill the pools: experts in turn by falling usage probability until nothing fits (paper section 4.1)."""
-        self._residency.fill()
+        """Begin to fill the pools; it goes on while nothing else is loaded, until nothing fits."""
+        self._residency.fill(now)
         return self._flush()
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -126,7 +148,9 @@ class Controller:
     def _take_in(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
+                self._residency.learned()
                 self.demand.arrived()
+                self.history.arrived(event.request, now)
                 advance = self._cases.open(event.request, now)
                 if self._deadlines is not None and advance.result is None:
                     self._deadlines.arrived(event.request, now)
@@ -180,6 +204,7 @@ class Controller:
             self._queue(stage, now)
         if advance.result is not None:
             self._commands.append(Reply(advance.result))
+            self.history.answered(advance.result.request.id)
             if self._deadlines is not None:
                 self._deadlines.replied(advance.result.request, now)
 
@@ -224,10 +249,25 @@ class Controller:
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         batch = self._residency.end(executor)
+        self._residency.learned()
         self._follow(executor.device, batch, event.took_s)
         for stage, finding in zip(batch.stages, event.findings, strict=True):
+            self.history.found(stage.request_id, finding)
             self._go_on(self._cases.found(stage, finding, now), now)
             self.demand.closed(stage.expert)
+            if self._cases.decided(stage.request_id):
+                self._withdraw(stage.request_id, now)
+
+    def _withdraw(self, request_id: int, now: float) -> None:
+        """Withdraw the stages of a decided request that wait; a stage that runs is awaited."""
+        due_s = self._deadlines.due_s(request_id) if self._deadlines is not None else math.inf
+        for expert in tuple(self._cases.awaits(request_id)):
+            if any(backlog.withdraw(request_id, expert, due_s) for backlog in self._backlogs):
+                self._give_up(Stage(request_id, expert), now)
+
+    def _give_up(self, stage: Stage, now: float) -> None:
+        self.demand.closed(stage.expert)
+        self._go_on(self._cases.withdrawn(stage, now), now)
 
     def _follow(self, device: str, batch: Batch, took_s: float) -> None:
         """Let the costs follow a batch; policies rank all experts again if that changed them."""
@@ -243,16 +283,20 @@ class Controller:
         """Run the stages of a failed batch one by one, so that only the stages at fault fail."""
         executor = self._executor(event.executor)
         batch = self._residency.end(executor)
+        stages = tuple(stage for stage in batch.stages if not self._cases.decided(stage.request_id))
+        for stage in batch.stages:
+            if stage not in stages:
+                self._give_up(stage, now)
         if executor.device in self._lost and not self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._queue(stage, now)
         elif len(batch) == 1 or self._stopped:
-            for stage in batch.stages:
+            for stage in stages:
                 self._fail(stage, not_run(batch.expert, event), now)
         else:
             cost = self._cost(executor.device, batch.expert)
-            executor.backlog.put_back(batch.stages, cost.batch_s(1), now)
-            for stage in batch.stages:
+            executor.backlog.put_back(stages, cost.batch_s(1), now)
+            for stage in stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
 
     def _load_failed(self, event: LoadFailed, now: float) -> None:
@@ -306,13 +350,30 @@ class Controller:
     # Executors and pools
 
     def _dispatch(self, now: float) -> None:
+        self._residency.withdraw()
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
-        self._residency.fill_host()
+        self._look_ahead(now)
+        self._residency.fill(now)
+        self._residency.fill_host(now)
+        if not any(map(len, self._backlogs)):
+            self._residency.upgrade(now)
+
+    def _look_ahead(self, now: float) -> None:
+        """Begin a load for images that have not come, while nothing else is loaded."""
+        if self._residency.is_loading():
+            return
+        for executor in self.executors.values():
+            for expert in self._prefetch.ahead(executor, self.world, now):
+                # An expert that is still leaving cannot come back yet.
+                if executor.pool.state(expert) is None and self._broken.failure(expert, now) is None:
+                    if self._residency.make_room(executor.pool, expert, Why.SPECULATIVE, (), now):
+                        return
+                    break
 
     def _feed(self, executor: Executor, now: float) -> bool:
         """Give an executor the first group that can run, or make room for the first expert that can be loaded.
@@ -329,7 +390,7 @@ class Controller:
         return False
 
     def _run(self, executor: Executor, group: Group, now: float) -> bool:
-        cost = self._cost(executor.device, group.expert)
+        cost = self.costs.of(executor.device, group.expert, executor.pool.variant(group.expert))
         room_bytes = executor.pool.batch_room_bytes()
         size = min(self._split.size(group, cost, room_bytes), len(group))
         if size < 1 or cost.batch_bytes(size) > room_bytes:
@@ -337,6 +398,7 @@ class Controller:
         batch = Batch(group.expert, executor.backlog.take(group, size, now))
         until_s = executor.idle_from_s(now) + cost.batch_s(size)
         self._residency.begin(executor, batch, cost.batch_bytes(size), until_s)
+        self.history.ran(group.expert, size, now)
         self._commands.append(Run(executor.id, batch))
         return True
 

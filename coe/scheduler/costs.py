@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -78,10 +78,20 @@ class Cost:
 
 
 class CostTable:
-    """Costs by device and expert."""
+    """Costs by device and expert.
 
-    def __init__(self, costs: Mapping[tuple[str, str], Cost]) -> None:
-        self._costs = dict(costs)
+    `choices` holds, by device, expert and variant, the costs of experts whose variant is chosen at each load. The
+    variants of an expert stand there from the finest to the coarsest; its cost in `costs` is what decisions expect.
+    """
+
+    def __init__(
+        self, costs: Mapping[tuple[str, str], Cost], choices: Mapping[tuple[str, str, str], Cost] | None = None
+    ) -> None:
+        self._costs, self._choices = dict(costs), dict(choices or {})
+        chosen: dict[str, dict[str, None]] = {}
+        for _, expert, variant in self._choices:
+            chosen.setdefault(expert, {})[variant] = None
+        self._variants = {expert: tuple(variants) for expert, variants in chosen.items()}
 
     def __repr__(self) -> str:
         return f"<CostTable {len(self._costs)} costs, devices {', '.join(self.devices())}>"
@@ -92,6 +102,20 @@ class CostTable:
             return self._costs[device, expert]
         except KeyError:
             raise ConfigError(f"no cost is known for expert '{expert}' on device '{device}'") from None
+
+    def of(self, device: str, expert: str, variant: str) -> Cost:
+        """Return the cost of an expert in a variant; of an expert without a choice there is one cost alone."""
+        return self._choices.get((device, expert, variant)) or self(device, expert)
+
+    def each(self, device: str, expert: str) -> Iterator[Cost]:
+        """Yield the costs that an expert may have: the expected cost, and those of all variants to choose from."""
+        yield self(device, expert)
+        for variant in self.variants(expert):
+            yield self.of(device, expert, variant)
+
+    def variants(self, expert: str) -> tuple[str, ...]:
+        """Return the variants among which each load of an expert may choose, the finest first; () if there is none."""
+        return self._variants.get(expert, ())
 
     @property
     def stated(self) -> CostTable:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from coe.core import Batch, Failure, FailureKind, Finding, Request, Result
+from coe.core import FULL, Batch, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.costs import Tier
 
 
@@ -16,17 +16,21 @@ class Why(StrEnum):
 
     DEMAND = "demand"
     PREFETCH = "prefetch"
+    SPECULATIVE = "speculative"
     INITIAL = "initial"
     FILL = "fill"
+    UPGRADE = "upgrade"
 
     @property
     def urgency(self) -> int:
         """0 for the most urgent.
 
         A prefetch is as urgent as a demand: an executor may be waiting for it by now, and the demands of two other
-        executors in turn could keep it waiting for ever. A fill serves no stage, so every load goes before it.
+        executors in turn could keep it waiting for ever. A speculative load is for an image that has not come, an
+        initial load for any image. A fill serves no stage, nor does an upgrade of an expert to a finer variant, so
+        every other load goes before them.
         """
-        return {Why.INITIAL: 1, Why.FILL: 2}.get(self, 0)
+        return {Why.SPECULATIVE: 1, Why.INITIAL: 2, Why.FILL: 3, Why.UPGRADE: 3}.get(self, 0)
 
 
 # Commands
@@ -34,7 +38,7 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Bring an expert into a pool from the tier `source`. Its bytes are already reserved.
+    """Bring an expert in a variant into a pool from the tier `source`. Its bytes are already reserved.
 
     With `keep` a copy stays in host memory. The copies of `drops` leave host memory first.
     """
@@ -45,6 +49,7 @@ class Load:
     source: Tier = Tier.DISK
     keep: bool = False
     drops: tuple[str, ...] = ()
+    variant: str = FULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,14 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Read an expert from disk into host memory, as a copy for a device that does not hold it yet.
+    """Read an expert in a variant from disk into host memory, as a copy for a device that does not hold it yet.
 
     Its bytes in host memory are already reserved. Only one fill is under way at a time, and none begins during a load.
     """
 
     device: str
     expert: str
+    variant: str = FULL
     why: ClassVar[Why] = Why.FILL
 
 

@@ -68,6 +68,14 @@ class FollowingCosts(CostTable):
             cost = self._followed[device, expert] = self._stated(device, expert).at_pace(self._paces[device].value)
         return cost
 
+    def of(self, device: str, expert: str, variant: str) -> Cost:
+        """Return the corrected cost of an expert in a variant."""
+        return self._stated.of(device, expert, variant).at_pace(self._paces[device].value)
+
+    def variants(self, expert: str) -> tuple[str, ...]:
+        """Return the variants among which each load of an expert may choose."""
+        return self._stated.variants(expert)
+
     def devices(self) -> list[str]:
         """Return the devices, sorted."""
         return self._stated.devices()

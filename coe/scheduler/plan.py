@@ -165,11 +165,11 @@ def workspace_bytes(
     the rest holds experts (paper section 4.4). The part is at most `config.WORKSPACE_SHARE`, unless `wanted_bytes` is
     given or one image needs more. Raises TooSmall if the largest expert with one image does not fit.
     """
-    device_costs = [costs(device, expert) for expert in experts]
+    device_costs = [cost for expert in experts for cost in costs.each(device, expert)]
     single = max(cost.batch_bytes(1) for cost in device_costs)
     useful = max(cost.batch_bytes(cost.max_batch) for cost in device_costs)
-    largest = max(experts, key=lambda expert: costs(device, expert).weights_bytes)
-    weights = costs(device, largest).weights_bytes
+    largest = max(experts, key=lambda expert: max(cost.weights_bytes for cost in costs.each(device, expert)))
+    weights = max(cost.weights_bytes for cost in costs.each(device, largest))
     if weights + single > capacity_bytes:
         raise TooSmall(
             f"does not hold expert '{largest}' ({format_bytes(weights)}) and the activations of one image "

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from coe.config import format_bytes
+from coe.core import FULL
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
@@ -52,6 +53,7 @@ class _Entry:
     bytes: int
     why: Why
     source: Tier
+    variant: str
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
@@ -102,6 +104,10 @@ class ModelPool:
         """Return the bytes that an expert takes here."""
         return self._entries[expert].bytes
 
+    def variant(self, expert: str) -> str:
+        """Return the variant in which an expert is here, or on its way."""
+        return self._entries[expert].variant
+
     def by_arrival(self) -> Iterator[str]:
         """Yield ready experts, the longest resident first."""
         return (expert for expert, entry in self._entries.items() if entry.state is State.READY)
@@ -148,10 +154,18 @@ class ModelPool:
         """Bytes of experts and of the activations of running batches."""
         return self.weights_bytes + self._activation_bytes
 
+    @property
+    def _kept_bytes(self) -> int:
+        return self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
+
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
-        kept = self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
-        return max(0, kept + more + max(self.spec.workspace_bytes, self._activation_bytes) - self.spec.capacity_bytes)
+        set_aside = max(self.spec.workspace_bytes, self._activation_bytes)
+        return max(0, self._kept_bytes + more + set_aside - self.spec.capacity_bytes)
+
+    def has_room(self, more: int) -> bool:
+        """Return whether `more` bytes fit while no batch runs, without any expert leaving."""
+        return self._kept_bytes + more + self.spec.workspace_bytes <= self.spec.capacity_bytes
 
     @property
     def evictable_bytes(self) -> int:
@@ -165,13 +179,13 @@ class ModelPool:
 
     # Only the residency calls these
 
-    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK) -> None:
+    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK, variant: str = FULL) -> None:
         """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
         if self.missing_bytes(size):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        self._entries[expert] = _Entry(size, why, source)
+        self._entries[expert] = _Entry(size, why, source, variant)
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None

@@ -2,10 +2,13 @@
 
 Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
 overcommit.
+
+The file is long because whatever changes residency stands in it: first experts, loads, guesses, upgrades, evictions.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 
 from coe.core import Batch
@@ -15,26 +18,42 @@ from coe.scheduler.events import Command, Evict, Fill, Load, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
-from coe.scheduler.policies.base import Eviction, World
+from coe.scheduler.policies.base import Eviction, Precision, World
 from coe.scheduler.pool import ModelPool
+from coe.scheduler.upgrades import Upgrades
 
 
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
 
-    def __init__(self, plan: Plan, eviction: str | type[Eviction], emit: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        eviction: str | type[Eviction],
+        precision: str | type[Precision],
+        emit: Callable[[Command], None],
+    ) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
         self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
+        self._precision: Precision = policies.make("precision", precision)
+        self._upgrades = Upgrades()
+        self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
         self._unread: Iterator[str] = iter(())
+        self._unfilled: deque[str] = deque()
 
     def watch(self, world: World) -> None:
         """Take the world; called once, before anything is loaded."""
         self._world = world
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
         self._unread = iter(world.graph.by_probability)
+        self._precision.watch(world)
+        # Foreseen experts first.
+        foreseen = world.foresight.in_order() if world.foresight is not None else []
+        self._unfilled = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
+        self._turn = list(self.pools.values())
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -43,24 +62,67 @@ class Residency:
         if self.cache is not None:
             self.cache.tell(world.demand.changed)
 
-    def fill(self) -> None:
-        """Plan experts by falling usage probability, in the pools in turn, until no pool has room (paper section 4.1).
+    def fill(self, now: float) -> None:
+        """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
 
-        The likeliest of those that fit in no pool come into the host cache as soon as the disk is idle (`fill_host`).
+        Foreseen experts come first, in the order of their places, then experts by falling usage probability, in the
+        pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
+        the load under way. Each expert is considered once.
         """
-        turn = list(self.pools.values())
-        for expert in self._world.graph.by_probability:
-            for pool in turn:
-                size = self._size(pool, expert)
-                if not pool.missing_bytes(size):
-                    pool.plan(expert, size, Why.INITIAL)
-                    # Issued at once, so that a lane for several pools brings the likeliest experts first.
-                    self.issue()
-                    turn.remove(pool)
-                    turn.append(pool)
-                    break
+        if self._is_reading():
+            return
+        while self._unfilled:
+            expert = self._unfilled[0]
+            pools = [pool for pool in self._turn if pool.id not in self._lost]
+            # An expert that came on demand, and is leaving by now, counts as considered.
+            held = any(pool.state(expert) is not None for pool in pools)
+            roomy = [pool for pool in pools if not held and pool.has_room(self._first_size(pool, expert, now))]
+            if not roomy:
+                self._unfilled.popleft()
+                continue
+            if self._fill_pool(roomy[0], expert, now):
+                self._unfilled.popleft()
+            return
 
-    def fill_host(self) -> None:
+    def _first_size(self, pool: ModelPool, expert: str, now: float) -> int:
+        return self._size(pool, expert, self._variant(pool, expert, Why.INITIAL, now))
+
+    def _fill_pool(self, pool: ModelPool, expert: str, now: float) -> bool:
+        """Begin an initial load; return False if running batches hold its bytes for now."""
+        variant = self._variant(pool, expert, Why.INITIAL, now)
+        size = self._size(pool, expert, variant)
+        if pool.has_planned() or pool.missing_bytes(size):
+            return False
+        pool.plan(expert, size, Why.INITIAL, variant=variant)
+        self.issue()
+        self._turn.remove(pool)
+        self._turn.append(pool)
+        return True
+
+    def learned(self) -> None:
+        """Note that an image or a finding has come.
+
+        Until then a guess does not replace an earlier guess, or two of them would replace each other for ever.
+        """
+        self._guessed.clear()
+
+    def withdraw(self) -> None:
+        """Give up speculative loads that have not begun, unless stages wait for them by now."""
+        for pool in self.pools.values():
+            for expert in pool.planned():
+                if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
+                    pool.cancel(expert)
+
+    def is_loading(self) -> bool:
+        """Return whether an expert is on its way into a pool or into host memory."""
+        filling = self.cache is not None and self.cache.is_filling()
+        return filling or any(pool.is_moving() for pool in self.pools.values())
+
+    def _is_reading(self) -> bool:
+        filling = self.cache is not None and self.cache.is_filling()
+        return filling or any(pool.is_moving_from(Tier.DISK) for pool in self.pools.values())
+
+    def fill_host(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
 
         The cache is filled only while nothing is loaded. Each expert is considered once: an expert that a device holds
@@ -72,9 +134,11 @@ class Residency:
         if not served or any(pool.is_moving() for pool in self.pools.values()):
             return
         for expert in self._unread:
-            held = expert in self.cache or any(expert in pool for pool in served)
-            if not held and self.cache.begin_fill(expert, self._size(served[0], expert)):
-                self._emit(Fill(served[0].device, expert))
+            if expert in self.cache or any(expert in pool for pool in served):
+                continue
+            variant = self._variant(served[0], expert, Why.FILL, now)
+            if self.cache.begin_fill(expert, self._size(served[0], expert, variant), variant):
+                self._emit(Fill(served[0].device, expert, variant))
                 return
 
     def fill_ended(self, expert: str, *, kept: bool) -> None:
@@ -94,12 +158,14 @@ class Residency:
         for expert in pool.planned():
             if not pool.reserve(expert):
                 break
-            why = pool.why(expert)
+            why, variant = pool.why(expert), pool.variant(expert)
+            if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
+                why = Why.PREFETCH
             passage = Passage(Tier.DISK)
             if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-                passage = cache.fetch(expert, pool.size(expert))
+                passage = cache.fetch(expert, pool.size(expert), variant)
             pool.lies_in(expert, passage.source)
-            self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops))
+            self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
 
     def idle_tiers(self, pool: ModelPool) -> set[Tier]:
         """Return the tiers from which a pool can load and does not: they are read by different hands."""
@@ -113,12 +179,21 @@ class Residency:
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""
         self._landed(self.pools[pool], expert)
-        self.pools[pool].commit(expert)
-        self._give_up_lost(self.pools[pool])
+        book, variants = self.pools[pool], self._world.costs.variants(expert)
+        book.commit(expert)
+        if variants and book.variant(expert) != variants[0]:
+            self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
+        self._give_up_lost(book)
 
     def evicted(self, pool: str, expert: str) -> None:
         """Note that an evicted expert is gone: its bytes are free."""
-        self.pools[pool].release(expert)
+        book = self.pools[pool]
+        book.release(expert)
+        variant = self._upgrades.end(pool, expert)
+        if variant is not None and not book.missing_bytes(size := self._size(book, expert, variant)):
+            if self.cache is not None:
+                self.cache.forget(expert)
+            book.plan(expert, size, Why.UPGRADE, variant=variant)
 
     def failed(self, pool: str, expert: str) -> None:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
@@ -132,7 +207,8 @@ class Residency:
 
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
         """
-        size = self._size(pool, expert)
+        variant = self._variant(pool, expert, why, now)
+        size = self._size(pool, expert, variant)
         missing = pool.missing_bytes(size)
         victims: list[str] = []
         spared: list[str] = []
@@ -144,9 +220,9 @@ class Residency:
                 fresh = pool.unused(victim) and self._is_wanted(pool, victim)
                 # A few experts may have just come and wait for their turn; other experts leave instead of them.
                 early = fresh and len(spared) < self._early[pool.id]
-                if eviction.spares(victim, expert) and not early:
+                if eviction.spares(victim, expert, why) and not early:
                     break
-                if victim in keep or not pool.evictable(victim):
+                if victim in keep or not pool.evictable(victim) or self._outweighs_a_guess(pool, victim, why):
                     continue
                 if fresh:
                     spared.append(victim)
@@ -162,13 +238,45 @@ class Residency:
         if missing > 0:
             return False
         for victim in victims:
-            cache = self._cache_of(pool)
-            passage = cache.leave(victim, pool.size(victim), expert) if cache is not None else Passage(Tier.DISK)
-            pool.leave(victim)
-            self._emit(Evict(pool.id, victim, passage.keep, passage.drops))
-        pool.plan(expert, size, why, self._world.source(pool.device, expert))
+            self._evict(pool, victim, expert)
+        pool.plan(expert, size, why, self._world.source(pool.device, expert), variant)
+        if why is Why.SPECULATIVE:
+            self._guessed.add((pool.id, expert))
         self.issue()
         return True
+
+    def upgrade(self, now: float) -> None:
+        """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
+
+        That happens while nothing is loaded, if there is room without evicting another expert, and if no stage waits
+        for the expert or runs on it.
+        """
+        if not self._upgrades or any(pool.is_moving() for pool in self.pools.values()):
+            return
+        if self.cache is not None and self.cache.is_filling():
+            return
+        for pool in self.pools.values():
+            for expert in self._upgrades.candidates(pool.id):
+                variant = self._precision.choose(expert, pool, Why.UPGRADE, now)
+                more = self._size(pool, expert, variant) - pool.size(expert)
+                is_idle = pool.evictable(expert) and not self._world.demand.open(expert)
+                if more > 0 and is_idle and not pool.missing_bytes(more):
+                    self._upgrades.begin(pool.id, expert, variant)
+                    self._evict(pool, expert, None)
+                    return
+
+    def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
+        """Return whether a load is a guess, and its victim is waited for or is no older guess."""
+        return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
+
+    def _evict(self, pool: ModelPool, victim: str, wanted: str | None) -> None:
+        cache = self._cache_of(pool)
+        passage = Passage(Tier.DISK)
+        if cache is not None and self._upgrades.coming(pool.id) != victim:
+            passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
+        pool.leave(victim)
+        self._upgrades.left(pool.id, victim)
+        self._emit(Evict(pool.id, victim, passage.keep, passage.drops))
 
     def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
         """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""
@@ -219,5 +327,14 @@ class Residency:
             pool.leave(expert)
             pool.release(expert)
 
-    def _size(self, pool: ModelPool, expert: str) -> int:
-        return self._world.costs(pool.device, expert).weights_bytes
+    def _variant(self, pool: ModelPool, expert: str, why: Why, now: float) -> str:
+        """Return the variant of a load: a copy in host memory is loaded as it is, because it is there at once."""
+        if not self._world.costs.variants(expert):
+            return self._world.graph.experts[expert].variant
+        if why not in (Why.INITIAL, Why.FILL) and self._world.source(pool.device, expert) is Tier.HOST:
+            assert self.cache is not None
+            return self.cache.variant(expert)
+        return self._precision.choose(expert, pool, why, now)
+
+    def _size(self, pool: ModelPool, expert: str, variant: str) -> int:
+        return self._world.costs.of(pool.device, expert, variant).weights_bytes

@@ -5,13 +5,15 @@ A bundle that cannot work is refused when it is made: each policy states what it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coe import values
+from coe.board.parts import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 from coe.scheduler import policies
 from coe.scheduler.plan import Plan, joined
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Need, Policy, Precision, Prefetch, Select, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Strategy:
     split: str | type[Split] = "profiled"
     eviction: str | type[Eviction] = "dependency"
     prefetch: str | type[Prefetch] = "next-group"
+    precision: str | type[Precision] = "stated"
     single: bool = False
     cached: bool = False
 
@@ -51,6 +54,17 @@ class Strategy:
     def hurries(self) -> bool:
         """Whether stages that have waited for long, or are due, go first."""
         return self._has(Need.DUE_FIRST)
+
+    @property
+    def varies(self) -> bool:
+        """Whether two loads of an expert may bring it in different variants."""
+        precision = policies.class_of("precision", self.precision)
+        return issubclass(precision, Precision) and precision.varies
+
+    @property
+    def foresees(self) -> bool:
+        """Whether experts are loaded before their images come, by a parts list or the boards before."""
+        return self._has(Need.FORESIGHT)
 
     def pooled(self, plan: Plan) -> Plan:
         """Return the plan with the pools that this strategy needs: one pool for each device if it is `shared`."""
@@ -88,6 +102,11 @@ _ALL = (
         eviction="next-use",
         prefetch="gain",
     ),
+    # Techniques of other systems on coserve's base (docs/results/seeds.md).
+    Strategy("hobbit", eviction="weighted", prefetch="along-path", precision="on-miss"),
+    Strategy("duoserve", arrange="phased", prefetch="affinity"),
+    Strategy("expertflow", select="by-path", eviction="predicted", prefetch="predicted"),
+    Strategy("emoe", select="slack", eviction="plan", prefetch="plan"),
 )
 STRATEGIES = {strategy.name: strategy for strategy in _ALL}
 
@@ -116,6 +135,16 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
                 f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
                 f"leave it out, or use {names}"
             )
+
+
+def check_parts(chosen: Strategy, parts: Sequence[PlacedPart]) -> None:
+    """Raise ConfigError for a parts list that the strategy would ignore."""
+    if parts and not chosen.foresees:
+        names = ", ".join(strategy.name for strategy in _ALL if strategy.foresees)
+        raise ConfigError(
+            f"strategy '{chosen.name}' does not look ahead, so a parts list would mean nothing; leave it out, or use "
+            f"{names}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 from coe.scheduler.cases import Cases
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
+from coe.sim.belady import belady_switches
 from coe.sim.oracle import Oracle
 from coe.sim.share import least_share
 from coe.sim.walk import DeviceLimits, Floats, LeastWork, Walk
@@ -31,12 +32,14 @@ CUTS = 64
 class Bound:
     """The fewest switches and the least seconds from time 0 to the last reply.
 
+    `in_order_switches` is no bound: it is the fewest for stages in the order of their images (see `coe.sim.belady`).
     `makespan_s` is the largest of the other times: `arrivals_s` is the end of the last image if no image waits for
     another, `disk_s` the time to read experts, `copy_s` the time to copy them to devices, `compute_s` the time of the
     batches.
     """
 
     switches: int
+    in_order_switches: int
     makespan_s: float
     arrivals_s: float
     disk_s: float
@@ -73,7 +76,17 @@ def bound(
     tails_s = _tails_s(walk, work)
     times = [walk.last_s, _disk_s(walk, tails_s), _copy_s(walk, tails_s), _compute_s(walk, work)]
     switches = sum(used.switched for used in walk.used.values()) + _reloads(walk, plan)
-    return Bound(switches, max(times), *times)
+    return Bound(switches, _in_order(walk, costs, plan, resident), max(times), *times)
+
+
+def _in_order(walk: Walk, costs: CostTable, plan: Plan, resident: Collection[str]) -> int:
+    """Return the switches of Belady's choice, as if all pools were one."""
+    devices = dict.fromkeys(pool.device for pool in plan.pools)
+    sizes = {expert: min(costs(device, expert).weights_bytes for device in devices) for expert in resident}
+    sizes |= {expert: used.weights_bytes for expert, used in walk.used.items()}
+    names = list(walk.used)
+    room = sum(pool.capacity_bytes - pool.workspace_bytes for pool in plan.pools)
+    return belady_switches([names[number] for number in walk.numbers], sizes, room, resident)
 
 
 def _reloads(walk: Walk, plan: Plan) -> int:

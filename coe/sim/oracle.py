@@ -10,14 +10,14 @@ from typing import Protocol
 import xxhash
 
 from coe.board.rules import Rules
-from coe.core import Finding, Request, again_id
+from coe.core import FULL, Finding, Request, again_id
 
 
 class Oracle(Protocol):
     """Gives findings in place of experts."""
 
-    def find(self, request: Request, expert: str) -> Finding:
-        """Return the finding of an expert for a request's image."""
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+        """Return the finding of an expert for a request's image, in a variant; None means that of the board."""
         ...
 
 
@@ -42,13 +42,13 @@ class SampledOracle:
                 # An expert in two steps of a component has one finding; the shares of the first step hold.
                 self._labels.setdefault((name, step.expert), draws)
 
-    def find(self, request: Request, expert: str) -> Finding:
-        """Return the finding that was drawn for this request and expert."""
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+        """Return the finding that was drawn for this request and expert; full precision has no doubts."""
         looked = self._first_looks.get(expert, expert)
         draw, draws = self._draw(request, looked), self._labels[request.component, looked]
         label = next((label for label, reached in draws if draw < reached), draws[-1][0])
-        finding = Finding(expert, self._variants[expert], label, 1.0)
-        if expert not in self._escalated:
+        finding = Finding(expert, variant or self._variants[expert], label, 1.0)
+        if expert not in self._escalated or finding.variant == FULL:
             return finding
         is_doubtful = self._draw(request, again_id(expert)) < self._doubtful
         return replace(finding, margin=0.0 if is_doubtful else 1.0)
@@ -64,7 +64,7 @@ class RecordedOracle:
     def __init__(self, recorded: Mapping[int, Mapping[str, Finding]], other: Oracle) -> None:
         self._recorded, self._other = recorded, other
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         """Return the recorded finding, or the other oracle's."""
         finding = self._recorded.get(request.id, {}).get(expert)
-        return finding or self._other.find(request, expert)
+        return finding or self._other.find(request, expert, variant)

@@ -107,6 +107,7 @@ class Simulator:
         copying = {device for device in devices if self._copies(device)}
         self._lanes = Lanes({id: pool.device for id, pool in controller.pools.items()}, copying)
         self._processors = {device: Processor(speeds.scaling.get(device, ())) for device in devices}
+        self._pools = {executor.id: executor.pool.id for executor in controller.executors.values()}
         self._devices = {executor.id: executor.device for executor in controller.executors.values()}
         self._preloads: deque[Load | Fill] = deque()
         self._warming = False
@@ -198,7 +199,7 @@ class Simulator:
                 self._serve_one(command, place)
 
     def _serve_fill(self, fill: Fill) -> None:
-        took_s = self._disk_s(fill.device, fill.expert)
+        took_s = self._disk_s(fill.device, fill.expert, fill.variant)
         if self._span is not None:
             self._span(READER, f"{fill.device} fill {fill.expert}", self.now, self.now + took_s)
         self._when(self.now + took_s, lambda: self._end_fill(fill, took_s))
@@ -214,7 +215,8 @@ class Simulator:
     def _serve_one(self, load: Load, place: str | None) -> None:
         device = self._device(load)
         reads = place is READER and load.source is Tier.DISK
-        took_s = self._disk_s(device, load.expert) if reads else self._costs(device, load.expert).copy_s
+        cost = self._costs.of(device, load.expert, load.variant)
+        took_s = cost.load_s - cost.copy_s if reads else cost.copy_s
         self._began.setdefault((load.pool, load.expert), self.now)
         if self._span is not None:
             self._span(place, f"{load.pool} load {load.expert}", self.now, self.now + took_s)
@@ -238,8 +240,8 @@ class Simulator:
         """Return whether a device has a copy lane: its memory is not the host's."""
         return any(self._costs(device, expert).copy_s > 0 for expert in self.controller.graph.experts)
 
-    def _disk_s(self, device: str, expert: str) -> float:
-        cost = self._costs(device, expert)
+    def _disk_s(self, device: str, expert: str, variant: str) -> float:
+        cost = self._costs.of(device, expert, variant)
         return cost.load_s - cost.copy_s
 
     # Batches
@@ -252,10 +254,14 @@ class Simulator:
     def _begin_run(self, run: Run) -> None:
         """Begin the oldest batch of an executor; the batch behind it waits for its end."""
         device = self._devices[run.executor]
-        work_s = self._costs(device, run.batch.expert).batch_s(len(run.batch))
+        variant = self._variant(run)
+        work_s = self._costs.of(device, run.batch.expert, variant).batch_s(len(run.batch))
         self._run_began[run.executor] = self.now
         self._processors[device].begin(run.executor, work_s, self.now)
         self._expect_end(device)
+
+    def _variant(self, run: Run) -> str:
+        return self.controller.pools[self._pools[run.executor]].variant(run.batch.expert)
 
     def _expect_end(self, device: str) -> None:
         """Put the next end of a batch on the heap; it is void if a batch begins or ends on the processor before."""
@@ -278,6 +284,8 @@ class Simulator:
         if reason is not None:
             self._step(RunFailed(executor, reason))
             return
-        stages = run.batch.stages
-        findings = tuple(self.oracle.find(self._requests[stage.request_id], stage.expert) for stage in stages)
+        variant = self._variant(run)
+        findings = tuple(
+            self.oracle.find(self._requests[stage.request_id], stage.expert, variant) for stage in run.batch.stages
+        )
         self._step(Finished(executor, findings, self.now - began))

@@ -6,16 +6,17 @@ another as a camera passes over them. Tails change the counts of a board, from a
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, repeat
 
 from coe.board import rules
 from coe.board.graph import ExpertGraph
+from coe.board.parts import PlacedPart
 from coe.board.router import Router, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Finding, Request, added
@@ -85,7 +86,9 @@ class Workload:
     """Requests by rising time, with ids 0, 1, 2, ...; `board` has the counts by which they were drawn.
 
     `recorded` holds the findings of a real run by request id, then expert; it may be empty. `doubtful` is the share of
-    a lesser variant's findings that are in doubt.
+    a lesser variant's findings that are in doubt. `parts` is the parts list that the line is given; without it the line
+    learns. With `cold` nothing is loaded when the first request comes. The latencies of the first `settling` requests
+    are left out.
     """
 
     task: str
@@ -94,14 +97,30 @@ class Workload:
     arrivals: Sequence[Arrival] = field(repr=False)
     recorded: Mapping[int, Mapping[str, Finding]] = field(default_factory=dict, repr=False)
     doubtful: float = 0.0
+    parts: Sequence[PlacedPart] = field(default=(), repr=False)
+    cold: bool = field(default=False, repr=False)
+    settling: int = field(default=0, repr=False)
+
+    def unforeseen(self) -> Workload:
+        """Return the same requests without reference designators, so that nothing can be foreseen."""
+        arrivals = [replace(a, request=replace(a.request, refdes="")) for a in self.arrivals]
+        return replace(self, arrivals=arrivals, parts=())
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPart:
-    """A component on a board: its type and its reference designator."""
+class Disturbance:
+    """How boards differ from their parts list.
 
-    component: str
-    refdes: str
+    The share `left_out` of the parts has no image, images come up to `places` earlier or later, and the share
+    `exchanged` has another component, drawn by count.
+    """
+
+    left_out: float = 0.0
+    places: int = 0
+    exchanged: float = 0.0
+
+
+UNDISTURBED, DISTURBED = Disturbance(), Disturbance(left_out=0.02, places=20, exchanged=0.05)
 
 
 def task(
@@ -112,6 +131,7 @@ def task(
     seed: int = 0,
     requests: int | None = None,
     every_s: float = EVERY_S,
+    disturbance: Disturbance = UNDISTURBED,
 ) -> Workload:
     """Return a task of TASKS; the workload's name states a tail other than the board's ("A1 steep").
 
@@ -123,20 +143,32 @@ def task(
     board = with_tail(rules.load(chosen.board), tail)
     label = name if tail == _BOARD else f"{name} {tail}"
     requests = chosen.requests if requests is None else requests
-    return synthetic(board, task=label, order=order, requests=requests, every_s=every_s, seed=seed)
+    return synthetic(
+        board, task=label, order=order, requests=requests, every_s=every_s, seed=seed, disturbance=disturbance
+    )
 
 
 def synthetic(
-    board: Rules, *, task: str, order: str = "iid", requests: int, every_s: float = EVERY_S, seed: int = 0
+    board: Rules,
+    *,
+    task: str,
+    order: str = "iid",
+    requests: int,
+    every_s: float = EVERY_S,
+    seed: int = 0,
+    disturbance: Disturbance = UNDISTURBED,
 ) -> Workload:
-    """Return `requests` requests of a board, one every `every_s` seconds (0: all at once). Raises ConfigError."""
+    """Return `requests` requests of a board, one every `every_s` seconds (0: all at once). Raises ConfigError.
+
+    The disturbance is for the order `boards` alone.
+    """
     if order not in ORDERS:
         raise ConfigError(f"'{order}' is not an order of requests{did_you_mean(order, ORDERS)}")
     if requests < 1:
         raise ConfigError(f"a workload of {requests} requests has nothing to run; give at least 1")
     if not (math.isfinite(every_s) and every_s >= 0):
         raise ConfigError(f"a request every {every_s} s is no pace; give seconds of 0 or more")
-    drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed)
+    drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed, disturbance)
     arrivals = tuple(Arrival(request.id * every_s, request) for request in drawn)
     return Workload(task, order, board, arrivals)
 
@@ -182,7 +214,8 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     probability = usage(components.values(), escalations)
     first = first_experts(components.values())
     graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability, first)
-    return replace(board, router=Router(components, escalations), graph=graph)
+    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    return replace(board, router=router, graph=graph)
 
 
 def placement(board: Rules, seed: int = 0) -> tuple[PlacedPart, ...]:
@@ -218,9 +251,29 @@ def _drawn(board: Rules, requests: int, seed: int) -> Iterator[Request]:
     return (Request(number, name) for number, name in enumerate(names))
 
 
-def _boards(board: Rules, requests: int, seed: int) -> Iterator[Request]:
-    parts = placement(board, seed)
-    passes = chain.from_iterable(repeat(parts))
-    for number, part in enumerate(islice(passes, requests)):
-        serial = f"S{number // len(parts) + 1:04d}"
-        yield Request(number, part.component, "", serial, part.refdes)
+def _boards(board: Rules, requests: int, seed: int, disturbance: Disturbance) -> Iterator[Request]:
+    parts, chance = placement(board, seed), random.Random(f"disturbed/{board.board}/{seed}")
+    passed: Sequence[PlacedPart] = parts
+    number, boards = 0, itertools.count(1)
+    while number < requests:
+        serial = f"S{next(boards):04d}"
+        if disturbance != UNDISTURBED:
+            passed = _disturbed(parts, board, disturbance, chance)
+        for part in passed[: requests - number]:
+            yield Request(number, part.component, "", serial, part.refdes)
+            number += 1
+
+
+def _disturbed(
+    parts: Sequence[PlacedPart], board: Rules, disturbance: Disturbance, chance: random.Random
+) -> list[PlacedPart]:
+    """Return the parts of one board as they come."""
+    here = [part for part in parts if chance.random() >= disturbance.left_out]
+    turns = [index + chance.uniform(-disturbance.places, disturbance.places) for index in range(len(here))]
+    names, counts = list(board.components), [component.count for component in board.components.values()]
+    return [
+        replace(here[index], component=chance.choices(names, counts)[0])
+        if chance.random() < disturbance.exchanged
+        else here[index]
+        for index in sorted(range(len(here)), key=turns.__getitem__)
+    ]

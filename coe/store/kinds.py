@@ -66,6 +66,9 @@ class TrainingPlan:
     `freeze` holds prefixes of tensor names: those tensors keep the values of `init`, statistics of batch norms
     included. A few images of a new expert then train its last layers alone, in a fraction of the time. Kinds that
     cannot freeze raise ConfigError.
+
+    `reference` and `false_calls` are for kinds that learn from good parts alone: what these are aligned with, and the
+    share of good parts that may be called, None for the kind's own. `data` is then a folder of images of good parts.
     """
 
     data: Path
@@ -78,6 +81,8 @@ class TrainingPlan:
     init: Path | None = None
     held_out: float = 0.2
     freeze: tuple[str, ...] = ()
+    reference: Reference | None = None
+    false_calls: float | None = None
 
     def __post_init__(self) -> None:
         """Raise ConfigError for numbers with which nothing can be trained."""
@@ -87,15 +92,21 @@ class TrainingPlan:
         values.whole("threads", self.threads, least=0, most=config.MAX_THREADS)
         values.real("learning_rate", self.learning_rate, least=0, most=1e3)
         values.real("held_out", self.held_out, least=0, most=1)
+        if self.false_calls is not None:
+            values.real("false_calls", self.false_calls, least=1e-6, most=0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures."""
+    """The best epoch of a training: weights by the skeleton's names, labels in output order, held-out measures.
+
+    `remarks` are sentences for people, such as which images were left out.
+    """
 
     state: dict[str, torch.Tensor]
     labels: tuple[str, ...]
     metrics: dict[str, float]
+    remarks: tuple[str, ...] = ()
 
 
 Progress = Callable[[int, int, dict[str, float]], None]
@@ -114,12 +125,13 @@ class Kind(ABC):
     """What experts of one architecture share.
 
     Instances are stateless and shared between threads. `name` is the word in the rules; `task` says what a finding
-    of this kind holds; `max_batch` bounds a batch even if memory allows more.
+    of this kind holds; `max_batch` bounds a batch even if memory allows more; `good_only` kinds learn from good parts.
     """
 
     name: str
     task: Literal["classify", "detect"]
     max_batch: int = 32
+    good_only: bool = False
 
     @abstractmethod
     def preprocess(self, image: Image, expert: Expert) -> Prepared:

@@ -92,12 +92,22 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
     assert "the 372 experts take" in said.err
 
 
+def test_a_variant_chosen_at_each_load_has_a_row_for_each_share_of_sound_experts_and_no_bound(call) -> None:
+    precisions = ("--precision", "blobs,on-miss", "--sound", "0.3,1", "--images", "60")
+    rows = rows_of(call("sim", "--strategy", "line", *precisions, "--json", "-"))
+    assert [row["strategy"] for row in rows] == ["line blobs", "line on-miss sound 0.3", "line on-miss"]
+    assert [row["lower_bound_switches"] is None for row in rows] == [False, True, True]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("--precision", "half"), "--precision: there is no 'half'"),
-        (("--warm",), "--warm fills host memory of mixed runs alone; add --precision mixed"),
+        (("--warm",), "--warm fills host memory of prepared experts alone; add --precision mixed"),
         (("--precision", "mixed", "--device", "uma-m2"), "preset 'uma-m2' has no figures of prepared variants"),
+        (("--sound", "0.3"), "--sound is for lesser variants; add --precision on-miss, urgent or mixed"),
+        (("--precision", "on-miss", "--sound", "half"), "--sound: 'half' is no share of experts"),
+        (("--precision", "on-miss", "--sound", "1.5"), "--sound: '1.5' is no share of experts"),
     ],
 )
 def test_precisions_that_cannot_be_simulated_are_refused(call, options, sentence) -> None:

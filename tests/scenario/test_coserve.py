@@ -45,10 +45,8 @@ def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
     assert line.log == [
         (0.0, "cpu0 load a"),
         (1.0, "cpu0 load b"),
-        (1.5, "cpu0 evict a"),
         (2.0, "cpu0 load e"),
         (3.0, "cpu0 run e x1"),
-        (3.0, "cpu0 load c"),
         (3.3, "reply 0 OK"),
     ]
 

@@ -73,8 +73,10 @@ def test_images_that_come_together_run_together(strategy: str) -> None:
     sizes = []
     for events in (arrived, (Together(arrived),)):
         controller = line(strategy)
-        for load in controller.start(0.0):
-            controller.handle(Loaded(load.pool, load.expert), 0.0)
+        pending = controller.start(0.0)
+        while pending:
+            load = pending.pop(0)
+            pending += controller.handle(Loaded(load.pool, load.expert), 0.0)
         commands = [command for event in events for command in controller.handle(event, 1.0)]
         sizes.append([len(command.batch) for command in commands if isinstance(command, Run)])
     assert sizes == [[1], [3]]

@@ -7,12 +7,15 @@ are right, and put what a failing test shows as its left side into GOLDEN.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coe.bench.rows import Row
-from coe.bench.simulated import CONTENDERS, simulated_run
+from coe.bench.simulated import ABLATIONS, CONTENDERS, contender, simulated_run
+from coe.scheduler.strategies import STRATEGIES as STRATEGIES_BY_NAME
 from coe.sim.machine import Machine
-from coe.sim.workload import task
+from coe.sim.workload import placement, task
 
 STRATEGIES = (
     *("samba", "samba-fifo", "samba-parallel"),
@@ -23,9 +26,18 @@ GOLDEN = {
     ("numa-rtx3080ti", "A2", "iid"): (1646, 1883, 2824, 1724, 1167, 518, 272, 306, 221),
     ("numa-rtx3080ti", "B1", "iid"): (1155, 1331, 2025, 1520, 1120, 607, 240, 265, 195),
     ("numa-rtx3080ti", "B2", "iid"): (1616, 1870, 2817, 2106, 1546, 701, 265, 294, 215),
-    ("numa-rtx3080ti", "A1", "boards"): (840, 987, 1937, 948, 784, 500, 313, 331, 254),
+    ("numa-rtx3080ti", "A1", "boards"): (840, 987, 1937, 948, 784, 500, 313, 331, 265),
     ("uma-m2", "A1", "iid"): (928, 1111, 1670, 1476, 1018, 485, 303, 314, 245),
     ("uma-m2", "B2", "iid"): (1291, 1534, 2338, 2060, 1409, 525, 319, 363, 267),
+}
+
+
+SEEDS = ("hobbit", "duoserve", "expertflow", "emoe")
+"""Techniques of other systems on coserve's base (docs/results/seeds.md): without lesser variants no faster by much."""
+SEEDS_GOLDEN = {
+    ("numa-rtx3080ti", "A1", "iid"): (306, 253, 228, 267),
+    ("numa-rtx3080ti", "A1", "boards"): (383, 309, 301, 333),
+    ("uma-m2", "A1", "iid"): (353, 309, 298, 323),
 }
 
 
@@ -43,7 +55,7 @@ def check(row: Row, requests: int) -> None:
 
 
 def test_no_strategy_is_left_out() -> None:
-    assert sorted(STRATEGIES) == sorted(CONTENDERS)
+    assert sorted(STRATEGIES + SEEDS) == sorted(CONTENDERS)
 
 
 # One of each box; the others take as long again each, and `make test-all` runs them.
@@ -71,6 +83,27 @@ def test_switches_are_what_they_were(device: str, name: str, order: str) -> None
     assert tuple(row.switches for row in rows.values()) == GOLDEN[device, name, order]
 
 
+SEEDS_ROWS = [pytest.param(*row, marks=pytest.mark.slow if index else ()) for index, row in enumerate(SEEDS_GOLDEN)]
+
+
+@pytest.mark.parametrize(("device", "name", "order"), SEEDS_ROWS, ids=lambda part: part)
+def test_switches_of_other_systems_are_what_they_were(device: str, name: str, order: str) -> None:
+    machine, workload = Machine(device), task(name, order=order, seed=0)
+    rows = [simulated_run(machine, workload, CONTENDERS[chosen], seed=0) for chosen in SEEDS]
+    for row in rows:
+        check(row, len(workload.arrivals))
+    assert tuple(row.switches for row in rows) == SEEDS_GOLDEN[device, name, order]
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_differs_from_its_strategy_and_answers_all(name: str) -> None:
+    ablation = ABLATIONS[name].strategy
+    whole = next(STRATEGIES_BY_NAME[seed] for seed in SEEDS if name.startswith(seed))
+    assert ablation != replace(whole, name=name)
+    row = simulated_run(Machine("numa-rtx3080ti"), task("A1", requests=40), contender(name), bounded=False)
+    assert (row.images, row.errors, row.strategy) == (40, 0, name)
+
+
 def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
     machine, workload = Machine("uma-m2"), task("A1", requests=300)
     one, again, other = (
@@ -78,3 +111,16 @@ def test_labels_are_drawn_by_the_seed_and_by_nothing_else() -> None:
     )
     assert (one.switches, one.makespan_s, one.p99_s) == (again.switches, again.makespan_s, again.p99_s)
     assert one.makespan_s != other.makespan_s
+
+
+@pytest.mark.parametrize(("foreseen", "switches", "ahead"), [("parts", 117, 117), ("none", 216, 0)])
+def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, ahead: int) -> None:
+    """900 images of board A, one every 200 ms."""
+    workload = task("A1", order="boards", requests=900, every_s=0.2, seed=0)
+    parts = placement(workload.board, seed=0)
+    workload = replace(workload, parts=parts) if foreseen == "parts" else workload.unforeseen()
+    row = simulated_run(Machine("uma-m2"), workload, CONTENDERS["line"], seed=0)
+    check(row, 900)
+    assert (row.switches, row.speculated) == (switches, ahead)
+    assert row.in_order_switches is not None
+    assert row.switches >= row.in_order_switches > row.lower_bound_switches  # type: ignore[operator]

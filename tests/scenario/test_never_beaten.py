@@ -31,7 +31,7 @@ class Says:
     def __init__(self, case: Case | None = None) -> None:
         self._case = case
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         return self._case.finding(request.id, expert) if self._case else Finding(expert, "fp32", "ok", 1.0)
 
 
@@ -136,7 +136,8 @@ def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, prel
         controller, Says(case), speeds=Speeds(box.scaling), watchers=[recorder, replies], preloaded=preloaded
     )
     simulator.start()
-    experts = list(case.rules.experts)
+    # What is loaded while images come is no part of the beginning.
+    experts = list(case.rules.experts) if preloaded else []
     resident = {expert for expert in experts if any(expert in pool for pool in controller.pools.values())}
     cached = {expert for expert in experts if controller.cache is not None and expert in controller.cache}
     workload = workload_of(case.rules, case.arrivals)
@@ -145,7 +146,7 @@ def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, prel
     least = bound(workload, Says(case), box.costs, box.plan, box.scaling, resident, cached)
     metrics = recorder.metrics()
     assert metrics.images == len(case.arrivals)
-    assert metrics.switches >= least.switches
+    assert metrics.switches + (0 if preloaded else metrics.initial_loads) >= least.switches
     assert replies.last_s >= least.makespan_s - SLACK
 
 

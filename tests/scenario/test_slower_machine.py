@@ -96,8 +96,10 @@ def test_batches_that_end_together_are_counted_one_by_one():
     """As many batches as the pace needs, in half as many steps: each counts, and the change is said once."""
     line = controller("coserve", executors=2)
     ended, paces, number = [], [], 0
-    for load in line.start(0.0):
-        line.handle(Loaded(load.pool, load.expert), 0.0)
+    pending = line.start(0.0)
+    while pending:
+        load = pending.pop(0)
+        pending += line.handle(Loaded(load.pool, load.expert), 0.0)
     while not paces:
         arrived = Together(tuple(Arrived(Request(number + each, component)) for each, component in enumerate("AB")))
         commands, number = line.handle(arrived, float(number)), number + 2

@@ -59,7 +59,7 @@ def line_of(capacity: int, *, executors: int = 1, workspace: int = 4, **options:
 
 
 class SaysOk:
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         return Finding(expert, "fp32", "ok", 1.0)
 
 
@@ -161,11 +161,12 @@ def test_processes_are_devices_and_threads_what_works_in_them(tmp_path: Path) ->
 
 def test_loads_that_wait_for_the_one_before_them_stand_one_after_another(tmp_path: Path) -> None:
     line = line_of(34)
+    line.arrive(0.5, "C")
     line.run()
     events = written(line.trace, tmp_path)
     assert_sound(events)
-    assert slices(events)["pool cpu0"] == [(0.0, 1.0, "a"), (1.0, 2.0, "b"), (2.0, 3.0, "c")]
-    assert [each["waited_ms"] for each in args(events, "load")] == [0.0, 1000.0, 2000.0]
+    assert slices(events)["pool cpu0"] == [(0.0, 1.0, "a"), (1.0, 2.0, "c"), (2.0, 3.0, "b")]
+    assert [each["waited_ms"] for each in args(events, "load")] == [0.0, 500.0, 0.0]
 
 
 def test_spans_of_disk_and_lanes_take_the_place_of_what_loads_tell(tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ def test_a_configuration_is_checked_where_it_is_made_and_then_frozen() -> None:
         LineConfig(board="demo", precision="hlaf")
     with pytest.raises(ConfigError, match="strategy 'samba' looks at neither ages nor due times"):
         LineConfig(board="demo", strategy=named_strategy("samba"), max_wait_s=5.0)
+    with pytest.raises(ConfigError, match="strategy 'hobbit' chooses an expert's precision at each load"):
+        LineConfig(board="demo", strategy=named_strategy("hobbit"))
     with pytest.raises(FrozenInstanceError):
         LineConfig(board="demo").precision = "half"  # type: ignore[misc]
 

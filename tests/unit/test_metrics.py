@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from coe.core import Request
+from coe.core import Failure, FailureKind, Request
 from coe.results.metrics import Recorder
-from coe.scheduler.events import Arrived, Loaded
+from coe.scheduler.events import Arrived, Evicted, Loaded, Rejected
+
+
+def refused(id: int, **times: float) -> Rejected:
+    """Return an image that cannot be decoded."""
+    return Rejected(Request(id, "R", **times), Failure(FailureKind.IMAGE, "no picture"))
 
 
 def test_a_run_begins_when_its_first_image_is_handed_in() -> None:
@@ -13,12 +18,21 @@ def test_a_run_begins_when_its_first_image_is_handed_in() -> None:
     recorder.observe(Arrived(Request(0, "R", submitted_s=2.0)), [], 5.0)
     # Handed in before the other, decoded after it.
     recorder.observe(Arrived(Request(1, "R", submitted_s=1.0)), [], 6.0)
-    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
+    recorder.observe(refused(2, submitted_s=8.0), [], 9.0)
     assert recorder.metrics().wall_s == 8.0
 
 
 def test_in_virtual_time_a_run_begins_when_its_first_image_arrives() -> None:
     recorder = Recorder({})
     recorder.observe(Arrived(Request(0, "R")), [], 5.0)
-    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
+    recorder.observe(refused(1), [], 9.0)
     assert recorder.metrics().wall_s == 4.0
+
+
+def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
+    recorder = Recorder({})
+    recorder.observe(Arrived(Request(0, "R")), [], 5.0)
+    recorder.observe(refused(1), [], 6.0)
+    recorder.observe(Evicted("cpu0", "b"), [], 7.0)
+    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
+    assert recorder.metrics().wall_s == 1.0

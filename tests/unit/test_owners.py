@@ -11,6 +11,7 @@ import pytest
 from coe.core import Batch, Stage
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.executor import Executor, Flight
+from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
 from coe.scheduler.plan import ExecutorSpec, PoolSpec
 from coe.scheduler.pool import ModelPool
@@ -20,6 +21,7 @@ SCHEDULER = PACKAGE / "scheduler"
 
 POOL_WRITERS = {"tell", "plan", "reserve", "cancel", "commit", "abandon", "leave", "release", "pin", "unpin", "lies_in"}
 CACHE_WRITERS = {"fill", "fetch", "leave", "forget", "begin_fill", "end_fill"}
+HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
 OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}
 
 
@@ -51,6 +53,7 @@ def fields_of_others(tree: ast.AST) -> Iterator[str]:
 def test_the_writers_are_methods_that_there_are() -> None:
     assert all(callable(getattr(ModelPool, name)) for name in POOL_WRITERS)
     assert all(callable(getattr(HostCache, name)) for name in CACHE_WRITERS)
+    assert all(callable(getattr(History, name)) for name in HISTORY_WRITERS)
 
 
 def test_pools_and_copies_in_host_memory_change_through_the_residency_alone() -> None:
@@ -61,6 +64,17 @@ def test_pools_and_copies_in_host_memory_change_through_the_residency_alone() ->
         for call in written_elsewhere(ast.parse(path.read_text(encoding="utf-8")))
     ]
     assert not wrong, "; ".join(wrong) + ": give coe.scheduler.residency a method for it"
+
+
+def test_the_controller_alone_writes_the_history() -> None:
+    writers = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if "history" in ast.unparse(node.func.value) and node.func.attr in HISTORY_WRITERS
+    }
+    assert writers == {"scheduler/controller.py"}
 
 
 def test_no_module_of_the_scheduler_writes_the_fields_of_another() -> None:

@@ -4,16 +4,17 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 
 from coe.board.rules import Rules
-from coe.core import Stage
+from coe.core import Request, Stage
 from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.controller import Controller, Executor
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.policies.base import Eviction, Need, World
@@ -71,6 +72,7 @@ def controller(rules: Rules, family: str, name: str) -> Controller:
         assert pool.reserve(expert)
         pool.commit(expert)
     for number, (executor, expert) in enumerate([("cpu0", e) for e in "caycbac"] + [("gpu0", e) for e in "bx"]):
+        made.history.arrived(Request(number, "A"), 0.0)
         made.executors[executor].backlog.add(Stage(number, expert), 0.3, join=number % 2 == 0)
     made.executors["cpu0"].pool.pin("c", 3)
     made.executors["cpu0"].pool.unpin("c", 3)
@@ -98,6 +100,10 @@ def picture(controller: Controller) -> list[Any]:
 def made_for(family: str, name: str, world: World) -> Any:
     """Make a policy that knows the world, as the controller does."""
     policy = policies.make(family, name)
+    if family == "precision":
+        variants = {"fp32": Cost(0.1, 0.2, 1.0, 10, 2), "q8": Cost(0.1, 0.2, 0.3, 3, 2)}
+        choices = {(d, e, v): cost for d in DEVICES for e in world.graph.experts for v, cost in variants.items()}
+        policy.watch(replace(world, costs=CostTable({}, choices)))
     if family in ("select", "prefetch"):
         policy.watch(world)
     return policy
@@ -131,6 +137,9 @@ def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
             return [list(introduced(policy, e.pool, world).rank(e.pool, world, 5.0)) for e in executors]
         case "prefetch":
             return [list(policy.rank(executor, world, 5.0)) for executor in executors]
+        case "precision":
+            asked = product(experts, [executor.pool for executor in executors], set(Why) - {Why.FILL})
+            return [policy.choose(expert, pool, why, 5.0) for expert, pool, why in sorted(asked, key=str)]
     raise AssertionError(f"say here what a policy of the family '{family}' is asked")
 
 
@@ -193,12 +202,28 @@ def test_it_ranks_only_what_it_was_given_and_nothing_twice(family: str, name: st
                 assert set(ranked) <= {group.expert for one in executors for group in one.backlog.groups()}
 
 
+@pytest.mark.parametrize(("family", "name"), [pair for pair in ALL if pair[0] == "prefetch"])
+def test_what_is_loaded_ahead_is_absent_and_named_once(family: str, name: str, controller: Controller) -> None:
+    policy = made_for(family, name, controller.world)
+    for component in "ABCAB":
+        controller.history.arrived(Request(100 + controller.history.images, component), 0.0)
+    for executor in controller.executors.values():
+        ahead = list(policy.ahead(executor, controller.world, 5.0))
+        assert len(ahead) == len(set(ahead))
+        assert not any(expert in executor.pool for expert in ahead)
+
+
+@pytest.mark.parametrize(("family", "name"), [pair for pair in ALL if pair[0] == "precision"])
+def test_a_variant_is_one_of_those_to_choose_from(family: str, name: str, controller: Controller) -> None:
+    assert set(answers(made_for(family, name, controller.world), family, controller)) <= {"fp32", "q8"}
+
+
 @CASES
 def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, rules: Rules) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     controller = VirtualLine(rules, costs, pools_of(1, 70, 9), strategy=bundle(family, name)).controller
     said = answers(made_for(family, name, controller.world), family, controller)
-    assert all(not one for one in said) or family in ("assign", "arrange")
+    assert all(not one for one in said) or family in ("assign", "arrange", "precision")
 
 
 @CASES

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import itertools
+import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -19,10 +20,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coe.board.images import Item
-from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
+from coe.core import Box, Failure, FailureKind, Finding, Heat, Request, Result, Verdict
 from coe.errors import ImageError
 from coe.files import DiskFull
 from coe.results.report import Pictures, write_report
+from coe.results.result_lines import from_line, to_line
 from coe.results.summary import RunFigures, summarise
 from coe.visible import is_visible, visible
 
@@ -364,3 +366,29 @@ def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: np.zeros((9, 9, 3), np.uint8)))
     assert "it does not fit its &lt;reference&gt;" in path.read_text(encoding="utf-8")
+
+
+def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line(tmp_path: Path) -> None:
+    values = bytearray(16)
+    values[6] = 255  # the second row, the third column
+    heat = Heat(4, 4, bytes(values))
+    results = [Result(Request(0, "U1", "a"), NG, (Finding("d", "fp32", "strange", 0.9, heat=heat),), 0.1)]
+    assert from_line(to_line(results[0]).encode(), 0).findings[0].heat == heat
+    path = tmp_path / "report.html"
+    grey = np.full((80, 80, 3), 100, np.uint8)
+    write_report(path, "b", results, summarise(results, RUN), Pictures(lambda name: grey))
+    page = Page(path.read_text(encoding="utf-8"))
+    addresses = {str(attributes["alt"]).strip(): attributes["src"] for tag, attributes in page.tags if tag == "img"}
+    assert list(addresses) == ["NG: U1", "Heat map of U1"]
+    shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(str(addresses["Heat map of U1"]).partition(",")[2]))))
+    red, green = shown[:, :, 0].astype(int), shown[:, :, 1].astype(int)
+    assert (red - green)[30, 50] > 100
+    assert abs(red - green)[70, 10] < 10
+
+
+def test_a_damaged_heat_map_makes_a_damaged_line() -> None:
+    heat = {"rows": 2, "columns": 2, "values": "AAAA"}
+    line = json.loads(to_line(Result(Request(0, "U1", "a"), NG, (Finding("d", "fp32", "x", 0.9),), 0.1)))
+    line["findings"][0]["heat"] = heat
+    with pytest.raises(ValueError, match="a heat map of 2 x 2 places has 3 values"):
+        from_line(json.dumps(line).encode(), 0)

@@ -6,7 +6,7 @@ import pytest
 
 from coe.board import rules
 from coe.board.router import Step
-from coe.core import Finding, Verdict
+from coe.core import Box, Finding, Verdict
 from coe.errors import RulesError
 from coe.testing import rules_from
 
@@ -198,3 +198,36 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
         b"\xef\xbb\xbf" + (HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}").encode()
     )
     assert rules.load(path).board == "demo"
+
+
+@pytest.mark.parametrize(
+    ("label", "score", "verdict"),
+    [("ok", 0.89, "REVIEW"), ("ok", 0.9, "OK"), ("bad", 0.89, "NG"), ("bad", 0.49, "REVIEW"), ("odd", 0.7, "REVIEW")],
+)
+def test_a_label_must_reach_its_own_score_and_that_of_all_labels(label: str, score: float, verdict: str) -> None:
+    board = rules_from("""
+board: b
+experts:
+  e: {kind: k, labels: [ok, bad, odd], input: 8, min_scores: {ok: 0.9, odd: 0.6}, then: {ok: OK, bad: NG, odd: NG}}
+components: {R1: {inspect: e, min_score: 0.5, min_scores: {odd: 0.8}}}
+""")
+    assert experts_after(board, board.components["R1"].root, label, score) is Verdict[verdict]
+
+
+def test_of_labels_with_the_same_outcome_one_that_is_sure_is_enough() -> None:
+    board = rules_from(
+        "{board: b, experts: {e: {kind: k, labels: [a, b], input: 8, reject: [a, b], min_scores: {a: 0.9},"
+        " then: {none: OK}}}, components: {R1: {inspect: e}}}"
+    )
+    root = board.components["R1"].root
+    boxes = (Box("a", 0.8, (0, 0, 1, 1)), Box("b", 0.3, (0, 0, 1, 1)))
+    assert board.router.next(root, Finding("e", "fp32", "a", 0.8, boxes)).verdict is Verdict.NG
+    assert board.router.next(root, Finding("e", "fp32", "a", 0.8, boxes[:1])).verdict is Verdict.REVIEW
+
+
+def test_an_expert_has_its_temperature_and_the_scores_under_which_boxes_do_not_count() -> None:
+    board = rules_from(
+        "{board: b, experts: {e: {kind: k, labels: [a], input: 8, reject: [a], temperature: 1.5,"
+        " ignore_under: {a: 0.4}}}, components: {R1: {inspect: e}}}"
+    )
+    assert (board.experts["e"].temperature, board.experts["e"].ignore_under) == (1.5, {"a": 0.4})

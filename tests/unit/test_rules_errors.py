@@ -225,6 +225,8 @@ NUMBERS = [
     ("min_score: 0.80", "min_score: 1.01", 12, "not '1.01'"),
     ("min_score: 0.80", "min_score: -0.1", 12, "not '-0.1'"),
     ("min_score: 0.80", "min_score: nan", 12, "not 'nan'"),
+    ("min_score: 0.80", "min_scores: {ok: 1.01}", 12, "not '1.01'"),
+    ("input: 96", "temperature: 0\n    input: 96", 6, "not '0'"),
     ("{ok: 0.9}", "{ok: -0.1}", 13, "not '-0.1'"),
     ("{ok: 0.9}", "{ok: 90}", 13, "not '90'"),
     ("input: 96", "input: 7", 6, "not '7'"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
 from coe.bench.simulated import CONTENDERS, Row, run_plan
-from coe.bench.simulated_precision import mixed_run
+from coe.bench.simulated_precision import Prepared, PreparedRun, prepared_run
 from coe.board.rules import Rules
 from coe.core import FULL, Request, again_id
 from coe.errors import ConfigError
@@ -42,9 +44,14 @@ def images() -> Workload:
     return task("A1", requests=300)
 
 
-def run(strategy: str, *, doubtful: float, warm: bool) -> Row:
-    mixed = mixed_run(box(), images(), CONTENDERS[strategy].strategy, doubtful=doubtful, warm=warm)
-    return run_plan(mixed.workload, CONTENDERS[strategy], mixed.box)
+def prepared(strategy: str = "line", mode: str = "mixed", **options: Any) -> PreparedRun:
+    return prepared_run(box(), images(), CONTENDERS[strategy].strategy, Prepared(mode, **options))
+
+
+def run(strategy: str, mode: str = "mixed", **options: Any) -> Row:
+    made = prepared(strategy, mode, **options)
+    contender = replace(CONTENDERS[strategy], strategy=made.strategy)
+    return run_plan(made.workload, contender, made.box, bounded=mode == "mixed")
 
 
 def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
@@ -74,7 +81,7 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
 
 def test_a_box_without_figures_of_prepared_variants_says_so() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2' has no figures of prepared variants .*another --device"):
-        mixed_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, warm=False)
+        prepared_run(Machine("uma-m2"), images(), CONTENDERS["line"].strategy, Prepared("mixed"))
 
 
 def test_a_kind_without_figures_of_prepared_variants_is_named() -> None:
@@ -109,7 +116,7 @@ def test_a_second_look_says_what_the_first_look_says_and_both_what_fp32_says() -
 
 
 def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
-    mixed = mixed_run(box(), images(), CONTENDERS["line"].strategy, warm=False)
+    mixed = prepared()
     plan = mixed.box.plan
     assert plan.cache == CacheSpec(12 * 10**9, demotes=True)
     (pool,) = plan.pools
@@ -146,4 +153,40 @@ def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
 def test_recorded_findings_are_refused_because_they_are_those_of_one_precision() -> None:
     recorded = Workload("day", "given", images().board, images().arrivals, {0: {}})
     with pytest.raises(ConfigError, match="day has the findings of one precision"):
-        mixed_run(box(), recorded, CONTENDERS["line"].strategy, warm=False)
+        prepared_run(box(), recorded, CONTENDERS["line"].strategy, Prepared("mixed"))
+
+
+# A variant chosen at each load
+
+
+def test_in_blobs_every_expert_is_a_blob_in_fp32_and_none_looks_twice() -> None:
+    made = prepared(mode="blobs")
+    assert {expert.variant for expert in made.workload.board.experts.values()} == {FULL}
+    assert not made.workload.board.router.second_looks
+    assert made.box.costs.variants("capacitor") == ()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_only_sound_experts_have_a_choice_and_more_shares_keep_them(share: float) -> None:
+    some, all_of_them = prepared(mode="on-miss", sound=share), prepared(mode="on-miss")
+    choosing = [{id for id in images().board.experts if made.box.costs.variants(id)} for made in (some, all_of_them)]
+    assert choosing[0] <= choosing[1] == set(images().board.experts)
+    assert len(choosing[0]) / 372 == pytest.approx(share, abs=0.06)
+
+
+def test_a_row_is_named_by_its_mode_and_by_a_share_that_matters() -> None:
+    words = [Prepared("on-miss").words, Prepared("on-miss", 0.3).words, Prepared("blobs", 0.3).words]
+    assert words == ["on-miss", "on-miss sound 0.3", "blobs"]
+
+
+@pytest.mark.parametrize("mode", ["on-miss", "urgent"])
+def test_fewer_bytes_at_a_load_make_a_burst_faster_than_blobs_in_fp32(mode: str) -> None:
+    full, chosen = run("line", "blobs"), run("line", mode, doubtful=0.0)
+    assert (chosen.images, chosen.errors) == (300, 0)
+    assert chosen.makespan_s < full.makespan_s
+    assert chosen.lower_bound_switches is None
+
+
+def test_without_a_sound_expert_a_load_has_no_choice() -> None:
+    full, chosen = run("line", "blobs"), run("line", "on-miss", sound=0.0)
+    assert (full.switches, full.makespan_s) == (chosen.switches, chosen.makespan_s)

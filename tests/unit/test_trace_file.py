@@ -254,7 +254,7 @@ def test_replies_may_come_in_any_order(order: list[int], late: int, board: Rules
 class Refuses:
     """An oracle for what must not be asked."""
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         raise AssertionError(f"{expert} was asked about {request}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from coe import values
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Prefetch, Select, Split
+from coe.scheduler.policies.base import Arrange, Assign, Eviction, Policy, Precision, Prefetch, Select, Split
 
 FAMILIES: dict[str, type[Policy]] = {
     "assign": Assign,
@@ -19,6 +19,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "split": Split,
     "eviction": Eviction,
     "prefetch": Prefetch,
+    "precision": Precision,
 }
 
 

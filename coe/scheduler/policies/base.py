@@ -8,16 +8,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
 
 from coe import config
 from coe.board.graph import ExpertGraph
+from coe.board.router import Router
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
+from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
+from coe.scheduler.foresight import Foresight
+from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
 from coe.scheduler.pool import ModelPool
 
@@ -29,6 +33,7 @@ class Need(StrEnum):
     RESIDENT_FIRST = "stages of resident experts to run before an executor waits for a load"
     DUE_FIRST = "stages that have waited for long to run before others"
     LOADS = "experts to be loaded before an executor takes their stages"
+    FORESIGHT = "experts to be loaded before their images come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,12 @@ class World:
     evictions: Mapping[str, Eviction]
     """By pool."""
     cache: HostCache | None = None
+    history: History = field(default_factory=History)
+    """The images under way with their components, serials and findings, and when experts ran."""
+    foresight: Foresight | None = None
+    """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
+    router: Router = field(default_factory=lambda: Router({}))
+    """The rules: which experts an image of a component will need."""
 
     def source(self, device: str, expert: str) -> Tier:
         """Return the tier from which an absent expert would come to a device."""
@@ -51,6 +62,16 @@ class World:
         """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
         cost = self.costs(device, expert)
         return cost.copy_s if self.source(device, expert) is Tier.HOST else cost.load_s
+
+    def expected_use(self, expert: str) -> float:
+        """Return how often an image needs an expert: by its next image where it is foreseen, else as estimated."""
+        until = None if self.foresight is None else self.foresight.images_until(expert)
+        return self.demand.usage(expert) if until is None else 1 / until
+
+    def images_until(self, expert: str) -> float:
+        """Return at which image from now an expert is expected to be needed; stages on their way count as images."""
+        expected = self.demand.coming(expert) + config.OUTLOOK_IMAGES * self.expected_use(expert)
+        return config.OUTLOOK_IMAGES / expected if expected > 0 else math.inf
 
     def backlogs(self, pool: str | None = None) -> tuple[Backlog, ...]:
         """Return the backlogs of all executors, or of those with a pool; a shared backlog is returned once."""
@@ -68,7 +89,7 @@ class World:
 
 
 class Policy:
-    """The base class of a strategy's six policies. Together they must give everything that each of them needs."""
+    """The base class of a strategy's policies. Together they must give everything that each of them needs."""
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     gives: ClassVar[frozenset[Need]] = frozenset()
@@ -128,9 +149,35 @@ class Eviction(Policy, ABC):
         This is called for every switch, and the caller takes only as many experts as must leave: do not look at all.
         """
 
-    def spares(self, expert: str, newcomer: str) -> bool:
-        """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`."""
+    def spares(self, expert: str, newcomer: str, why: Why) -> bool:
+        """Return whether an expert, and all experts ranked after it, stay rather than make room for `newcomer`.
+
+        `why` says why the newcomer is loaded.
+        """
         return False
+
+
+class Precision(Policy, ABC):
+    """In which variant is an expert loaded?
+
+    Experts that may be chosen for have at least two variants in the cost table (`CostTable.variants`): those whose
+    labels were measured to agree with full precision, and full precision itself.
+    """
+
+    varies: ClassVar[bool] = True
+    """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
+
+    def watch(self, world: World) -> None:
+        """Take the world, before anything happens; called once."""
+        self.world = world
+
+    @abstractmethod
+    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
+        """Return the variant of a load of an expert that has a choice, from disk into a pool.
+
+        With `Why.UPGRADE` the expert is in the pool in a lesser variant, the disk is idle, and there is room: if the
+        answer is the variant that it has, nothing happens.
+        """
 
 
 class Prefetch(Policy, ABC):
@@ -142,3 +189,10 @@ class Prefetch(Policy, ABC):
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         """Yield experts in order of preference; the first absent expert on disk, and in host memory, is tried."""
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        """Yield absent experts for which no stage waits, the first to be needed first.
+
+        This is called only while nothing is loaded. The first for which experts leave that are needed later is loaded.
+        """
+        yield from ()

@@ -20,6 +20,11 @@ class Ranking:
     def __iter__(self) -> Iterator[str]:
         return (expert for _, _, expert in self._order)
 
+    def key(self, expert: str) -> float | None:
+        """Return the key of an expert; None if it is not known."""
+        entry = self._entries.get(expert)
+        return None if entry is None else entry[0]
+
     def put(self, expert: str, key: float, then: float = 0.0) -> None:
         """Place an expert, or move it; `then` decides between equal keys."""
         entry = (key, then, expert)

@@ -22,10 +22,14 @@ class Gain(Prefetch):
     Stages in a hurry go first, by due time. A device leaves an expert to another device that would be done with it
     sooner, even after loading another expert first. A device also loads an expert of the pool that would finish last of
     all, if that ends its work sooner.
+
+    While no stage waits for an absent expert, foreseen experts are loaded in the order of their places, for a short
+    time ahead: what is loaded early takes the place of something. The expert goes to the device that gives up least for
+    it, among those that run an image in less time than a load takes.
     """
 
     needs = frozenset({Need.SHARED_BACKLOG})
-    gives = frozenset({Need.LOADS})
+    gives = frozenset({Need.LOADS, Need.FORESIGHT})
 
     def watch(self, world: World) -> None:
         self._world = world
@@ -40,6 +44,8 @@ class Gain(Prefetch):
         # The predicted loads of experts that stages wait for and that are in no pool.
         self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0
+        # Foreseen experts that are in no pool, by their next place.
+        self._foreseen = Ranking()
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         self._catch_up()
@@ -49,6 +55,39 @@ class Gain(Prefetch):
             for expert in islice(order, config.LOAD_CANDIDATES):
                 if not self._is_left_to_another(executor, expert):
                     yield expert
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        self._catch_up()
+        if self._loads_s or world.foresight is None:
+            return
+        for expert in islice(self._foreseen, config.LOAD_CANDIDATES):
+            place = world.foresight.next_place(expert)
+            if place is None or place > world.foresight.horizon():
+                return
+            if self._best_pool(expert, now) == executor.pool.id:
+                yield expert
+
+    def _best_pool(self, expert: str, now: float) -> str:
+        """Return the pool whose next expert to leave is needed last; of equals that of the quicker device."""
+        costs = {id: self._world.costs(self._holders[id].device, expert) for id in self._able(expert)}
+        return max(costs, key=lambda id: (self._gives_up(id, costs[id].weights_bytes, now), -costs[id].batch_s(1)))
+
+    def _able(self, expert: str) -> list[str]:
+        """Return the pools of the devices that run an image in less time than a load and the run take elsewhere."""
+        runs_s, loads_s = {}, []
+        for id, holder in self._holders.items():
+            runs_s[id] = self._world.costs(holder.device, expert).batch_s(1)
+            loads_s.append(runs_s[id] + self._world.switch_s(holder.device, expert))
+        return [id for id, run_s in runs_s.items() if run_s <= min(loads_s)]
+
+    def _gives_up(self, id: str, size: int, now: float) -> float:
+        """Return at which image from now the next expert to leave a pool is needed; infinity if there is room."""
+        pool = self._holders[id].pool
+        if not pool.missing_bytes(size):
+            return math.inf
+        ranking = self._world.evictions[id].rank(pool, self._world, now)
+        first = next((leaving for leaving in ranking if pool.evictable(leaving)), None)
+        return 0.0 if first is None else self._world.images_until(first)
 
     def _to_share(self, executor: Executor) -> Iterator[str]:
         """Yield the expert with most work on another device, if that device ends last and this would end it sooner."""
@@ -81,6 +120,7 @@ class Gain(Prefetch):
     def _catch_up(self) -> None:
         for expert in self._changed:
             self._forget(expert)
+            self._foresee(expert)
             group = self._backlog.first(expert)
             if group is None:
                 continue
@@ -100,6 +140,14 @@ class Gain(Prefetch):
                 if group.due_s < math.inf:
                     self._hurried.put(expert, group.due_s)
         self._changed.clear()
+
+    def _foresee(self, expert: str) -> None:
+        foresight = self._world.foresight
+        place = None if foresight is None else foresight.next_place(expert)
+        if place is None or any(expert in holder.pool for holder in self._holders.values()):
+            self._foreseen.drop(expert)
+        else:
+            self._foreseen.put(expert, place)
 
     def _forget(self, expert: str) -> None:
         for work in self._work.values():

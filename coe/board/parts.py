@@ -1,0 +1,107 @@
+"""Parts lists: which component stands at which reference designator, in the order in which the camera reaches them.
+
+A pick-and-place file will do: a text file with a header line and columns between commas, semicolons, tabs or spaces.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import regular
+from coe.errors import ConfigError, did_you_mean
+
+MAX_BYTES = 64 << 20
+REFDES = ("refdes", "designator", "ref", "reference")
+"""The names of the column of reference designators, in any case; the first that the header has counts."""
+COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
+"""The names of the column of components, likewise."""
+_SEPARATORS = (",", ";", "\t", None)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    """A component on a board: its type and its reference designator."""
+
+    component: str
+    refdes: str
+
+
+def read(path: Path) -> tuple[PlacedPart, ...]:
+    """Read a parts list; raises ConfigError that names the file, and the line where there is one.
+
+    Lines before the header, empty lines, and lines that begin with '#' are passed over.
+    """
+    header, lines = _header(path)
+    parts: dict[str, PlacedPart] = {}
+    for number, line in lines:
+        cells = _cells(line, header.separator)
+        if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
+            raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
+        part = PlacedPart(cells[header.component], cells[header.refdes])
+        if part.refdes in parts:
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
+        parts[part.refdes] = part
+    if not parts:
+        raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
+    return tuple(parts.values())
+
+
+def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: str) -> None:
+    """Raise ConfigError if a list names components that a board lacks, or a reference designator twice."""
+    unknown = list(dict.fromkeys(part.component for part in parts if part.component not in components))
+    if unknown:
+        few = ", ".join(f"'{name}'" for name in unknown[:5]) + (" ..." if len(unknown) > 5 else "")
+        raise ConfigError(
+            f"the parts list names {len(unknown)} component(s) that board '{board}' does not have: {few}"
+            f"{did_you_mean(unknown[0], components)}; correct the list, or add them to the board's rules"
+        )
+    if len({part.refdes for part in parts}) < len(parts):
+        raise ConfigError("the parts list names a reference designator twice; take one of the two parts out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What stands between the cells of a list (None: spaces), and the indices of its two columns."""
+
+    separator: str | None
+    refdes: int
+    component: int
+
+
+def _header(path: Path) -> tuple[_Header, Iterator[tuple[int, str]]]:
+    """Return the header of a parts list, and the numbered lines under it."""
+    lines = _lines(path)
+    for _, line in lines:
+        for separator in _SEPARATORS:
+            words = [cell.casefold() for cell in _cells(line, separator)]
+            refdes, component = (
+                next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
+            )
+            if refdes is not None and component is not None:
+                return _Header(separator, refdes, component), lines
+    raise ConfigError(
+        f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
+        f"({', '.join(COMPONENT)}); add such a line above the parts"
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield each line that is neither empty nor a remark, with its number."""
+    try:
+        text = regular.read(path, MAX_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"the parts list {path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"the parts list {path} is not a text in UTF-8; save it as one") from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            yield number, line
+
+
+def _cells(line: str, separator: str | None) -> list[str]:
+    if separator is None:
+        return line.split()
+    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]

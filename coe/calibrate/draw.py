@@ -1,0 +1,109 @@
+"""Draws what calibration says of one expert: escapes against false calls by label, and scores before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
+
+from coe.board.scores import honest
+from coe.calibrate.honest import Said, binned, said
+from coe.calibrate.result import Calibrated
+from coe.calibrate.thresholds import Choice, Curve
+from coe.rates import Rate
+from coe.results.plots import FAINT, GREY, INK, LINES, MARKS, SMALL, head, note, nothing, save, sheet, tidy
+
+
+@rc_context({"text.parse_math": False})  # names may hold dollars
+def draw(calibrated: Calibrated, path: Path, command: str | None = None) -> Path:
+    """Draw one expert as PNG; raises ConfigError if it cannot be written."""
+    figure = sheet((10.5, 4.9), command)
+    head(figure, f"Calibration of {calibrated.answers.expert.id}, {len(calibrated.answers.answers)} pictures")
+    left, right = figure.subplots(1, 2)
+    _rates(left, calibrated)
+    _scores(right, calibrated)
+    return save(figure, path)
+
+
+def _rates(axes: Axes, calibrated: Calibrated) -> None:
+    tidy(axes, title="Escapes and false calls by threshold", x="false calls, of good parts", y="escapes, of bad parts")
+    drawn = 0
+    for number, curve in enumerate(calibrated.curves):
+        choice = next((choice for choice in calibrated.choices if choice.curve is curve), None)
+        drawn += _curve(axes, number, curve, choice, calibrated.wanted.confidence)
+    if not drawn:
+        nothing(axes, "no label has pictures of good parts and of bad parts")
+        return
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.02)
+    note(axes, [f"crosses: the chosen thresholds, with bounds of {calibrated.wanted.confidence:.0%} confidence each"])
+    axes.legend(loc="upper right", fontsize=SMALL, frameon=False)
+
+
+def _curve(axes: Axes, number: int, curve: Curve, choice: Choice | None, confidence: float) -> bool:
+    """Draw one label; return whether there is anything to draw."""
+    pairs = [
+        (point.false_calls.share, point.escapes.share)
+        for point in curve.points
+        if point.false_calls is not None and point.escapes is not None
+    ]
+    if not pairs:
+        return False
+    colour = LINES[number % len(LINES)]
+    label = f"{curve.label} from {choice.point.threshold:g}" if choice else f"{curve.label}: none holds the rate"
+    xs, ys = zip(*sorted(pairs, key=lambda pair: (pair[0], -pair[1])), strict=True)
+    mark = MARKS[number % len(MARKS)] if len(pairs) < 30 else None
+    axes.step(xs, ys, where="post", color=colour, linewidth=1.6, marker=mark, markersize=3, label=label)
+    if choice and choice.point.false_calls and choice.point.escapes:
+        x, y = choice.point.false_calls, choice.point.escapes
+        axes.errorbar(
+            x.share, y.share, xerr=_reach(x, confidence), yerr=_reach(y, confidence), color=colour, marker="x",
+            markersize=7, capsize=3, linewidth=1.2, zorder=4,
+        )  # fmt: skip
+    return True
+
+
+def _reach(rate: Rate, confidence: float) -> list[list[float]]:
+    return [[max(0.0, rate.share - rate.lower(confidence))], [max(0.0, rate.upper(confidence) - rate.share)]]
+
+
+def _scores(axes: Axes, calibrated: Calibrated) -> None:
+    tidy(axes, title="Are the scores honest?", x="score", y="share of right answers")
+    pairs = said(calibrated.answers.answers)
+    if calibrated.honesty is None:
+        nothing(axes, "too few pictures to tell")
+        return
+    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1.2, zorder=1)
+    honesty = calibrated.honesty
+    after = [Said(honest(pair.score, honesty.temperature), pair.right) for pair in pairs]
+    _reliability(axes, pairs, GREY, "o", f"before, ECE {honesty.before:.3f}")
+    if honesty.temperature != 1:
+        _reliability(axes, after, LINES[0], "s", f"at temperature {honesty.temperature:g}, ECE {honesty.after:.3f}")
+    else:
+        note(axes, ["no temperature makes them more honest"])
+    axes.set_xlim(-0.02, 1.02)
+    axes.set_ylim(-0.02, 1.05)
+    axes.legend(loc="lower left", fontsize=SMALL, frameon=False)
+
+
+def _reliability(axes: Axes, pairs: Sequence[Said], colour: str, mark: str, label: str) -> None:
+    """Draw each bin at its mean score, with the bounds of its share; the number of pictures stands beside it."""
+    groups = [group for group in binned(pairs) if group]
+    xs = [sum(pair.score for pair in group) / len(group) for group in groups]
+    rates = [Rate(sum(pair.right for pair in group), len(group)) for group in groups]
+    low, high = ([_reach(rate, 0.95)[side][0] for rate in rates] for side in (0, 1))
+    axes.errorbar(
+        xs, [rate.share for rate in rates], yerr=[low, high], color=colour, marker=mark, markersize=4.5, capsize=2,
+        linewidth=1.3, label=label,
+    )  # fmt: skip
+    if mark == "o":
+        for x, rate in zip(xs, rates, strict=True):
+            place = (4, -9)
+            axes.annotate(
+                str(rate.trials), (x, rate.share), place, textcoords="offset points", fontsize=SMALL, color=INK
+            )

@@ -1,0 +1,101 @@
+"""Verified pictures: each with the expert that shall judge it, and the label that is true. Law: nothing is guessed.
+
+Two layouts: `<expert>/<label>/<picture>`, as `coe-experts train` takes a labelled folder for each expert; or a table
+`images.csv` with the columns path, expert and label, and reference for pictures that bring the picture of a good part.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.board import folder
+from coe.board.folder import EntryKind
+from coe.board.images import EXTENSIONS, TABLE, natural
+from coe.board.table_paths import leaves, reference_at
+from coe.core import NOTHING, Expert
+from coe.errors import ConfigError, did_you_mean
+
+COLUMNS = ("path", "expert", "label")
+LAYOUTS = f"expected <expert>/<label>/<picture>, or a table {TABLE} with the columns {', '.join(COLUMNS)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A picture and the true label for its expert, which is `none` for a detector that shall see nothing."""
+
+    path: Path
+    name: str
+    expert: str
+    label: str
+    reference: Path | None = None
+
+
+def find(source: Path, experts: Mapping[str, Expert]) -> list[Verified]:
+    """Return the verified pictures of a folder or a table, in natural order; raises ConfigError for what is unclear."""
+    table = source / TABLE if source.is_dir() else source
+    try:
+        if table.is_file() and table.suffix.lower() == ".csv":
+            verified = list(_rows(table, experts))
+        elif source.is_dir():
+            verified = sorted(_walked(source, experts), key=lambda picture: natural(picture.name))
+        else:
+            raise ConfigError(f"{source}: there is no such folder or table; {LAYOUTS}")
+    except OSError as error:
+        raise ConfigError(f"{error.filename or source} cannot be read: {error.strerror}") from error
+    if not verified:
+        raise ConfigError(f"{source} holds no pictures; {LAYOUTS}")
+    return verified
+
+
+def _walked(root: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
+    for entry in folder.walk(root):
+        inside = entry.path.relative_to(root)
+        if entry.path.suffix.lower() not in EXTENSIONS and entry.kind is EntryKind.FILE:
+            continue
+        if entry.kind is not EntryKind.FILE:
+            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
+        if len(inside.parts) != 3:
+            raise ConfigError(f"{entry.path}: {LAYOUTS}")
+        yield _checked(Verified(entry.path, inside.as_posix(), *inside.parts[:2]), experts, str(entry.path))
+
+
+def _rows(table: Path, experts: Mapping[str, Expert]) -> Iterator[Verified]:
+    try:
+        text = table.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{table} is not UTF-8 text; save it as CSV UTF-8") from error
+    first = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
+    lines: dict[tuple[str, str], int] = {}
+    try:
+        if missing := [column for column in COLUMNS if column not in (rows.fieldnames or ())]:
+            raise ConfigError(f"{table}:1: no column {' and no column '.join(missing)}; {LAYOUTS}")
+        for row in rows:
+            where = f"{table.name}:{rows.line_num}"
+            inside, expert, label = ((row[column] or "").strip() for column in COLUMNS)
+            if not inside or leaves(inside) or not (table.parent / inside).is_file():
+                raise ConfigError(f"{where}: there is no picture '{inside}' in the folder of the table")
+            if earlier := lines.get((inside, expert)):
+                raise ConfigError(f"{where}: '{inside}' is listed for '{expert}' already in line {earlier}")
+            lines[inside, expert] = rows.line_num
+            reference, fault = reference_at(table.parent, (row.get("reference") or "").strip())
+            if fault:
+                raise ConfigError(f"{where}: {fault}")
+            yield _checked(Verified(table.parent / inside, inside, expert, label, reference), experts, where)
+    except csv.Error as error:
+        raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
+
+
+def _checked(picture: Verified, experts: Mapping[str, Expert], where: str) -> Verified:
+    """Return the picture; raises ConfigError if the board does not know its expert or label."""
+    if picture.expert not in experts:
+        raise ConfigError(f"{where}: '{picture.expert}' is not an expert{did_you_mean(picture.expert, experts)}")
+    labels = [*experts[picture.expert].labels, NOTHING]
+    if picture.label not in labels:
+        hint = did_you_mean(picture.label, labels)
+        raise ConfigError(f"{where}: '{picture.label}' is not a label of '{picture.expert}'{hint}")
+    return picture

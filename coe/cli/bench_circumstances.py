@@ -1,0 +1,114 @@
+"""The circumstances of simulated runs: how many images come, how fast, and what the line knows of them beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
+
+from coe import config
+from coe.errors import ConfigError, did_you_mean
+from coe.sim.workload import DISTURBED, EVERY_S, UNDISTURBED, Disturbance, Workload, placement
+
+FORESIGHT = ("learned", "parts", "none")
+
+ImagesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--images", min=1, max=config.MAX_COUNT, help="How many images a task has.", show_default="the paper's"
+    ),
+]
+EveryOption = Annotated[
+    float | None,
+    typer.Option(
+        "--every",
+        metavar="MS",
+        min=0,
+        max=config.MAX_COUNT,
+        help="Let an image of a task arrive every so many milliseconds.",
+        show_default=f"{EVERY_S * 1e3:g}",
+    ),
+]
+DisturbedOption = Annotated[
+    bool,
+    typer.Option(
+        "--disturbed",
+        help=f"With boards: {DISTURBED.left_out:.0%} of the parts have no image, images come up to {DISTURBED.places} "
+        f"places early or late, and {DISTURBED.exchanged:.0%} of the parts are others.",
+    ),
+]
+ForesightOption = Annotated[
+    str,
+    typer.Option(
+        "--foresight",
+        metavar="LIST|all",
+        help="learned: from the boards that came before. parts: the parts list is known. none: images have no "
+        "reference designators.",
+    ),
+]
+ColdOption = Annotated[
+    bool, typer.Option("--cold", help="Nothing is loaded when the first image comes; there are no bounds then.")
+]
+SettlingOption = Annotated[
+    int,
+    typer.Option("--settling", min=0, max=config.MAX_COUNT, help="Leave so many images at first out of p50 and p99."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """The options of this module, checked."""
+
+    images: int | None = None
+    every_s: float | None = None
+    disturbance: Disturbance = UNDISTURBED
+    foresight: Sequence[str] = FORESIGHT[:1]
+    cold: bool = False
+    settling: int = 0
+
+    @classmethod
+    def parsed(
+        cls, images: int | None, every_ms: float | None, disturbed: bool, foresight: str, cold: bool, settling: int
+    ) -> Circumstances:
+        """Read the options; raises ConfigError for an unknown word."""
+        words = FORESIGHT if foresight.strip() == "all" else tuple(word.strip() for word in foresight.split(","))
+        for word in words:
+            if word not in FORESIGHT:
+                raise ConfigError(f"--foresight: there is no '{word}'{did_you_mean(word, FORESIGHT)}")
+        every_s = None if every_ms is None else every_ms / 1e3
+        return cls(images, every_s, DISTURBED if disturbed else UNDISTURBED, words, cold, settling)
+
+    def check_trace(self, name: str) -> None:
+        """Raise ConfigError for an option that a trace file would ignore."""
+        given = {"--images": self.images, "--every": self.every_s, "--disturbed": self.disturbance is DISTURBED or None}
+        for option, value in given.items():
+            if value is not None:
+                raise ConfigError(f"{option} is for tasks, and the trace {name} has its images; leave the option out")
+
+    def of(self, workloads: Sequence[Workload], seed: int) -> list[Workload]:
+        """Return each workload once for each word of --foresight; the words are named in its order."""
+        return [self._of(workload, word, seed) for workload in workloads for word in dict.fromkeys(self.foresight)]
+
+    def _of(self, workload: Workload, word: str, seed: int) -> Workload:
+        words = [workload.order]
+        if self.disturbance is DISTURBED:
+            words.append("disturbed")
+        if word != FORESIGHT[0]:
+            words.append(word)
+        if word == "parts":
+            if workload.order != "boards":
+                raise ConfigError(
+                    f"--foresight parts needs a parts list, and {workload.task} {workload.order} has none; add --order "
+                    "boards, or leave it out"
+                )
+            workload = replace(workload, parts=placement(workload.board, seed))
+        elif word == "none":
+            workload = workload.unforeseen()
+        if self.cold:
+            words.append("cold")
+        return replace(workload, order=" ".join(words), cold=self.cold, settling=self.settling)
+
+
+USUAL = Circumstances()

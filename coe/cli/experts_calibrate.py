@@ -1,0 +1,164 @@
+"""`coe-experts calibrate`: sets thresholds and temperatures of a board's experts from verified pictures."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.errors import CoeError, ConfigError
+from coe.files import replacing
+from coe.rates import CONFIDENCE
+from coe.store.store import Store
+
+if TYPE_CHECKING:
+    from coe.calibrate.result import Calibrated
+    from coe.calibrate.thresholds import Wanted
+    from coe.calibrate.verified import Verified
+
+
+def calibrate(  # noqa: PLR0913
+    board: Annotated[str, typer.Argument(help="Board: a name or a YAML file of routing rules.")],
+    images_at: Annotated[
+        Path,
+        typer.Option(
+            "--images",
+            help="Verified pictures: a folder <expert>/<label>/<picture>, or a table with the columns path, expert "
+            "and label (and reference).",
+        ),
+    ],
+    escapes: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of bad parts that may pass, as 0.01.")
+    ] = None,
+    false_calls: Annotated[
+        float | None,
+        typer.Option("--false-calls", min=0, max=1, help="The share of good parts that may be called, as 0.02."),
+    ] = None,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="How sure it must be that the share is not exceeded.")
+    ] = CONFIDENCE,
+    write: Annotated[bool, typer.Option("--write", help="Write the result into the board file.")] = False,
+    plots: Annotated[Path | None, typer.Option(help="Folder for a picture (PNG) of each expert.")] = None,
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Set thresholds for a wanted rate, and make scores honest, from pictures whose truth is known.
+
+    Give --escapes or --false-calls. Without --write the changes of the board file are shown, and nothing is written.
+    Exit status 1 if a picture could not be judged, or if no threshold holds the wanted rate.
+
+    Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
+    """
+    from coe.calibrate import draw, result, verified
+    from coe.calibrate.answers import Asked
+    from coe.calibrate.thresholds import Goal, Wanted
+
+    if (escapes is None) == (false_calls is None):
+        raise ConfigError("give the rate that is wanted: --escapes, or --false-calls, and not both")
+    goal, rate = (Goal.ESCAPES, escapes) if escapes is not None else (Goal.FALSE_CALLS, false_calls)
+    assert rate is not None
+    wanted = Wanted(goal, rate, confidence)
+    loaded = rules.load(board)
+    pictures: dict[str, list[Verified]] = {}
+    for picture in verified.find(images_at, loaded.experts):
+        pictures.setdefault(picture.expert, []).append(picture)
+    asked = Asked(loaded, Store(store), allow_kind or ())
+    outcomes: list[Calibrated] = []
+    trouble = False
+    for id, of_expert in pictures.items():
+        try:
+            answers = asked.answers(id, of_expert)
+        except CoeError as error:
+            complain(f"{id}: {error}")
+            trouble = True
+            continue
+        for name, reason in answers.failed.items():
+            complain(f"not judged: {name}: {reason}")
+        outcome = result.calibrate(answers, wanted)
+        outcomes.append(outcome)
+        trouble = _tell_unreached(outcome, wanted) or trouble or bool(answers.failed)
+        if plots is not None:
+            out.print(str(draw.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
+    wide(out).print(_table(outcomes))
+    _tell_own_scores(loaded, outcomes)
+    _put(loaded, outcomes, write=write)
+    raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
+
+
+def _tell_unreached(outcome: Calibrated, wanted: Wanted) -> bool:
+    """Complain about each label without a threshold; return whether there is one."""
+    from coe.calibrate.result import unreached
+
+    chosen = {choice.curve.label for choice in outcome.choices}
+    missing = [curve for curve in outcome.curves if curve.label not in chosen]
+    for curve in missing:
+        complain(f"{outcome.answers.expert.id}: {unreached(curve, wanted)}")
+    return bool(missing)
+
+
+def _table(outcomes: Sequence[Calibrated]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("expert", "label", "threshold", "escapes", "at most", "false calls", "at most", "ECE", "temperature"):
+        table.add_column(name, justify="left" if name in ("expert", "label") else "right")
+    for outcome in outcomes:
+        honesty, sure = outcome.honesty, outcome.wanted.confidence
+        cells = (f"{honesty.before:.3f} to {honesty.after:.3f}", f"{honesty.temperature:g}") if honesty else ("", "")
+        for number, choice in enumerate(outcome.choices):
+            rates = [
+                text
+                for rate in (choice.point.escapes, choice.point.false_calls)
+                for text in ((f"{rate.events} of {rate.trials}", f"{rate.upper(sure):.2%}") if rate else ("", ""))
+            ]
+            threshold = f"{choice.point.threshold:.4g}{'' if choice.proven else ' (not proven)'}"
+            name = outcome.answers.expert.id if not number else ""
+            table.add_row(name, choice.curve.label, threshold, *rates, *(cells if not number else ("", "")))
+        if not outcome.choices:
+            table.add_row(outcome.answers.expert.id, "", "", "", "", "", "", *cells)
+    return table
+
+
+def _tell_own_scores(board: Rules, outcomes: Sequence[Calibrated]) -> None:
+    """Say which components state a least score of their own: a finding must reach both."""
+    for outcome in outcomes:
+        expert = outcome.answers.expert.id
+        stating = [
+            name
+            for name, component in board.components.items()
+            if any(step.expert == expert and step.min_score > 0 for step in component.root.walk())
+        ]
+        if stating and "min_scores" in outcome.entries:
+            shown = ", ".join(stating[:5]) + (f" and {len(stating) - 5} more" if len(stating) > 5 else "")
+            err.print(f"{expert}: `min_score` of {shown} still counts, too", soft_wrap=True, markup=False)
+
+
+def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
+    """Show the changes of the board file, or write them; a file that would not load afterwards is not written."""
+    from coe.board import process_sheet
+    from coe.calibrate.edit import Entry, edited
+
+    raw = process_sheet.content(board.path)
+    text, today = raw.decode(), date.today().isoformat()
+    entries = {outcome.answers.expert.id: Entry(outcome.entries, outcome.comment(today)) for outcome in outcomes}
+    changed = edited(board.path, text, entries)
+    rules.check(board.path, changed.encode())
+    if write:
+        with replacing(board.path) as file:
+            file.write(changed.encode())
+        noun = "expert" if len(entries) == 1 else "experts"
+        out.print(f"{board.path}: {len(entries)} {noun} calibrated", soft_wrap=True, markup=False)
+        return
+    lines = difflib.unified_diff(
+        text.splitlines(), changed.splitlines(), board.path.name, board.path.name, lineterm="", n=1
+    )
+    for line in lines:  # a line feed within a text would be shown as what it is
+        out.print(line, soft_wrap=True, markup=False, highlight=False)
+    err.print("nothing was written; --write does")

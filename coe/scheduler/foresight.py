@@ -1,0 +1,199 @@
+"""Which expert is needed at which place ahead: from a parts list, or learned from the boards that came before.
+
+A place counts the parts that the camera reaches, over all boards: on the second board the places go on. So an image
+changes the next place of the experts of its part alone, and a ranking by place moves nothing else. No clock and no
+file: the same images give the same places.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
+
+from coe import config
+from coe.board.parts import PlacedPart
+from coe.board.router import Router
+from coe.scheduler.history import HistoryWatcher, ImageView
+from coe.scheduler.learned_order import LearnedOrder
+
+LATE_PARTS = 80
+"""A part that has not come when this many later parts have is taken as left out."""
+_BOARDS_BACK = 4
+"""Images of so many earlier boards still count as parts of them."""
+_JUDGED = 32
+"""The last images that tell whether the boards still are what is foreseen, and how fast images come."""
+_AGREEING = 0.5
+"""The share of these that must be what was foreseen, else nothing is foreseen until the next board."""
+
+
+class Foresight(HistoryWatcher):
+    """Foresees the experts of the parts to come: those that at least half of the images of a part's component need.
+
+    `parts` is the list of a board, in the order of the camera; without it the order is learned, and known from the
+    second board on. A board begins with a new serial, or when a refdes of the present serial comes again half a board
+    later. An image without a refdes, or with a refdes that is not known, says nothing. `changed` is called with
+    each expert whose next place changes.
+    """
+
+    def __init__(
+        self, router: Router, changed: Callable[[str], None] = lambda expert: None, parts: Sequence[PlacedPart] = ()
+    ) -> None:
+        self._router, self._changed = router, changed
+        self._learned = None if parts else LearnedOrder()
+        self.head = 0
+        """The place after the furthest part so far."""
+        self._passed = 0
+        """All parts before this place have come, or are taken as left out."""
+        self._seen: set[int] = set()
+        self._serial: str | None = None
+        self._begins: OrderedDict[str, int | None] = OrderedDict()
+        """The place at which each of the last boards begins; None if it was inspected before this order was known."""
+        self._next: dict[str, int] = {}
+        self._gaps_s: deque[float] = deque(maxlen=_JUDGED)
+        self._last_s: float | None = None
+        self._agreed: deque[bool] = deque(maxlen=_JUDGED)
+        self._follow(parts)
+
+    def __repr__(self) -> str:
+        return f"<Foresight at place {self.head}, {len(self._next)} experts foreseen on {len(self._parts)} parts>"
+
+    # Anybody may read these
+
+    def __len__(self) -> int:
+        """Return how many experts are foreseen."""
+        return len(self._next)
+
+    def next_place(self, expert: str) -> int | None:
+        """Return the next place that needs an expert; None if none is foreseen.
+
+        A place before `head` is that of a part that is late.
+        """
+        return self._next.get(expert)
+
+    def images_until(self, expert: str) -> int | None:
+        """Return at which image from now an expert is needed, 1 for the next image; None if none is foreseen."""
+        place = self._next.get(expert)
+        return None if place is None else max(1, place + 1 - self.head)
+
+    def in_order(self) -> list[str]:
+        """Return the experts that are foreseen, the next first."""
+        return sorted(self._next, key=lambda expert: (self._next[expert], expert))
+
+    def horizon(self) -> int:
+        """Return the place that is reached in `config.AHEAD_S` at the present pace; `head` before there is a pace."""
+        if not self._gaps_s:
+            return self.head
+        # The middle: a pause between two boards says nothing about the pace of the images.
+        gap_s = sorted(self._gaps_s)[len(self._gaps_s) // 2]
+        return self.head + int(config.AHEAD_S / max(gap_s, 1e-3))
+
+    # The history calls this
+
+    def arrived(self, image: ImageView) -> None:
+        """Take note of an image: of the pace and, by its serial and refdes, of the place."""
+        request = image.request
+        if self._last_s is not None:
+            self._gaps_s.append(image.arrived_s - self._last_s)
+        self._last_s = image.arrived_s
+        if not request.refdes:
+            return
+        if self._is_new_board(request.serial, request.refdes):
+            self._begin(request.serial)
+        if self._learned is not None and request.serial == self._serial:
+            self._learned.saw(PlacedPart(request.component, request.refdes))
+        begin, index = self._begins.get(request.serial), self._index.get(request.refdes)
+        if begin is not None and index is not None:
+            self._judge(self._parts[index].component == request.component)
+            self._reach(begin + index)
+
+    # Boards
+
+    def _is_new_board(self, serial: str, refdes: str) -> bool:
+        if serial != self._serial:
+            return serial not in self._begins
+        begin, index = self._begins[serial], self._index.get(refdes)
+        if begin is not None and index is not None:
+            place = begin + index
+            has_come = place < self._passed or place in self._seen
+            return has_come and place < self.head - len(self._parts) // 2
+        return not serial and not self._parts and self._learned is not None and refdes in self._learned
+
+    def _begin(self, serial: str) -> None:
+        """Begin a board; with it, the order that was learned from the boards before comes into force."""
+        learned = self._learned.finish() if self._learned is not None and self._serial is not None else ()
+        if learned:
+            self._begins = OrderedDict.fromkeys(self._begins)
+            self._begins.pop(serial, None)
+            self._follow(learned)
+        elif self._parts:
+            laps = -(-(self.head - self._origin) // len(self._parts))
+            if len(self._next) < len(self._places):
+                # Nothing was foreseen for the rest of the last board.
+                self.head = self._origin + laps * len(self._parts)
+                self._follow(self._parts)
+                laps = 0
+            self._begins[serial] = self._origin + laps * len(self._parts)
+        self._serial = serial
+        self._begins.setdefault(serial, self._origin)
+        self._begins.move_to_end(serial)
+        while len(self._begins) > _BOARDS_BACK:
+            self._begins.popitem(last=False)
+
+    def _judge(self, agrees: bool) -> None:
+        """Foresee nothing for the rest of a board that is another product than the list or the boards before."""
+        self._agreed.append(agrees)
+        if len(self._agreed) == _JUDGED and sum(self._agreed) < _AGREEING * _JUDGED and self._next:
+            gone, self._next = self._next, {}
+            for expert in gone:
+                self._changed(expert)
+
+    # Places
+
+    def _follow(self, parts: Sequence[PlacedPart]) -> None:
+        """Foresee boards of these parts from now on, one after another."""
+        self._parts, self._origin, self._passed = tuple(parts), self.head, self.head
+        self._index = {part.refdes: index for index, part in enumerate(parts)}
+        known = self._router.components
+        self._needs = [self._router.likely(part.component) if part.component in known else () for part in parts]
+        self._places: dict[str, list[int]] = {}
+        for index, experts in enumerate(self._needs):
+            for expert in experts:
+                self._places.setdefault(expert, []).append(index)
+        self._at = dict.fromkeys(self._places, 0)
+        gone, self._next = self._next, {expert: self._origin + places[0] for expert, places in self._places.items()}
+        self._seen.clear()
+        self._agreed.clear()
+        for expert in {**gone, **self._next}:
+            self._changed(expert)
+
+    def _reach(self, place: int) -> None:
+        """Take note of a part that has come; parts far behind it are taken as left out."""
+        if place < self._passed:
+            return
+        self._seen.add(place)
+        self._go_on(place)
+        if place < self.head:
+            return
+        self.head = place + 1
+        while self._passed < self.head - LATE_PARTS:
+            if self._passed in self._seen:
+                self._seen.discard(self._passed)
+            else:
+                self._go_on(self._passed)
+            self._passed += 1
+
+    def _go_on(self, place: int) -> None:
+        """Let the experts whose next place this is go on to the place after it."""
+        for expert in self._needs[(place - self._origin) % len(self._parts)]:
+            if self._next.get(expert) == place:
+                self._next[expert] = self._place_after(expert)
+                self._changed(expert)
+
+    def _place_after(self, expert: str) -> int:
+        places = self._places[expert]
+        while True:
+            self._at[expert] += 1
+            laps, index = divmod(self._at[expert], len(places))
+            place = self._origin + laps * len(self._parts) + places[index]
+            if place not in self._seen:
+                return place

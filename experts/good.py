@@ -1,0 +1,114 @@
+"""The kind `good`: an expert that learned from good parts alone, and shows where a picture does not look like them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import cv2
+import numpy as np
+import torch
+
+from coe.board.alignment import Numbers
+from coe.core import Expert, Finding, Heat
+from coe.errors import ConfigError
+from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
+from experts.findings import Cut, Floats, detected, of_corners
+from experts.good_network import GRID, GoodNetwork
+from experts.pair import PreparedPair, compared, doubted, in_picture, letterboxed, stand_in
+from experts.resnet import PADDING, fitted
+
+LEAST_INPUT = 64
+_HEAT_FROM = 0.1
+"""The least score of a picture whose heat map is kept."""
+
+
+class Good(ModuleKind, Comparing):
+    """Whatever does not look as good parts do there, with one label; `threshold` is the score from which it counts.
+
+    The picture is aligned with its reference first. A finding has a heat map.
+    """
+
+    name = "good"
+    task = "detect"
+    max_batch = 16
+    good_only = True
+
+    def __init__(self, *, threshold: float = 0.5, most: int = 100) -> None:
+        self.threshold = threshold
+        self.most = most
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Prepare an image against a stand-in for its reference, for measurements."""
+        return self.compare(image, stand_in(image), expert)
+
+    def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
+        """Align, and scale to fit."""
+        pair = compared(image, reference)
+        return letterboxed(image, pair, pair.alignment and pair.alignment.image, PADDING, expert)
+
+    def skeleton(self, expert: Expert) -> torch.nn.Module:
+        """Build the network; raises ConfigError unless the expert has one label and a large enough input."""
+        if len(expert.labels) != 1:
+            raise ConfigError(f"expert '{expert.id}': this kind has one label for all that it sees; give exactly one")
+        if expert.input_size < LEAST_INPUT:
+            size = f"an input of {expert.input_size} pixels is too small for this kind; give at least {LEAST_INPUT}"
+            raise ConfigError(f"expert '{expert.id}': {size}")
+        return GoodNetwork().eval()
+
+    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+        """Return scores (n, GRID, GRID)."""
+        scores: torch.Tensor = module(images)
+        return scores
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn scores into boxes in pixels of the pictures, and heat maps."""
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
+        for output, pair in zip(outputs, prepared, strict=True):
+            assert isinstance(pair, PreparedPair)
+            scores = output.float().cpu().numpy()
+            candidates = torch.zeros(0, 5)
+            if pair.to_picture is not None:
+                rows = self._rows(scores, expert.input_size / GRID)
+                boxes = in_picture(rows[:, :4], pair.to_picture)
+                candidates = torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
+            if pair.to_picture is not None and scores.max() >= _HEAT_FROM:
+                finding = replace(finding, heat=_heat(scores, pair, pair.to_picture, expert.input_size))
+            findings.append(doubted(finding, pair))
+        return findings
+
+    def _rows(self, scores: Floats, cell: float) -> Numbers:
+        """Return x1, y1, x2, y2 in the input and the score of each region that counts, else of the whole input."""
+        count, labels, stats, _ = cv2.connectedComponentsWithStats((scores >= self.threshold).astype(np.uint8))
+        rows = []
+        for number in range(1, count):
+            x, y, width, height = (int(value) for value in stats[number, :4])
+            best = float(scores[labels == number].max())
+            rows.append((x * cell, y * cell, (x + width) * cell, (y + height) * cell, best))
+        if not rows:
+            rows = [(0.0, 0.0, GRID * cell, GRID * cell, float(scores.max()))]
+        return np.array(rows, np.float64)
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Check that a state dict fits this network; raises StoreError."""
+        return fitted(state, self, expert)
+
+    def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
+        """Learn from a folder of good parts; see `experts.good_train`."""
+        from experts import good_train
+
+        return good_train.train(self, expert, plan, progress)
+
+
+def _heat(scores: Floats, pair: PreparedPair, to_picture: Numbers, size: int) -> Heat:
+    """Return scores of the input as a map of the whole picture."""
+    cell, to_cells = size / GRID, np.diag([GRID / pair.width, GRID / pair.height, 1.0])
+    # The middle of the first place is at half a cell, in the input and in the picture.
+    from_places = np.array([[cell, 0.0, cell / 2], [0.0, cell, cell / 2], [0.0, 0.0, 1.0]])
+    motion = (to_cells @ np.vstack((to_picture, (0.0, 0.0, 1.0))) @ from_places)[:2] - [[0, 0, 0.5], [0, 0, 0.5]]
+    moved = cv2.warpAffine(scores, motion, (GRID, GRID), flags=cv2.INTER_LINEAR)
+    return Heat(GRID, GRID, (moved * 255).round().astype(np.uint8).tobytes())
+
+
+good = Good()

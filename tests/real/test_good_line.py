@@ -1,0 +1,102 @@
+"""From pictures of good parts to a line: a reference, an expert, its calibration, and a report with heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from golden_parts import bad, moved, noisy, part
+from PIL import Image
+from tiny_line import Call
+
+from coe.board import rules
+from coe.cli import experts, inspect
+from coe.core import Heat
+from coe.results import records
+
+BOARD = """\
+board: fresh   # from its first day on
+experts:
+  # what good parts do not show
+  any: {kind: "golden_parts:GoodPart", labels: [strange], input: 96, reject: [strange], then: {none: OK}}
+components:
+  U1: {inspect: any, reference: U1}
+"""
+
+
+def save(folder: Path, pictures: Iterable[np.ndarray]) -> None:
+    folder.mkdir(parents=True)
+    for number, pixels in enumerate(pictures):
+        Image.fromarray(pixels).save(folder / f"{number:02d}.png")
+
+
+def good(seed: int) -> np.ndarray:
+    right, down = np.random.default_rng(seed).integers(-3, 4, 2)
+    return moved(noisy(part(), seed), float(right), float(down))
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with the board's file and good parts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fresh.yaml").write_text(BOARD, encoding="utf-8")
+    save(tmp_path / "good" / "U1", (good(seed) for seed in range(8)))
+    return tmp_path
+
+
+@pytest.fixture
+def learned(fresh: Path, call: Call) -> Path:
+    """The folder, with a store and the expert in it."""
+    assert call("reference", "fresh.yaml", "--images", "good", command=experts).status == 0
+    train = ("train", "fresh/any", "--board", "fresh.yaml", "--data", "good/U1", "--epochs", "1", "--threads", "1")
+    said = call(*train, "--false-calls", "0.02", "--no-prepare", "--allow-kind", "golden_parts", command=experts)
+    assert said.status == 0, said.err
+    assert "good_parts 8" in said.out
+    assert "wanted_false_calls 0.02" in said.out
+    return fresh
+
+
+def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call: Call) -> None:
+    save(learned / "verified" / "any" / "none", (good(seed) for seed in range(50, 62)))
+    save(learned / "verified" / "any" / "strange", (bad(good(seed)) for seed in range(70, 82)))
+    arguments = ("calibrate", "fresh.yaml", "--images", "verified", "--allow-kind", "golden_parts", "--escapes", "0.3")
+    shown = call(*arguments, "--plots", "plots", command=experts)
+    assert shown.status == 0, shown.err
+    assert "\n+  # calibrated: 24 pictures on " in shown.out
+    assert "nothing was written; --write does" in shown.words
+    assert (learned / "plots" / "any.png").is_file()
+    assert (learned / "fresh.yaml").read_text(encoding="utf-8") == BOARD
+
+    assert call(*arguments, "--write", command=experts).status == 0
+    written = (learned / "fresh.yaml").read_text(encoding="utf-8")
+    kept = [line for line in written.splitlines() if not line.lstrip().startswith(("# calibrated: ", "any: {"))]
+    assert kept == [line for line in BOARD.splitlines() if not line.lstrip().startswith("any: {")]
+    threshold = rules.load(learned / "fresh.yaml").experts["any"].ignore_under["strange"]
+    assert 0 < threshold < 1
+
+    save(learned / "line" / "U1", [good(90), bad(good(91)), part(5)])
+    ran = call(
+        *("--board", "fresh.yaml", "--images", "line", "--out", "run", "--memory", "200MiB"),
+        *("--allow-kind", "golden_parts", "--precision", "fp32"),
+        command=inspect,
+    )
+    assert ran.status == 1, ran.err
+    results = {result.request.image: result for result in records.read(learned / "run" / "results.jsonl")}
+    assert [results[f"U1/0{number}.png"].verdict for number in range(3)] == ["OK", "NG", "REVIEW"]
+    heat = results["U1/01.png"].findings[0].heat
+    assert isinstance(heat, Heat)
+    assert max(heat.values) > 200
+    report = (learned / "run" / "report.html").read_text(encoding="utf-8")
+    assert report.count("Heat map") == 2, "the title and the text for people who do not see the picture"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_wrong_arguments_are_said(call: Call) -> None:
+    arguments = ("calibrate", "fresh.yaml", "--images", "good", "--allow-kind", "golden_parts")
+    assert "--escapes, or --false-calls, and not both" in call(*arguments, command=experts).words
+    unclear = call(*arguments, "--escapes", "0.1", command=experts)
+    assert (unclear.status, "expected <expert>/<label>/<picture>, or a table" in unclear.words) == (2, True)
+    other = ("train", "a/b", "--kind", "resnet18", "--input", "64", "--labels", "a,b", "--data", "good/U1")
+    assert "does not learn from good parts alone" in call(*other, "--false-calls", "0.1", command=experts).words

@@ -1,0 +1,67 @@
+"""A real line that knows its boards' parts, and a real line whose pools still fill."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from coe import Inspector
+from coe.board.parts import PlacedPart
+from coe.cli import inspect
+from coe.errors import ConfigError
+from coe.scheduler.events import Why, single_steps
+
+
+def picture() -> np.ndarray:
+    return np.zeros((50, 50, 3), np.uint8)
+
+
+def test_experts_are_loaded_before_their_images_come(tiny, tmp_path):
+    board, store = tiny
+    path = tmp_path / "parts.csv"
+    path.write_text("Designator,Comment\nP0,A\nP1,B\nP2,C\n", encoding="utf-8")
+    with Inspector(board, store=store, parts=path, loaded=2, keep_trace=True, profile=None, threads=1) as line:
+        assert line.ready(60)
+        for serial in ("S1", "S2"):
+            for index, component in enumerate("ABC"):
+                result = line.submit(picture(), component, serial=serial, refdes=f"P{index}").result(60)
+                assert result.error is None
+        commands = [c for _, event, answer in line.trace for _, part in single_steps(event, answer) for c in part]
+    assert any(getattr(command, "why", None) is Why.SPECULATIVE for command in commands)
+    metrics = line.metrics()
+    assert 0 < metrics.speculated <= metrics.switches
+
+
+def test_the_first_verdict_comes_while_the_pools_still_fill(tiny):
+    board, store = tiny
+    # The whole store takes a minute at this pace; the expert of C and what is read before it take a part of that.
+    with Inspector(board, store=store, disk_bandwidth="4MB/s", profile=None, threads=1) as line:
+        result = line.submit(picture(), "C").result(60)
+        assert result.error is None
+        assert not line.ready(0.0)
+        loads = line.metrics()
+        assert loads.initial_loads + loads.switches < len(line.rules.experts)
+        line.stop()
+
+
+def test_a_list_of_another_board_is_refused_at_once(tiny, tmp_path, call):
+    board, store = tiny
+    with pytest.raises(ConfigError, match="names 1 component\\(s\\) that board 'tiny' does not have: 'Z'"):
+        Inspector(board, store=store, parts=[PlacedPart("Z", "R1")])
+    with pytest.raises(ConfigError, match="give the path of a parts list, or a list of PlacedPart"):
+        Inspector(board, store=store, parts=[("R1", "A")])
+    (tmp_path / "parts.csv").write_text("refdes,component\nR1,Z\n", encoding="utf-8")
+    images = tmp_path / "A"
+    images.mkdir()
+    (images / "one.png").write_bytes(b"")
+    said = call(
+        "--board", board, "--store", store, "--images", tmp_path, "--parts", tmp_path / "parts.csv", command=inspect
+    )
+    assert said.status == 2
+    assert "the parts list names 1 component(s) that board 'tiny' does not have: 'Z'" in said.words
+
+
+def test_a_strategy_that_does_not_look_ahead_refuses_a_list(tiny):
+    board, store = tiny
+    with pytest.raises(ConfigError, match="does not look ahead"):
+        Inspector(board, store=store, strategy="coserve", parts=[PlacedPart("A", "R1")])

@@ -1,0 +1,290 @@
+"""Loads before the images come: what they may do and what they must not, as timetables and for any line."""
+
+from __future__ import annotations
+
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.bench.simulated import contender
+from coe.board.parts import PlacedPart
+from coe.core import Batch
+from coe.errors import ConfigError
+from coe.results.metrics import Recorder
+from coe.scheduler.controller import Controller
+from coe.scheduler.costs import Cost
+from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run, Why
+from coe.sim.machine import Machine
+from coe.sim.oracle import SampledOracle
+from coe.sim.simulator import Simulator, Speeds
+from coe.sim.workload import Workload, task
+from coe.testing import VirtualLine, pools_of, rules_from
+
+BOARD = rules_from("""
+board: b
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  d: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components: {A: {count: 5, inspect: a}, B: {count: 4, inspect: b}, C: {count: 3, inspect: c}, D: {count: 2, inspect: d}}
+""")
+COST = Cost(per_image_s=0.1, base_s=0.1, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=4)
+ROOM_FOR_TWO = pools_of(1, 24, 4)
+
+
+def parts_of(components: str) -> tuple[PlacedPart, ...]:
+    return tuple(PlacedPart(component, f"P{index}") for index, component in enumerate(components))
+
+
+def line_of(components: str, *, evict_s: float = 0.0) -> VirtualLine:
+    costs = dict.fromkeys("abcd", COST)
+    return VirtualLine(BOARD, costs, ROOM_FOR_TWO, strategy="line", parts=parts_of(components), evict_s=evict_s)
+
+
+def log_after(line: VirtualLine, at_s: float) -> list[tuple[float, str]]:
+    return [(when_s, what) for when_s, what in line.log if when_s >= at_s]
+
+
+def test_an_expert_is_there_before_its_image_comes() -> None:
+    line = line_of("ABCD")
+    for index, component in enumerate("ABCD"):
+        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
+    line.run()
+    assert log_after(line, 10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.2, "reply 0 OK"),
+        # The second image gives the pace: within 10 s two images more.
+        (13.0, "cpu0 run b x1"),
+        (13.0, "cpu evict a"),
+        (13.0, "cpu load c"),
+        (13.2, "reply 1 OK"),
+        (14.0, "cpu evict b"),
+        (14.0, "cpu load d"),
+        (16.0, "cpu0 run c x1"),
+        (16.2, "reply 2 OK"),
+        (16.2, "cpu evict c"),
+        (16.2, "cpu load a"),
+        (19.0, "cpu0 run d x1"),
+        (19.2, "reply 3 OK"),
+        (19.2, "cpu evict d"),
+        (19.2, "cpu load b"),
+    ]
+    assert {load.why for load in line.loads[2:]} == {Why.SPECULATIVE}
+
+
+def test_a_speculative_load_that_has_not_begun_is_given_up_for_a_wanted_expert() -> None:
+    """The eviction for it takes half a second; `d` is wanted meanwhile, and takes the room."""
+    line = line_of("ABCB" + "A" * 20, evict_s=0.5)
+    line.arrive(10.0, "A", serial="S1", refdes="P0")
+    line.arrive(13.0, "B", serial="S1", refdes="P1")
+    line.arrive(13.2, "D", serial="S1", refdes="odd")
+    line.run()
+    assert (13.0, "cpu evict a") in line.log
+    assert next(what for _, what in log_after(line, 13.0) if "load" in what) == "cpu load d"
+    assert (13.5, "cpu load d") in line.log
+    assert (14.5, "cpu0 run d x1") in line.log
+
+
+def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes() -> None:
+    line = line_of("ABCB" + "A" * 20, evict_s=0.5)
+    line.arrive(10.0, "A", serial="S1", refdes="P0")
+    line.arrive(13.0, "B", serial="S1", refdes="P1")
+    line.arrive(13.2, "C", serial="S1", refdes="P2")
+    line.arrive(13.3, "D", serial="S1", refdes="odd")
+    line.run()
+    assert (13.5, "cpu load c") in line.log
+    assert next(load.why for load in line.loads if load.expert == "c") is Why.PREFETCH
+    assert (14.5, "cpu0 run c x1") in line.log
+
+
+def test_a_wanted_expert_waits_for_no_more_than_the_load_under_way() -> None:
+    line = line_of("ABCC")
+    line.arrive(10.0, "A", serial="S1", refdes="P0")
+    line.arrive(13.0, "B", serial="S1", refdes="P1")
+    line.arrive(13.4, "D", serial="S1", refdes="odd")
+    line.run()
+    assert (13.0, "cpu load c") in line.log
+    assert (14.0, "cpu load d") in line.log
+
+
+def test_nothing_leaves_for_an_expert_that_is_needed_later() -> None:
+    line = line_of("ABABAB" + "C" + "AB")
+    for index, component in enumerate("ABABAB"):
+        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
+    line.run()
+    loads = [(when_s, what) for when_s, what in log_after(line, 10.0) if "load" in what or "evict" in what]
+    # Of a and b, the later is given up for C, and not before it is needed later than C.
+    assert loads[:2] == [(22.2, "cpu evict a"), (22.2, "cpu load c")] or loads[0][0] > 22.0
+
+
+def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    line.arrive(0.5, "D")
+    line.run()
+    assert line.log == [
+        (0.0, "cpu load a"),
+        (1.0, "cpu load d"),
+        (2.0, "cpu0 run d x1"),
+        (2.0, "cpu load b"),
+        (2.2, "reply 0 OK"),
+        (3.0, "cpu load c"),
+    ]
+
+
+def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line", parts=parts_of("DDC"))
+    line.run()
+    assert [load.expert for load in line.loads] == ["d", "c", "a", "b"]
+    assert {load.why for load in line.loads} == {Why.INITIAL}
+
+
+def test_speculative_loads_are_counted() -> None:
+    line = line_of("ABCD")
+    recorder = Recorder(line.controller.pools)
+    line._simulator._watchers = [line, recorder]
+    for index, component in enumerate("ABCD"):
+        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
+    line.arrive(40.0, "C", serial="S2", refdes="P2")
+    line.run()
+    metrics = recorder.metrics()
+    # The last image overtakes its board, so its expert is a demand.
+    assert (metrics.switches, metrics.speculated, metrics.speculated_used, metrics.speculated_wasted) == (6, 5, 2, 1)
+
+
+@pytest.mark.parametrize("strategy", ["coserve", "samba"])
+def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy: str) -> None:
+    with pytest.raises(ConfigError, match="does not look ahead, so a parts list would mean nothing"):
+        VirtualLine(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
+
+
+# Without reference designators nothing changes
+
+
+class CommandLog:
+    """A digest of all commands but initial loads."""
+
+    def __init__(self) -> None:
+        self._digest, self._pools = xxhash.xxh3_64(), 0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        for command in commands:
+            match command:
+                case Load():
+                    if command.why is not Why.INITIAL:
+                        self._note(now, f"load {command.pool} {command.expert} {command.why} {command.source}")
+                case Evict():
+                    self._note(now, f"evict {command.pool} {command.expert}")
+                case Run(executor=executor, batch=Batch(expert=expert, stages=stages)):
+                    self._note(now, f"run {executor} {expert} {[stage.request_id for stage in stages]}")
+                case Reply():
+                    self._note(now, f"reply {command.result.request.id} {command.result.verdict}")
+
+    def _note(self, now: float, what: str) -> None:
+        self._digest.update(f"{now!r} {what}\n".encode())
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()
+
+
+def commands_of(workload: Workload, device: str) -> str:
+    machine, line = Machine(device), contender("line")
+    costs = machine.costs(workload.board)
+    configuration = machine.configuration(line.configuration, workload.board.board)
+    controller = Controller(
+        router=workload.board.router,
+        graph=workload.board.graph,
+        costs=costs,
+        plan=machine.plan(workload.board, costs, line.strategy, configuration),
+        strategy=line.strategy,
+    )
+    log = CommandLog()
+    simulator = Simulator(
+        controller, SampledOracle(workload.board, 5), speeds=Speeds(machine.scaling), watchers=[log], preloaded=True
+    )
+    simulator.start()
+    simulator.run(workload.arrivals)
+    return log.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("device", "order", "every_s", "digest"),
+    [
+        ("numa-rtx3080ti", "iid", 0.004, "59bacbb6081f9cfc"),
+        ("uma-m2", "boards", 0.1, "7b118a276d6b1a34"),
+    ],
+)
+def test_without_refdes_the_commands_are_those_from_before_there_was_foresight(
+    device: str, order: str, every_s: float, digest: str
+) -> None:
+    """The digests were made with the version before foresight."""
+    workload = task("B1", order=order, requests=700, every_s=every_s, seed=5).unforeseen()
+    assert commands_of(workload, device) == digest
+
+
+# Of any line
+
+
+@st.composite
+def images(draw: st.DrawFn) -> list[tuple[float, str, str, str]]:
+    """Draw images: when they come, their component, serial and refdes."""
+    at_s, drawn = 0.0, []
+    for _ in range(draw(st.integers(1, 30))):
+        at_s += draw(st.sampled_from([0.0, 0.3, 1.0, 4.0]))
+        index = draw(st.integers(0, 9))
+        component = "ABCDABDCBA"[index] if draw(st.integers(0, 9)) else draw(st.sampled_from("ABCD"))
+        refdes = f"P{index}" if draw(st.integers(0, 9)) else ""
+        drawn.append((at_s, component, draw(st.sampled_from(["", "S1", "S2"])), refdes))
+    return drawn
+
+
+class Watched(VirtualLine):
+    """Checks each speculative load at the moment when it is decided."""
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        super().observe(event, commands, now, control_s)
+        begun = [command for command in commands if isinstance(command, Load) and command.why is Why.SPECULATIVE]
+        for load in begun:
+            world = self.controller.world
+            (backlog,) = world.backlogs()
+            assert len([command for command in commands if isinstance(command, Load)]) == 1
+            pools = self.controller.pools.values()
+            assert all(any(group.expert in pool for pool in pools) for group in backlog.groups())
+            for command in commands:
+                if isinstance(command, Evict):
+                    assert not backlog.waiting(command.expert)
+                    assert world.images_until(command.expert) > world.images_until(load.expert)
+
+
+@given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
+@settings(max_examples=60, deadline=None)
+def test_a_speculative_load_holds_nothing_up(
+    drawn: list[tuple[float, str, str, str]], parts: str, experts: int, evict_s: float
+) -> None:
+    line = Watched(
+        BOARD,
+        dict.fromkeys("abcd", COST),
+        pools_of(1, 10 * experts + 4, 4),
+        strategy="line",
+        parts=parts_of(parts),
+        evict_s=evict_s,
+    )
+    for at_s, component, serial, refdes in drawn:
+        line.arrive(at_s, component, serial=serial, refdes=refdes)
+    line.run()
+    assert len(line.results) == len(drawn)
+    assert all(result.error is None for result in line.results.values())
+
+
+@given(images())
+@settings(max_examples=20, deadline=None)
+def test_verdicts_do_not_depend_on_what_is_foreseen(drawn: list[tuple[float, str, str, str]]) -> None:
+    verdicts = []
+    for parts in ("", "ABCDABDCBA", "D"):
+        line = line_of(parts)
+        for at_s, component, serial, refdes in drawn:
+            line.arrive(at_s, component, serial=serial, refdes=refdes)
+        line.run()
+        verdicts.append({id: result.verdict for id, result in line.results.items()})
+    assert verdicts[0] == verdicts[1] == verdicts[2]

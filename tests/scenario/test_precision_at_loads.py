@@ -1,0 +1,218 @@
+"""The variant of an expert chosen at each load: timetables, and what holds on any line."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import arrive, board, cost, log_of
+from test_invariants import LINE, THOROUGH, Chosen
+
+from coe.board.rules import Rules
+from coe.core import Finding, Verdict
+from coe.inspector.precision import Choice, applied
+from coe.scheduler.costs import CostTable, Tier
+from coe.scheduler.events import Load, Why
+from coe.scheduler.pace import FollowingCosts
+from coe.scheduler.plan import CacheSpec, Plan, PoolSpec, workspace_bytes
+from coe.scheduler.policies.base import Precision
+from coe.scheduler.policies.precision.on_miss import OnMiss
+from coe.scheduler.pool import ModelPool
+from coe.scheduler.strategies import STRATEGIES, strategy
+from coe.testing import VirtualLine, pools_of
+
+FINE, COARSE = "fp32", "q8"
+CHOICE = {FINE: cost(), COARSE: cost(weights_bytes=4, load_s=0.25)}
+
+
+class Upgraded(OnMiss):
+    """Coarse at a miss, and fine again once the disk is idle."""
+
+    def choose(self, expert: str, pool: ModelPool, why: Why, now: float) -> str:
+        return FINE if why is Why.UPGRADE else super().choose(expert, pool, why, now)
+
+
+def line_of(
+    rules: Rules, plan: Plan, precision: str | type[Precision], base: str = "coserve", **options: object
+) -> VirtualLine:
+    """A line whose experts all have a choice, but for second looks."""
+    doubting = applied(rules, Choice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
+    costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
+    chosen = replace(STRATEGIES[base], name="chosen", precision=precision)
+    return VirtualLine(doubting, costs, plan, strategy=chosen, **options)  # type: ignore[arg-type]
+
+
+def variants(line: VirtualLine) -> list[tuple[str, str, str]]:
+    return [(load.expert, load.why.value, load.variant) for load in line.loads]
+
+
+def test_the_first_experts_are_fine_and_a_miss_is_read_in_few_bytes() -> None:
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), "on-miss")
+    arrive(line, 10.0, "C")
+    line.run()
+    assert log_of(line, without="-") == [
+        (0.0, "cpu0 load a"),
+        (1.0, "cpu0 load b"),
+        (10.0, "cpu0 load c"),
+        (10.25, "cpu0 run c x1"),
+        (10.55, "reply 0 OK"),
+    ]
+    assert variants(line) == [("a", "initial", FINE), ("b", "initial", FINE), ("c", "demand", COARSE)]
+
+
+def test_only_a_coarse_finding_is_looked_at_again() -> None:
+    doubtful = {(0, "a"): Finding("a", FINE, "ok", 1.0, margin=0.0), (1, "c"): Finding("c", COARSE, "ok", 1.0)}
+    line = line_of(board({"A": 3, "B": 2, "C": 1}), pools_of(1, 28, 4), "on-miss", findings=doubtful)
+    arrive(line, 10.0, "AC")
+    line.run()
+    assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
+        ["a"],
+        ["c", "c@fp32"],
+    ]
+
+
+def test_a_load_is_urgent_while_another_absent_expert_is_waited_for() -> None:
+    line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), pools_of(1, 28, 4), "urgent")
+    arrive(line, 10.0, "CDE")
+    line.run()
+    # c when it was the only expert that was waited for, then d while e waits too, then e alone.
+    assert [load for load in variants(line) if load[1] in ("demand", "prefetch")] == [
+        ("c", "demand", FINE),
+        ("d", "prefetch", COARSE),
+        ("e", "prefetch", FINE),
+    ]
+
+
+def test_a_load_is_urgent_while_a_stage_is_in_a_hurry() -> None:
+    for due_s, variant in ((12.0, COARSE), (math.inf, FINE)):
+        line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), pools_of(1, 28, 4), "urgent", "line")
+        line.arrive(10.0, "C")
+        line.arrive(10.0, "D", due_s=due_s)
+        line.run()
+        assert next(chosen for expert, _, chosen in variants(line) if expert == "d") == variant
+
+
+def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
+    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded, evict_s=0.1)
+    arrive(line, 10.0, "D")
+    line.run()
+    assert log_of(line, after=10.0) == [
+        (10.0, "cpu0 evict c"),
+        (10.1, "cpu0 load d"),
+        (10.35, "cpu0 run d x1"),
+        (10.65, "cpu0 evict d"),
+        (10.75, "cpu0 load d"),
+    ]
+    assert variants(line)[-2:] == [("d", "demand", COARSE), ("d", "upgrade", FINE)]
+    assert line.controller.pools["cpu0"].variant("d") == FINE
+
+
+def test_an_image_that_comes_during_an_upgrade_waits_for_its_end() -> None:
+    line = line_of(board({"A": 3, "B": 2, "C": 1, "D": 0.5}), pools_of(1, 36, 4), Upgraded)
+    arrive(line, 10.0, "D")
+    arrive(line, 11.0, "D")
+    line.run()
+    assert log_of(line, after=10.6) == [(11.55, "cpu0 run d x1")]
+
+
+def test_a_copy_in_host_memory_is_loaded_as_it_is() -> None:
+    plan = Plan((PoolSpec("gpu0", "gpu", 24, 4),), (replace(pools_of(1, 1).executors[0], device="gpu", pool="gpu0"),))
+    plan = replace(plan, cache=CacheSpec(100, demotes=True))
+    rules = board({"A": 4, "B": 3, "C": 2})
+    doubting = applied(rules, Choice(dict.fromkeys(rules.experts, COARSE), {}))
+    choice = {name: replace(each, copy_s=0.05) for name, each in CHOICE.items()}
+    chosen = replace(strategy("line"), precision=Upgraded)
+    line = VirtualLine(doubting, dict.fromkeys(rules.experts, choice), plan, strategy=chosen)
+    line.arrive(10.0, "C")
+    line.run()
+    # While the disk was idle c was read in the coarse variant, and that is what the device gets.
+    # A finer variant comes from the disk, and its copy replaces the coarse copy.
+    assert [(load.expert, load.why, load.source, load.variant) for load in line.loads[-2:]] == [
+        ("c", Why.DEMAND, Tier.HOST, COARSE),
+        ("c", Why.UPGRADE, Tier.DISK, FINE),
+    ]
+    assert line.controller.cache is not None
+    assert line.controller.cache.variant("c") == FINE
+
+
+def test_the_workspace_holds_a_batch_in_any_variant() -> None:
+    choices = {FINE: cost(activation_bytes=7), COARSE: cost(weights_bytes=4)}
+    table = CostTable({("cpu", "a"): choices[COARSE]}, {("cpu", "a", name): each for name, each in choices.items()})
+    assert workspace_bytes("cpu", 100, ["a"], table) == 25
+    assert workspace_bytes("cpu", 17, ["a"], table) == 7
+
+
+def test_costs_in_a_variant_follow_the_pace_of_a_machine() -> None:
+    table = FollowingCosts(CostTable({("cpu", "a"): CHOICE[COARSE]}, {("cpu", "a", FINE): CHOICE[FINE]}))
+    while table.ran("cpu", "a", 1, 0.9) is None:
+        pass
+    assert table.of("cpu", "a", FINE).base_s == pytest.approx(0.6)
+    assert table.variants("a") == (FINE,)
+    assert table.of("cpu", "a", "never").weights_bytes == 4
+
+
+def test_a_strategy_says_whether_loads_vary() -> None:
+    assert not strategy("line").varies
+    assert replace(strategy("line"), precision="urgent").varies
+
+
+@given(
+    LINE,
+    st.sampled_from(["on-miss", "urgent", Upgraded]),
+    st.lists(st.tuples(st.sampled_from("ABCDE"), st.sampled_from([0.0, 0.1, 3.0])), min_size=1, max_size=25),
+    st.frozensets(st.integers(0, 24), max_size=6),
+    st.integers(1, 3),
+)
+@settings(max_examples=27 * THOROUGH)
+def test_every_image_has_its_verdict_and_a_coarse_finding_in_doubt_is_never_the_last(
+    chosen: Chosen,
+    precision: str | type[Precision],
+    images: list[tuple[str, float]],
+    doubtful: frozenset[int],
+    fits: int,
+) -> None:
+    base, executors, _, evict_s = chosen
+    rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
+    line = line_of(rules, pools_of(executors, 10 * fits + 4, 4), precision, base, evict_s=evict_s)
+    at_s = 0.0
+    for letter, wait_s in images:
+        at_s += wait_s
+        line.arrive(at_s, letter)
+    find = line._simulator.oracle.find
+    line._simulator.oracle.find = lambda request, expert, variant=None: (  # type: ignore[method-assign]
+        replace(find(request, expert, variant), margin=0.0 if request.id in doubtful else 1.0)
+    )
+    line.run()
+    assert [result.verdict for result in line.results.values()] == [Verdict.OK] * len(images)
+    for number, result in line.results.items():
+        looked = {finding.expert: finding.variant for finding in result.findings}
+        for expert, variant in looked.items():
+            if expert in rules.experts:
+                again = f"{expert}@fp32" in looked
+                assert again == (variant == COARSE and number in doubtful)
+
+
+@pytest.mark.parametrize("precision", ["on-miss", "urgent"])
+def test_only_the_policy_urgent_upgrades(precision: str) -> None:
+    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 2, "F": 1}), pools_of(1, 36, 4), precision)
+    arrive(line, 10.0, "DEF")
+    line.run()
+    upgrades = [expert for expert, why, _ in variants(line) if why == "upgrade"]
+    assert bool(upgrades) == (precision == "urgent")
+
+
+def test_an_upgrade_never_has_another_expert_leave() -> None:
+    line = line_of(board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}), pools_of(1, 34, 4), Upgraded)
+    for index, letter in enumerate("ABCDEEDCBAEDDCBA"):
+        line.arrive(10.0 * index, letter)
+    line.run()
+    commands = [command for _, _, answer in line.history for command in answer]
+    upgrades = [command for command in commands if isinstance(command, Load) and command.why is Why.UPGRADE]
+    assert upgrades
+    for before, after in pairwise(commands):
+        if isinstance(after, Load) and after.why is Why.UPGRADE:
+            assert before.expert == after.expert  # type: ignore[union-attr]

@@ -1,0 +1,194 @@
+"""The strategies of other systems: what each technique decides, as timetables; and that every image is answered."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from lines import arrive, board, cost, line_of, log_of
+
+from coe.board.rules import Rules
+from coe.scheduler.backlog import Backlog
+from coe.scheduler.events import Why
+from coe.scheduler.executor import Executor
+from coe.scheduler.policies.arrange.phased import Phased
+from coe.scheduler.policies.base import World
+from coe.scheduler.policies.paths import layers
+from coe.scheduler.policies.prefetch.next_group import NextGroup
+from coe.scheduler.policies.use_plan import PLAN_IMAGES, UsePlan
+from coe.scheduler.strategies import STRATEGIES
+from coe.testing import VirtualLine, pools_of
+
+SEEDS = ("hobbit", "duoserve", "expertflow", "emoe")
+
+
+def chain() -> Rules:
+    return board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
+
+
+def loads(line: VirtualLine, why: Why) -> list[str]:
+    return [load.expert for load in line.loads if load.why is why]
+
+
+def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
+    rules = board({"A": 8, "B": 5, "C": 4}, {"a": "y"})
+    line = line_of(rules, 24, strategy="hobbit", costs={"a": cost(per_image_s=3)})
+    for number, letter in enumerate("ABCA"):
+        arrive(line, 10.0 + 10 * number, letter)
+    line.run()
+    assert log_of(line, after=40.0) == [
+        (40.0, "cpu0 evict b"),
+        (40.0, "cpu0 load a"),
+        (41.0, "cpu0 run a x1"),
+        (41.0, "cpu0 evict c"),
+        (41.0, "cpu0 load y"),
+        (44.2, "cpu0 run y x1"),
+    ]
+    assert loads(line, Why.SPECULATIVE) == ["y"]
+
+
+def test_hobbit_gives_up_what_ran_longest_ago_and_least_often() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 34, strategy="hobbit")
+    for at_s, letter in enumerate("CCABD"):
+        arrive(line, 10.0 + 2 * at_s, letter)
+    line.run()
+    # a, b and c are there; c ran twice, and a before b.
+    assert [what for _, what in log_of(line, after=18.0)][:1] == ["cpu0 evict a"]
+
+
+def test_hobbit_counts_anew_with_each_board() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 34, strategy="hobbit")
+    for at_s, (letter, serial) in enumerate([("C", "1"), ("C", "1"), ("A", "2"), ("B", "2"), ("D", "2")]):
+        line.arrive(10.0 + 2 * at_s, letter, serial=serial)
+    line.run()
+    assert [what for _, what in log_of(line, after=18.0)][:1] == ["cpu0 evict c"]
+
+
+def test_duoserve_groups_in_a_burst_and_keeps_the_order_in_a_trickle() -> None:
+    runs = {}
+    for images in ("BABA", "BABABABABABA"):
+        line = line_of(board({"A": 3, "B": 2}), 34, strategy="duoserve")
+        arrive(line, 10.0, images)
+        line.run()
+        runs[images] = [what for _, what in log_of(line, after=10.0)]
+    assert runs["BABA"] == ["cpu0 run b x1", "cpu0 run a x1", "cpu0 run b x1", "cpu0 run a x1"]
+    assert max(int(what.rpartition("x")[2]) for what in runs["BABABABABABA"]) > 1
+    assert not Phased().joins("a", Backlog(), 0.0)
+
+
+def test_duoserve_loads_what_followed_before() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="duoserve")
+    for at_s, letter in enumerate("CDCDC"):
+        arrive(line, 10.0 + 5 * at_s, letter)
+    line.run()
+    # Once d has followed c, it is loaded while c runs.
+    assert log_of(line, after=20.0) == [
+        (20.0, "cpu0 evict d"),
+        (20.0, "cpu0 load c"),
+        (21.0, "cpu0 run c x1"),
+        (21.0, "cpu0 evict a"),
+        (21.0, "cpu0 load d"),
+        (25.0, "cpu0 run d x1"),
+        (30.0, "cpu0 run c x1"),
+    ]
+    assert loads(line, Why.SPECULATIVE) == ["d"]
+
+
+def test_expertflow_gives_up_a_wrong_guess_first_and_a_foreseen_expert_last() -> None:
+    rules = board({"A": 9, "B": 8, "C": 1}, {"a": "y"})
+    line = line_of(rules, 34, strategy="expertflow", costs={"a": cost(per_image_s=3.0)}, findings={(0, "a"): "bad"})
+    arrive(line, 10.0, "A")
+    arrive(line, 20.0, "B")
+    arrive(line, 30.0, "C")
+    line.run()
+    # y was foreseen for the image of A and not needed, because a rejected it; it has never run.
+    assert [what for _, what in log_of(line, after=30.0)][:1] == ["cpu0 evict y"]
+
+
+def test_expertflow_lets_a_group_pass_whose_path_is_resident_but_once_only() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2}), 24, strategy="expertflow", costs={"a": cost(per_image_s=2.0)})
+    arrive(line, 10.0, "ACBABAB")
+    line.run()
+    runs = [what[9] for _, what in log_of(line, after=10.0) if " run " in what]
+    assert runs.index("c") <= 2
+
+
+def test_emoe_plans_for_forty_images_by_the_forty_before() -> None:
+    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="emoe")
+    for number in range(PLAN_IMAGES + 3):
+        line.arrive(10.0 + number, "CD"[number % 2])
+    line.run()
+    # a and b are likelier by the rules, but no image of the plan needs them.
+    resident = {expert for expert in "abcd" if expert in line.controller.pools["cpu0"]}
+    assert resident == {"c", "d"}
+
+
+def test_a_plan_is_reused_until_forty_images_have_come() -> None:
+    line = line_of(board({"A": 4, "B": 3}), 34)
+    plan = UsePlan(line.board.router)
+    line.controller.history.watch(plan)
+    for number in range(PLAN_IMAGES + 1):
+        line.arrive(float(number), "A" if number < PLAN_IMAGES else "B")
+    line.run()
+    assert (plan.version, plan.in_order(), plan.expected("a"), plan.expected("b")) == (1, ["a"], PLAN_IMAGES, 0)
+
+
+def test_emoe_runs_first_what_has_least_slack_with_its_path() -> None:
+    rules = board({"A": 4, "B": 3, "C": 2}, {"b": "y"})
+    line = line_of(rules, 54, strategy="emoe", costs={"a": cost(per_image_s=3.0)})
+    line.arrive(10.0, "A")
+    line.arrive(10.1, "C", due_s=13.9)
+    line.arrive(10.2, "B", due_s=14.0)
+    line.run()
+    # b is due later than c, but y comes after it.
+    runs = [what for _, what in log_of(line, after=10.0) if " run " in what]
+    assert runs[:3] == ["cpu0 run a x1", "cpu0 run b x1", "cpu0 run c x1"]
+
+
+def test_a_layer_is_one_more_than_the_highest_of_the_predecessors() -> None:
+    assert layers(board({"A": 1, "B": 1}, {"a": "y", "b": "x", "x": "y"}).graph) == {"a": 0, "b": 0, "x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(name: str) -> None:
+    for seed in range(12):
+        dice = random.Random(seed)
+        costs = {expert: cost(weights_bytes=dice.randint(1, 20)) for expert in chain().experts}
+        plan = pools_of(dice.randint(1, 3), dice.randint(30, 60), 4)
+        rejected: dict[tuple[int, str], str] = {(n, e): "bad" for n in range(25) for e in costs if dice.random() < 0.2}
+        line = VirtualLine(chain(), costs, plan, strategy=name, evict_s=0.2, findings=rejected)
+        for _ in range(25):
+            line.arrive(dice.choice([0, 0.5, 1, 2, 10.0]), dice.choice("ABCDE"))
+        line.run()
+        assert [result.error for result in line.results.values()] == [None] * 25
+    assert STRATEGIES[name].eviction
+
+
+def test_a_first_expert_that_came_on_demand_and_is_leaving_is_not_loaded_at_the_same_time() -> None:
+    line = line_of(chain(), 30, executors=2, strategy="duoserve", evict_s=0.5)
+    arrive(line, 1.0, "D")
+    arrive(line, 1.5, "A")
+    line.run()
+    assert len(line.results) == 2
+
+
+class Undecided(NextGroup):
+    """Guesses two experts where there is room for one, and looks again whenever a load has ended."""
+
+    asked = 0
+
+    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        self.asked += 1
+        assert self.asked < 50, "two guesses replace each other for ever"
+        yield from (expert for expert in "bc" if expert not in executor.pool)
+
+
+def test_two_guesses_do_not_replace_each_other_while_nothing_new_is_known() -> None:
+    strategy = replace(STRATEGIES["coserve"], name="undecided", prefetch=Undecided)
+    line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, strategy=strategy)
+    arrive(line, 10.0, "A")
+    line.run()
+    # One when the line begins, one when the image comes, and one when it has its finding.
+    assert 1 <= len(loads(line, Why.SPECULATIVE)) <= 3

@@ -1,0 +1,296 @@
+"""Calibration: verified pictures, honest scores, thresholds for a wanted rate, and their entries in a board file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.board import rules
+from coe.board.scores import adjusted, honest
+from coe.calibrate import edit, verified
+from coe.calibrate.answers import Answer, Answers
+from coe.calibrate.draw import draw
+from coe.calibrate.edit import Entry
+from coe.calibrate.honest import Said, calibrated, error, temperature
+from coe.calibrate.result import calibrate, unreached
+from coe.calibrate.thresholds import Goal, Use, Wanted, choose, curves
+from coe.core import Box, Expert, Finding
+from coe.errors import ConfigError
+from coe.testing import rules_from
+
+CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"}))
+DETECTOR = Expert("seen", "k", ("hole",), 64, "b/seen", frozenset({"hole"}))
+
+
+def classified(*pairs: tuple[str, str, float]) -> Answers:
+    """Return the answers of a classifier: truth, label and score of each picture."""
+    answers = [Answer(truth, Finding("body", "fp32", label, score)) for truth, label, score in pairs]
+    return Answers(CLASSIFIER, False, tuple(answers), {})
+
+
+def detected(*pairs: tuple[str, float]) -> Answers:
+    """Return the answers of a detector that sees boxes from a score of 0.5: truth and best score of each picture."""
+    answers = []
+    for truth, score in pairs:
+        boxes = (Box("hole", score, (0, 0, 1, 1)),) if score >= 0.5 else ()
+        label, said = ("hole", score) if boxes else ("none", 1 - score)
+        answers.append(Answer(truth, Finding("seen", "fp32", label, said, boxes)))
+    return Answers(DETECTOR, True, tuple(answers), {})
+
+
+def drawn(hot: float, count: int = 400) -> list[Said]:
+    """Return answers whose true odds are those of their scores at a temperature."""
+    chance = np.random.default_rng(1)
+    scores = chance.uniform(0.5, 0.999, count)
+    return [Said(float(score), bool(chance.random() < honest(float(score), hot))) for score in scores]
+
+
+def test_the_temperature_of_answers_is_found_again() -> None:
+    pairs = drawn(2.5)
+    assert temperature(pairs) == pytest.approx(2.5, rel=0.25)
+    assert error([Said(honest(pair.score, 2.5), pair.right) for pair in pairs]) < error(pairs) / 2
+
+
+def test_honest_scores_stay_as_they_are_and_few_answers_tell_nothing() -> None:
+    answers = [Answer("ok", Finding("body", "fp32", "ok" if said.right else "bad", said.score)) for said in drawn(1.0)]
+    honesty = calibrated(answers)
+    assert honesty is not None
+    assert honesty.temperature == pytest.approx(1.0, rel=0.25)
+    assert honesty.after <= honesty.before
+    assert calibrated(answers[:19]) is None
+
+
+def test_an_expert_that_was_always_right_is_not_believed_without_end() -> None:
+    assert temperature([Said(0.9, True)] * 30) > 0.3
+
+
+def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() -> None:
+    answers = classified(
+        *[("ok", "ok", 0.90 + place / 1000) for place in range(60)],
+        *[("bad", "bad", 0.9)] * 58,
+        ("bad", "ok", 0.70),
+        ("bad", "ok", 0.925),
+    )
+    (curve,) = curves(answers, 1.0)
+    assert (curve.label, curve.use) == ("ok", Use.REVIEW_UNDER)
+
+    lenient = choose(curve, Wanted(Goal.ESCAPES, 0.10))
+    assert lenient is not None
+    assert lenient.proven
+    assert (lenient.point.escapes.events, lenient.point.false_calls.events) == (1, 0)  # type: ignore[union-attr]
+    assert 0.70 < lenient.point.threshold < 0.90
+
+    strict = choose(curve, Wanted(Goal.ESCAPES, 0.05))
+    assert strict is not None
+    assert strict.proven
+    assert strict.point.escapes.events == 0  # type: ignore[union-attr]
+    assert 0.925 < strict.point.threshold < 0.926
+
+
+def test_a_rate_that_too_few_pictures_prove_is_held_by_their_share_and_said_so() -> None:
+    answers = classified(*[("ok", "ok", 0.9)] * 20, *[("bad", "bad", 0.9)] * 10)
+    (curve,) = curves(answers, 1.0)
+    choice = choose(curve, Wanted(Goal.ESCAPES, 0.01))
+    assert choice is not None
+    assert not choice.proven
+    outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.01))
+    assert "escapes 0 of 10 (at most 25.89%)" in outcome.comment("2026-11-22")
+    assert "not proven: that needs 299 parts without an event" in outcome.comment("2026-11-22")
+
+
+def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> None:
+    scores = [("none", 0.1)] * 40 + [("none", 0.6)] * 2 + [("hole", 0.8)] * 40 + [("hole", 0.3)]
+    answers = detected(*scores)
+    few_calls = calibrate(answers, Wanted(Goal.FALSE_CALLS, 0.1))
+    few_escapes = calibrate(answers, Wanted(Goal.ESCAPES, 0.0))
+    assert _passed(answers, few_calls.entries) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
+    assert _passed(answers, few_escapes.entries) == (0, 40)
+
+
+def _passed(answers: Answers, entries: Mapping[str, object]) -> tuple[int, int]:
+    """Return how many bad and how many good pictures a board with these entries lets pass."""
+    stated = ", ".join(f"{key}: {edit._written(value)}" for key, value in entries.items())  # type: ignore[arg-type]
+    board = rules_from(
+        "{board: b, experts: {seen: {kind: k, labels: [hole], input: 64, reject: [hole], then: {none: OK}, "
+        + stated
+        + "}}, components: {R1: {inspect: seen}}}"
+    )
+    root, expert = board.components["R1"].root, board.experts["seen"]
+    passed = [
+        answer.truth
+        for answer in answers.answers
+        if board.router.next(root, adjusted(answer.finding, expert)).verdict == "OK"
+    ]
+    return passed.count("hole"), passed.count("none")
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.sampled_from(["none", "hole"]), st.floats(0, 1)), min_size=1, max_size=40), st.floats(0, 1)
+)
+def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, float]], rate: float) -> None:
+    answers = detected(*pairs)
+    for goal in Goal:
+        outcome = calibrate(answers, Wanted(goal, rate))
+        for choice in outcome.choices:
+            bad, good = _passed(answers, outcome.entries)
+            if choice.point.escapes:
+                assert bad == choice.point.escapes.events
+            if choice.point.false_calls:
+                assert good == choice.point.false_calls.trials - choice.point.false_calls.events
+
+
+def test_a_label_without_a_threshold_says_why() -> None:
+    only_good = classified(("ok", "ok", 0.9))
+    wanted = Wanted(Goal.ESCAPES, 0.1)
+    assert unreached(curves(only_good, 1.0)[0], wanted) == (
+        "ok: no picture shows a bad part, so escapes cannot be counted"
+    )
+    assert calibrate(only_good, wanted).choices == ()
+
+
+FILE = """\
+# The line of hall 7.
+board: hall7
+
+experts:
+  # looks at bodies
+  body: {kind: k, labels: [ok, bad], input: 64, min_score: 0.5,
+         then: {ok: OK, bad: NG}}   # two lines
+  seen:
+    kind: k
+    labels: [hole]
+    input: 64     # pixels
+    reject: [hole]
+    then:
+      none: OK    # a part without a hole
+
+  # the last
+  other: {kind: k, labels: [ok, 'no'], input: 64, then: {ok: OK, 'no': NG}}
+
+components:
+  U1: {inspect: body}   # first
+  U2: {inspect: seen}
+  U3: {inspect: other}
+"""
+
+
+def test_entries_are_written_where_they_belong_and_all_else_stays() -> None:
+    entries = {
+        "body": Entry({"temperature": 1.5, "min_scores": {"ok": 0.93}}, "first"),
+        "seen": Entry({"ignore_under": {"hole": 0.6}, "min_scores": {"none": 0.4}}, "second"),
+        "other": Entry({"min_scores": {"no": 0.5}}, "third"),
+    }
+    text = edit.edited(Path("hall7.yaml"), FILE, entries)
+    assert text == FILE.replace("  body: {", "  # calibrated: first\n  body: {").replace(
+        "then: {ok: OK, bad: NG}}   # two", "then: {ok: OK, bad: NG}, temperature: 1.5, min_scores: {ok: 0.93}}   # two"
+    ).replace("  seen:\n", "  # calibrated: second\n  seen:\n").replace(
+        "a part without a hole\n", "a part without a hole\n    ignore_under: {hole: 0.6}\n    min_scores: {none: 0.4}\n"
+    ).replace("  other: {", "  # calibrated: third\n  other: {").replace(
+        "'no': NG}}", "'no': NG}, min_scores: {'no': 0.5}}"
+    )
+    board = rules_from(text)
+    assert board.experts["body"].temperature == 1.5
+    assert board.components["U3"].root.min_scores == {"no": 0.5}
+
+    again = {name: Entry({"temperature": 2.0}, f"{entry.comment} again") for name, entry in entries.items()}
+    assert edit.edited(Path("hall7.yaml"), text, again) == edit.edited(Path("hall7.yaml"), FILE, again)
+
+
+def test_values_in_blocks_are_replaced_and_experts_in_one_line_share_it() -> None:
+    text = """\
+board: b
+experts: {a: {kind: k, labels: [ok], input: 8, then: {ok: OK}}, b: {kind: k, labels: [x], input: 8, reject: [x]}}
+components: {U1: {inspect: a}, U2: {inspect: b}}
+"""
+    entries = {"a": Entry({"temperature": 2.0}, "first"), "b": Entry({"temperature": 3.0}, "second")}
+    once = edit.edited(Path("b.yaml"), text, entries)
+    assert [expert.temperature for expert in rules_from(once).experts.values()] == [2.0, 3.0]
+    assert edit.edited(Path("b.yaml"), once, entries) == once
+
+    block = FILE.replace(
+        "    reject: [hole]\n", "    min_scores:\n      none: 0.9  # once\n    # why\n    reject: [hole]\n"
+    )
+    changed = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({"min_scores": {"none": 0.4}}, "c")})
+    assert rules_from(changed).components["U2"].root.min_scores == {"none": 0.4}
+    assert "    # why\n    reject: [hole]\n" in changed
+    without = edit.edited(Path("hall7.yaml"), block, {"seen": Entry({}, "c")})
+    assert without == FILE.replace("    reject: [hole]\n", "    # why\n    reject: [hole]\n").replace(
+        "  seen:\n", "  # calibrated: c\n  seen:\n"
+    )
+
+
+@settings(max_examples=20)
+@given(st.dictionaries(st.sampled_from(["body", "seen", "other"]), st.floats(0.1, 10)), st.booleans())
+def test_what_is_written_is_read_again(temperatures: dict[str, float], windows: bool) -> None:
+    text = FILE.replace("\n", "\r\n") if windows else FILE
+    entries = {
+        name: Entry({"temperature": value, "min_scores": {"none": 1e-7}}, "c") for name, value in temperatures.items()
+    }
+    changed = edit.edited(Path("hall7.yaml"), text, entries)
+    experts = rules_from(changed).experts
+    for name, expert in experts.items():
+        assert expert.temperature == pytest.approx(temperatures.get(name, 1.0), abs=1e-6)
+    assert changed.count("\r") == (changed.count("\n") if windows else 0)
+
+
+def test_an_expert_that_the_file_lacks_is_said() -> None:
+    with pytest.raises(ConfigError, match=r"hall7\.yaml: no expert 'bdy' to calibrate"):
+        edit.edited(Path("hall7.yaml"), FILE, {"bdy": Entry({}, "")})
+
+
+def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
+    for name in ("body/ok/2.png", "body/ok/10.png", "seen/none/1.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "body/ok/notes.txt").touch()
+    board = rules_from(FILE)
+    pictures = verified.find(tmp_path, board.experts)
+    assert [(picture.name, picture.expert, picture.label) for picture in pictures] == [
+        ("body/ok/2.png", "body", "ok"),
+        ("body/ok/10.png", "body", "ok"),
+        ("seen/none/1.png", "seen", "none"),
+    ]
+    (tmp_path / "body" / "okay").mkdir()
+    (tmp_path / "body/okay/1.png").touch()
+    with pytest.raises(ConfigError, match=r"1\.png: 'okay' is not a label of 'body'; did you mean 'ok'"):
+        verified.find(tmp_path, board.experts)
+
+
+def test_pictures_stand_in_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "images.csv"
+    for name in ("a.png", "good.png"):
+        (tmp_path / name).touch()
+    table.write_text("path;expert;label;reference\na.png;seen;hole;good.png\na.png;body;bad;\n")
+    experts = rules_from(FILE).experts
+    first, second = verified.find(tmp_path, experts)
+    assert (first.expert, first.label, first.reference) == ("seen", "hole", tmp_path / "good.png")
+    assert second.reference is None
+    for line, message in {
+        "b.png;seen;hole;": "images.csv:2: there is no picture 'b.png' in the folder of the table",
+        "../a.png;seen;hole;": "images.csv:2: there is no picture '../a.png' in the folder of the table",
+        "a.png;sen;hole;": "images.csv:2: 'sen' is not an expert; did you mean 'seen'",
+        "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed for 'seen' already in line 2",
+    }.items():
+        table.write_text(f"path;expert;label;reference\n{line}\n")
+        with pytest.raises(ConfigError) as caught:
+            verified.find(table, experts)
+        assert str(caught.value).startswith(message)
+
+
+def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
+    answers = classified(
+        *[("ok", "ok", 0.5 + place / 50) for place in range(25)], *[("bad", "bad", 0.9)] * 10, ("bad", "ok", 0.6)
+    )
+    outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.5))
+    for number, each in enumerate((outcome, calibrate(classified(), outcome.wanted))):
+        assert draw(each, tmp_path / f"{number}.png").stat().st_size > 10_000
+
+
+def test_the_front_of_rules_knows_a_file_before_it_is_written(tmp_path: Path) -> None:
+    assert rules.check(tmp_path / "b.yaml", FILE.encode()).board == "hall7"

@@ -1,0 +1,215 @@
+"""What is foreseen of the boards to come, from a parts list and from the boards before."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.board.parts import PlacedPart
+from coe.core import Request
+from coe.scheduler.foresight import LATE_PARTS, Foresight
+from coe.scheduler.history import ImageView
+from coe.scheduler.learned_order import LearnedOrder
+from coe.testing import rules_from
+
+RULES = rules_from("""
+board: b
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
+  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components: {A: {count: 5, inspect: a}, B: {count: 3, inspect: b}, C: {count: 3, inspect: c}}
+""")
+
+
+def parts_of(components: str) -> list[PlacedPart]:
+    """Return the parts P0, P1, ... of these components."""
+    return [PlacedPart(component, f"P{index}") for index, component in enumerate(components)]
+
+
+class Line:
+    """Hands images to a foresight, one each second."""
+
+    def __init__(self, components: str = "") -> None:
+        self.changed: list[str] = []
+        self.foresight = Foresight(RULES.router, self.changed.append, parts_of(components))
+        self._images = 0
+
+    def see(self, components: str, serial: str = "S1", at: int = 0) -> None:
+        """Let the parts from number `at` on come; '-' stands for a part without an image."""
+        for index, component in enumerate(components, at):
+            if component != "-":
+                self.see_one(component, f"P{index}", serial)
+
+    def see_one(self, component: str, refdes: str, serial: str = "S1") -> None:
+        request = Request(self._images, component, serial=serial, refdes=refdes)
+        self.foresight.arrived(ImageView(request, self._images, float(self._images)))
+        self._images += 1
+
+    def places(self) -> dict[str, int | None]:
+        return {expert: self.foresight.next_place(expert) for expert in "abcx"}
+
+
+def test_a_parts_list_tells_the_next_place_of_each_expert_and_of_its_likely_successors() -> None:
+    line = Line("ABBC")
+    assert line.places() == {"a": 0, "b": 1, "c": 3, "x": 0}
+    line.see("A")
+    assert line.places() == {"a": 4, "b": 1, "c": 3, "x": 4}
+    line.see("BB", at=1)
+    assert line.places() == {"a": 4, "b": 5, "c": 3, "x": 4}
+    assert [line.foresight.images_until(expert) for expert in "abcx"] == [2, 3, 1, 2]
+    assert line.foresight.in_order() == ["c", "a", "x", "b"]
+
+
+def test_an_image_changes_its_own_experts_alone() -> None:
+    line = Line("ABBC")
+    line.changed.clear()
+    line.see("A")
+    assert line.changed == ["a", "x"]
+
+
+def test_the_next_board_begins_with_a_new_serial() -> None:
+    line = Line("ABBC")
+    line.see("ABBC")
+    line.see("A", serial="S2")
+    assert line.places() == {"a": 8, "b": 5, "c": 7, "x": 8}
+    assert line.foresight.head == 5
+
+
+def test_a_board_that_ends_early_is_passed_over() -> None:
+    line = Line("ABBC")
+    line.see("AB")
+    line.see("ABBC", serial="S2")
+    assert line.foresight.head == 8
+
+
+def test_without_serials_a_board_begins_when_an_early_part_comes_again() -> None:
+    line = Line("ABBC")
+    line.see("ABBCA-", serial="")
+    line.see("A", serial="")
+    assert line.foresight.head == 5
+
+
+def test_a_part_that_is_left_out_is_expected_for_a_while() -> None:
+    line = Line("ACB" + "A" * 100)
+    line.see("A-B" + "A" * (LATE_PARTS - 2))
+    assert line.places()["c"] == 1
+    assert line.foresight.images_until("c") == 1
+    line.see("A", at=LATE_PARTS + 1)
+    assert line.places()["c"] == 103 + 1
+
+
+def test_parts_may_come_in_another_order() -> None:
+    line = Line("ABCA")
+    line.see("CA", at=2)
+    assert line.places() == {"a": 0, "b": 1, "c": 6, "x": 0}
+    line.see("AB")
+    assert line.places() == {"a": 4, "b": 5, "c": 6, "x": 4}
+    assert line.foresight.head == 4
+
+
+def test_what_is_not_on_the_list_says_nothing() -> None:
+    line = Line("ABBC")
+    line.see("A")
+    before = line.places()
+    line.see_one("C", "Q99")
+    line.see_one("C", "")
+    assert line.places() == before
+
+
+def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board() -> None:
+    line = Line("A" * 50 + "B" * 50)
+    line.see("C" * 40)
+    assert len(line.foresight) == 0
+    assert line.places() == dict.fromkeys("abcx")
+    line.see("A", serial="S2")
+    assert line.places()["b"] == line.foresight.head + 49
+
+
+def test_the_order_is_learned_from_the_board_before() -> None:
+    line = Line()
+    line.see("ABBC")
+    assert len(line.foresight) == 0
+    line.see("A", serial="S2")
+    assert line.foresight.head == 1
+    assert line.places() == {"a": 4, "b": 1, "c": 3, "x": 4}
+    line.see("BBC", serial="S2", at=1)
+    assert line.places() == {"a": 4, "b": 5, "c": 7, "x": 4}
+
+
+def test_images_of_an_earlier_board_may_come_late() -> None:
+    line = Line()
+    line.see("ABB-")
+    line.see("A", serial="S2")
+    places = line.places()
+    line.see("C", at=3)
+    assert line.places() == places
+    line.see("BB", serial="S2", at=1)
+    assert line.foresight.head == 3
+
+
+def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> None:
+    chance, order, learned = random.Random(7), LearnedOrder(), parts_of("ABC" * 60)
+    for _ in range(6):
+        here = [part for part in learned if chance.random() > 0.02]
+        turns = {part: index + chance.uniform(-20, 20) for index, part in enumerate(here)}
+        for part in sorted(here, key=turns.__getitem__):
+            exchanged = chance.random() < 0.05
+            order.saw(PlacedPart("C" if exchanged else part.component, part.refdes))
+        known = order.finish()
+    right = {part.refdes: (part.component, index) for index, part in enumerate(learned)}
+    assert len(known) == len(learned)
+    assert sum(right[part.refdes][0] == part.component for part in known) >= 0.98 * len(learned)
+    assert sum(abs(right[part.refdes][1] - index) for index, part in enumerate(known)) < 10 * len(learned)
+
+
+def test_a_board_goes_on_when_parts_come_much_later_than_on_the_board_before() -> None:
+    """Two boards whose parts come up to 20 places early or late differ by more than that."""
+    chance, line, components = random.Random(1), Line(), "ABC" * 100
+    for serial in ("S1", "S2", "S3"):
+        for index in sorted(range(300), key=lambda index: index + chance.uniform(-20, 20)):
+            line.see_one(components[index], f"P{index}", serial)
+    assert line.foresight.head == 600
+
+
+def test_a_part_that_comes_no_more_is_forgotten_and_so_is_another_product() -> None:
+    order = LearnedOrder()
+    for board in ("ABC", "AB-", "AB-"):
+        for part, component in zip(parts_of(board), board, strict=True):
+            if component != "-":
+                order.saw(part)
+        known = order.finish()
+        assert len(known) == 3
+    for part in parts_of("AB"):
+        order.saw(part)
+    assert [part.refdes for part in order.finish()] == ["P0", "P1"]
+    for part in parts_of("CCA"):
+        order.saw(part)
+    assert [part.component for part in order.finish()] == ["C", "C", "A"]
+
+
+@given(st.text("ABC", min_size=1, max_size=12), st.integers(1, 4), st.data())
+def test_in_order_the_places_are_those_of_the_list(components: str, boards: int, data: st.DataObject) -> None:
+    line, all_parts = Line(components), components * (boards + 1)
+    seen = data.draw(st.integers(0, len(components) * boards))
+    for place in range(seen):
+        lap, index = divmod(place, len(components))
+        line.see_one(components[index], f"P{index}", f"S{lap}")
+    for expert in "abcx":
+        needed = {"x": "A"}.get(expert, expert.upper())
+        wanted = all_parts.find(needed, seen)
+        assert line.foresight.next_place(expert) == (None if wanted < 0 else wanted)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ABC"), st.integers(0, 12), st.sampled_from(["", "S1", "S2", "S3"]))))
+def test_whatever_comes_the_books_hold(images: list[tuple[str, int, str]]) -> None:
+    for line in (Line("ABCAB"), Line()):
+        for component, index, serial in images:
+            line.see_one(component, f"P{index}" if index < 10 else "", serial)
+            for expert in line.foresight.in_order():
+                place, until = line.foresight.next_place(expert), line.foresight.images_until(expert)
+                assert place is not None
+                assert until == max(1, place + 1 - line.foresight.head)

@@ -1,0 +1,64 @@
+"""What policies can see of the past: images with their findings, and when experts ran."""
+
+from __future__ import annotations
+
+import math
+
+from coe.core import Finding
+from coe.scheduler.costs import Cost
+from coe.scheduler.history import HistoryWatcher, ImageView
+from coe.testing import VirtualLine, pools_of, rules_from
+
+BOARD = """
+board: b
+experts:
+  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
+  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components: {A: {count: 5, inspect: a}}
+"""
+COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activation_bytes=1)
+
+
+class Diary(HistoryWatcher):
+    """Writes down what it is told, with the findings that the image has at that moment."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def arrived(self, image: ImageView) -> None:
+        self.lines.append(f"{image.request.refdes} came to place {image.place} at {image.arrived_s:g} s")
+
+    def found(self, image: ImageView, finding: Finding) -> None:
+        labels = [f"{each.expert}={each.label}" for each in image.findings.values()]
+        assert image.findings[finding.expert] is finding
+        self.lines.append(f"{image.request.refdes}: {', '.join(labels)}")
+
+    def answered(self, image: ImageView) -> None:
+        self.lines.append(f"{image.request.refdes} answered")
+
+
+def test_a_watcher_is_told_of_each_image_and_finding() -> None:
+    line = VirtualLine(rules_from(BOARD), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="line")
+    history, diary = line.controller.history, Diary()
+    history.watch(diary)
+    line.arrive(10.0, "A", serial="S1", refdes="R1")
+    line.arrive(10.1, "none such", serial="S1", refdes="R2")
+    line.arrive(12.5, "A", serial="S1", refdes="R3")
+    line.reject(12.6, "A", "not a picture")
+    line.run()
+    assert diary.lines == [
+        "R1 came to place 0 at 10 s",
+        "R2 came to place 1 at 10.1 s",
+        "R2 answered",
+        "R1: a=ok",
+        "R1: a=ok, x=ok",
+        "R1 answered",
+        "R3 came to place 2 at 12.5 s",
+        "R3: a=ok",
+        "R3: a=ok, x=ok",
+        "R3 answered",
+    ]
+    assert (history.images, dict(history.under_way)) == (3, {})
+    assert (history.last_run_s("a"), history.last_run_s("x")) == (12.5, 13.5)
+    assert (history.batches("x"), history.stages("x"), history.stages("a")) == (2, 2, 2)
+    assert history.last_run_s("never") == -math.inf

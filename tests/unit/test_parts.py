@@ -1,0 +1,68 @@
+"""Parts lists: what a pick-and-place file may look like, and what is wrong with it in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.board import parts
+from coe.board.parts import PlacedPart
+from coe.errors import ConfigError
+
+TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "refdes,component\nR1,R0402\nU1,U-QFP32\n",
+        "Designator;X;Y;Comment\nR1;1,5;2;R0402\nU1;3;4;U-QFP32\n",
+        '"Ref","Val","Package"\n"R1","R0402","x"\n"U1","U-QFP32","y"\n',
+        "# made by a placer\nBoard 7\n\nRef   Val      PosX\nR1    R0402    1.0\n\nU1    U-QFP32  2.0\n",
+        "Value\tREFERENCE\r\nR0402\tR1\r\nU-QFP32\tU1\r\n",
+        "\ufeffpart number, refdes\nR0402, R1\nU-QFP32, U1",
+    ],
+)
+def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str) -> None:
+    (tmp_path / "parts.csv").write_text(text, encoding="utf-8", newline="")
+    assert parts.read(tmp_path / "parts.csv") == TWO
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("R1,R0402\n", "no line names a column of reference designators"),
+        ("", "no line names a column of reference designators"),
+        ("refdes,component\n", "there is no part under the header"),
+        ("refdes,component\nR1,R0402\nR2\n", "parts.csv:3: this line lacks a reference designator or a component"),
+        ("refdes,component\nR1,\n", "parts.csv:2: this line lacks"),
+        ("refdes,component\nR1,R0402\nR1,C1\n", "parts.csv:3: 'R1' stands in an earlier line already"),
+    ],
+)
+def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "parts.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=complaint):
+        parts.read(tmp_path / "parts.csv")
+
+
+def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "parts.csv").write_bytes(b"refdes,component\nR1,\xff\xfe\n")
+    with pytest.raises(ConfigError, match="is not a text in UTF-8"):
+        parts.read(tmp_path / "parts.csv")
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        parts.read(tmp_path / "none.csv")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        parts.read(tmp_path)
+
+
+def test_components_that_the_board_lacks_are_named_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parts.check((*TWO, PlacedPart("U-QFP32", "U2")), {"R0402": 1, "U-QFP33": 1}, "b")
+    assert str(caught.value) == (
+        "the parts list names 1 component(s) that board 'b' does not have: 'U-QFP32'; did you mean 'U-QFP33'?; correct "
+        "the list, or add them to the board's rules"
+    )
+    with pytest.raises(ConfigError, match="a reference designator twice"):
+        parts.check((*TWO, TWO[0]), {"R0402": 1, "U-QFP32": 1}, "b")
+    parts.check(TWO, {"R0402": 1, "U-QFP32": 1}, "b")

@@ -1,0 +1,49 @@
+"""Bounds of rates, and tolerance limits, against published values."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coe.rates import Rate, tolerance_factor, trials_needed
+
+
+@pytest.mark.parametrize(
+    ("events", "trials", "lower", "upper"),
+    [
+        (0, 10, 0.0, 0.2589),
+        (1, 10, 0.0051, 0.3942),
+        (5, 10, 0.2224, 0.7776),
+        (10, 10, 0.7411, 1.0),
+        (3, 400, 0.0020, 0.0193),
+    ],
+)
+def test_the_bounds_of_clopper_and_pearson(events: int, trials: int, lower: float, upper: float) -> None:
+    assert Rate(events, trials).lower() == pytest.approx(lower, abs=1e-4)
+    assert Rate(events, trials).upper() == pytest.approx(upper, abs=1e-4)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.data())
+def test_a_bound_lies_on_its_side_of_the_share_and_grows_with_the_events(trials: int, data: st.DataObject) -> None:
+    events = data.draw(st.integers(0, trials - 1))
+    rate, more = Rate(events, trials), Rate(events + 1, trials)
+    assert rate.lower() <= rate.share <= rate.upper() <= more.upper()
+    assert rate.upper(0.9) <= rate.upper(0.99)
+
+
+@given(st.floats(0.001, 0.5), st.floats(0.5, 0.999))
+def test_so_many_trials_without_an_event_prove_a_rate_and_fewer_do_not(rate: float, confidence: float) -> None:
+    number = trials_needed(rate, confidence)
+    assert Rate(0, number).upper(confidence) <= rate * (1 + 1e-9)
+    assert number == 1 or Rate(0, number - 1).upper(confidence) > rate * (1 - 1e-9)
+
+
+def test_a_count_reads_as_a_sentence() -> None:
+    assert str(Rate(1, 10)) == "1 of 10, at most 39.42%"
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "factor"), [(10, 0.05, 2.911), (10, 0.01, 3.981), (50, 0.05, 2.065), (100, 0.01, 2.684)]
+)
+def test_tolerance_factors_of_the_tables(count: int, share: float, factor: float) -> None:
+    assert tolerance_factor(count, share) == pytest.approx(factor, rel=0.02)

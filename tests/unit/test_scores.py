@@ -1,0 +1,80 @@
+"""Scores after a temperature, and boxes that do not count."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.board.scores import adjusted, honest
+from coe.core import Box, Expert, Finding
+from coe.errors import CoeError
+
+PLACE = (0.0, 0.0, 1.0, 1.0)
+
+
+def expert(temperature: float = 1.0, **ignore_under: float) -> Expert:
+    plain = Expert("e", "k", ("joint", "bridge"), 64, "b/e", frozenset({"bridge"}))
+    return replace(plain, temperature=temperature, ignore_under=ignore_under)
+
+
+def finding(*boxes: tuple[str, float], margin: float = 0.9) -> Finding:
+    label, score = boxes[0] if boxes else ("none", 0.8)
+    return Finding("e", "fp32", label, score, tuple(Box(label, score, PLACE) for label, score in boxes), margin)
+
+
+def test_without_entries_in_the_rules_a_finding_stays_the_same_object() -> None:
+    said = finding(("joint", 0.9))
+    assert adjusted(said, expert()) is said
+
+
+def test_a_temperature_divides_the_logarithm_of_the_odds() -> None:
+    assert honest(0.9, 2.0) == pytest.approx(0.75)  # odds of 9 become odds of 3
+    assert honest(0.5, 7.0) == 0.5
+    assert math.isnan(honest(math.nan, 2.0))
+
+
+@given(st.floats(0, 1), st.floats(0.05, 20))
+def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score: float, temperature: float) -> None:
+    there = honest(score, temperature)
+    assert 0 <= there <= 1
+    assert (there - 0.5) * (score - 0.5) >= 0
+    if 0.01 < score < 0.99 and temperature > 0.2:
+        assert honest(there, 1 / temperature) == pytest.approx(score, abs=1e-4)
+
+
+def test_scores_of_two_labels_are_those_of_a_softmax_with_a_temperature() -> None:
+    logits = (2.5, 0.7)
+    at = [math.exp(value / 3) for value in logits]
+    plain = [math.exp(value) for value in logits]
+    assert honest(plain[0] / sum(plain), 3.0) == pytest.approx(at[0] / sum(at))
+
+
+@pytest.mark.parametrize(
+    ("boxes", "label", "score", "kept"),
+    [
+        ([("bridge", 0.7), ("joint", 0.9)], "bridge", 0.7, 2),
+        ([("bridge", 0.5), ("joint", 0.9)], "joint", 0.9, 1),
+        ([("bridge", 0.5), ("bridge", 0.4)], "none", 0.5, 0),
+        ([("bridge", 0.6)], "bridge", 0.6, 1),
+    ],
+)
+def test_boxes_under_the_score_of_their_label_do_not_count(
+    boxes: list[tuple[str, float]], label: str, score: float, kept: int
+) -> None:
+    said = adjusted(finding(*boxes), expert(bridge=0.6))
+    assert (said.label, said.score, len(said.boxes)) == (label, score, kept)
+
+
+def test_the_margin_is_at_most_the_distance_to_a_box_that_begins_or_ceases_to_count() -> None:
+    assert adjusted(finding(("bridge", 0.58)), expert(bridge=0.6)).margin == pytest.approx(0.02)
+    assert adjusted(finding(("bridge", 0.95), margin=0.1), expert(bridge=0.6)).margin == 0.1
+    # On the scale of the kind: at temperature 2 a score of 0.75 is the kind's 0.9.
+    assert adjusted(finding(("bridge", 0.95)), expert(2.0, bridge=0.75)).margin == pytest.approx(0.05)
+
+
+def test_a_classifier_has_no_boxes_to_ignore() -> None:
+    said = Finding("e", "fp32", "bridge", 0.9)
+    with pytest.raises(CoeError, match="gives no boxes, and the rules ignore boxes of it"):
+        adjusted(said, expert(bridge=0.6))
