@@ -123,4 +123,4 @@ def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, 
     check(row, 900)
     assert (row.switches, row.speculated) == (switches, ahead)
     assert row.in_order_switches is not None
-    assert row.switches >= row.in_order_switches > row.lower_bound_switches  # type: ignore[operator]
+    assert row.switches >= row.in_order_switches >= 112
