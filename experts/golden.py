@@ -1,7 +1,7 @@
 """The kind `golden`: a small network judges each place where a picture differs from its golden reference.
 
 Preprocessing finds the places and puts a crop of each into a mosaic, which is the network's input: an expert with an
-input of 480 pixels judges up to 100 crops of 48 pixels for each picture, and a batch is a batch of mosaics. So the
+input of 640 pixels judges up to 100 crops of 64 pixels for each picture, and a batch is a batch of mosaics. So the
 runtime needs to know nothing of crops.
 """
 
@@ -18,7 +18,7 @@ from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Re
 from experts.findings import Cut, detected, of_corners, suppress
 from experts.golden_network import GoldenNetwork
 from experts.pair import Compared, PreparedPair, compared, differences, doubted, in_picture, stand_in
-from experts.proposals import CELL, CONTEXT, crops, regions
+from experts.proposals import CELL, Region, crops, regions
 from experts.resnet import fitted
 
 LEVELS = 40
@@ -63,16 +63,16 @@ class Golden(ModuleKind, Comparing):
 
     def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PreparedPair:
         assert pair.alignment is not None
-        centres = [region.centre for region in regions(differences(stack) > self.levels)]
+        found = regions(differences(stack) > self.levels)
         doubt = ""
-        if len(centres) > room:
-            doubt = f"it differs from its reference at {len(centres)} places, and {room} of them could be judged"
-        centres = centres[:room]
+        if len(found) > room:
+            doubt = f"it differs from its reference at {len(found)} places, and {room} of them could be judged"
+        judged = tuple(found[:room])
         columns = mosaic.shape[2] // CELL
-        for place, crop in enumerate(crops(stack, centres)):
+        for place, crop in enumerate(crops(stack, judged)):
             top, left = (CELL * index for index in divmod(place, columns))
             mosaic[:, top : top + CELL, left : left + CELL] = crop.transpose(2, 0, 1)
-        return PreparedPair(mosaic, *size, to_picture=pair.alignment.to_picture, centres=tuple(centres), doubt=doubt)
+        return PreparedPair(mosaic, *size, to_picture=pair.alignment.to_picture, regions=judged, doubt=doubt)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
         """Build the network; raises ConfigError if the expert's input has no room for a crop."""
@@ -102,10 +102,10 @@ class Golden(ModuleKind, Comparing):
         findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
         for rows, pair in zip(outputs, prepared, strict=True):
             assert isinstance(pair, PreparedPair)
-            judged = rows[: len(pair.centres)].float().cpu()
+            judged = rows[: len(pair.regions)].float().cpu()
             corners = torch.zeros(0, 4)
-            if pair.centres and pair.to_picture is not None:
-                boxes = _corners(judged[:, -4:], pair.centres).numpy().astype(np.float64)
+            if pair.regions and pair.to_picture is not None:
+                boxes = _corners(judged[:, -4:], pair.regions).numpy().astype(np.float64)
                 corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
             candidates = _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
             (finding,) = detected(of_corners(candidates), [pair], expert, cut)
@@ -143,10 +143,11 @@ def _alone(candidates: torch.Tensor, expert: Expert, overlap: float) -> torch.Te
     return candidates[suppress(corners, scores, against.long().numpy(), overlap, len(candidates))]
 
 
-def _corners(box: torch.Tensor, centres: Sequence[tuple[int, int]]) -> torch.Tensor:
+def _corners(box: torch.Tensor, shown: Sequence[Region]) -> torch.Tensor:
     """Return x1, y1, x2, y2 in pixels of the reference's frame; a box of the network may not turn inside out."""
-    middle = torch.tensor(centres, dtype=torch.float32)
-    low, high = middle - CONTEXT * box[:, :2], middle + CONTEXT * box[:, 2:]
+    middle = torch.tensor([region.centre for region in shown], dtype=torch.float32)
+    pixels = box * torch.tensor([[float(region.context)] for region in shown])
+    low, high = middle - pixels[:, :2], middle + pixels[:, 2:]
     return torch.cat((torch.minimum(low, high), torch.maximum(low, high)), dim=1)
 
 

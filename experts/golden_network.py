@@ -7,17 +7,18 @@ from torch import nn
 
 from experts.proposals import CELL
 
-_WIDTHS = (32, 64, 96)
+_WIDTHS = (32, 48, 64, 96)
+_HIDDEN = 128
 _BOX = 0.2
 """A usual distance from the middle of a crop to the border of a defect, as a share of the crop."""
 
 
 class _Convolution(nn.Module):
-    """A convolution of 3 x 3 pixels, a batch norm and a ReLU."""
+    """A convolution, a batch norm and a ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, side: int = 3, padding: int = 1) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.convolution = nn.Conv2d(inputs, outputs, side, padding=padding, bias=False)
         self.norm = nn.BatchNorm2d(outputs)
 
     def forward(self, maps: torch.Tensor) -> torch.Tensor:
@@ -45,23 +46,33 @@ class GoldenNetwork(nn.Module):
 
     def __init__(self, labels: int) -> None:
         super().__init__()
-        first, second, last = _WIDTHS
+        first, second, third, last = _WIDTHS
         self.body = nn.Sequential(
             nn.PixelUnshuffle(2),  # half the resolution without loss: the first layers would cost most
             _Convolution(12, first),
-            _Convolution(first, second, 2),
-            _Residual(second),
-            _Residual(second),
-            _Convolution(second, last, 2),
+            nn.AvgPool2d(2),  # a convolution with a stride of 2 takes longer to train on a CPU
+            _Convolution(first, second),
+            nn.AvgPool2d(2),
+            _Convolution(second, third),
+            _Residual(third),
+            _Residual(third),
+            nn.AvgPool2d(2),
+            _Convolution(third, last),
             _Residual(last),
         )
-        side = CELL // 8
-        self.neck = nn.Sequential(nn.Flatten(), nn.Linear(last * side * side, 128), nn.ReLU(), nn.Dropout(0.2))
-        self.label = nn.Linear(128, 1 + labels)
-        self.box = nn.Linear(128, 4)
-        nn.init.constant_(self.box.bias, _BOX)  # boxes that overlap the true boxes from the first step on
+        self.label = _head(1 + labels)
+        self.box = _head(4)
+        last_layer = self.box[-1]
+        assert isinstance(last_layer, nn.Linear)
+        nn.init.constant_(last_layer.bias, _BOX)  # boxes that overlap the true boxes from the first step on
 
     def forward(self, crops: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return logits and boxes."""
-        features = self.neck(self.body(crops - 0.5))
+        features = self.body(crops - 0.5)
         return self.label(features), self.box(features)
+
+
+def _head(outputs: int) -> nn.Sequential:
+    """Return what judges the whole of a crop. Without its norm, the gradient of the boxes soon kills most features."""
+    whole = _Convolution(_WIDTHS[-1], _HIDDEN, CELL // 16, padding=0)
+    return nn.Sequential(whole, nn.Flatten(), nn.Dropout(0.2), nn.Linear(_HIDDEN, outputs))

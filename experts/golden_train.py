@@ -1,7 +1,9 @@
 """Training of the kind `golden`: AdamW, a cosine schedule, averaged weights; the best epoch by held-out loss.
 
-Crops are cut once, wider than the network sees, and kept in memory; each step sees them shifted, mirrored and turned.
-An epoch takes all crops with a defect, and as many of the others, drawn at random.
+Crops are cut once, wider than the network sees, and kept in memory; each step sees them shifted, mirrored and turned,
+some of them with their reference a little displaced, thicker or thinner, as after an alignment or an etching that is
+not perfect. An epoch takes all crops with a defect, and half as many of the others, drawn at random. Aligned pictures
+have few others, so more are cut where a picture differs from its displaced reference.
 """
 
 from __future__ import annotations
@@ -10,31 +12,46 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional
 
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import ModuleKind, Progress, Trained, TrainingPlan
+from coe.store.kinds import Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts import pair_data
 from experts.classifier_train import computing, pace
 from experts.golden_network import GoldenNetwork
 from experts.matching import load_matching
 from experts.pair import differences
 from experts.pair_data import LabelledPair, PairFiles
-from experts.proposals import CELL, CONTEXT, crops, regions
+from experts.proposals import CELL, Region, crops, regions
 
-REACH = 8
-"""By how many pixels of a crop, in each direction, a kept crop is wider than what the network sees."""
-_SHIFT = 6
+_Parts = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.float32]]
+"""Crops (n, side, side, 3), their labels and boxes."""
+
+REACH = 12
+"""By how many pixels, in each direction, a kept crop is wider than what the network sees."""
+_SHIFT = 8
+_DISPLACED, _FAR = 3, 8
+"""The most pixels by which the reference of a crop, and of a whole picture, is displaced."""
+_THICKER = 2
+"""The most pixels by which a border in the reference of a picture is moved: traces are etched more or less."""
+_DISPLACED_SHARE = 3
+"""Every so many crops see their reference displaced."""
+_MOST_DISPLACED = 8
+"""How many places of a picture that differ only from its displaced reference are cut."""
 _SMOOTHING = 0.02
-_BOX_WEIGHT, _BOX_BETA = 5.0, 0.03
+_BOX_WEIGHT, _BOX_BETA = 2.0, 0.03
 _WEIGHT_DECAY = 0.02
 _MEMORY = 0.998
 """How much of the averaged weights a step keeps."""
+_LEAST_SHARE = 0.2
+"""The least share of a region that lies in a defect's box: with less of it, the region may be another difference."""
 _IGNORED = -1
-"""The label of a crop that shows a part of a defect whose middle lies outside: it is neither good nor bad."""
+"""The label of a crop that is neither good nor bad: the middle of the defect lies outside, or most of the region."""
 _GROUP = 8
 """So many crops of a batch are shifted and turned together."""
 
@@ -63,37 +80,62 @@ def train(kind: ModuleKind, levels: int, expert: Expert, plan: TrainingPlan, pro
     with computing(plan.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.seed)
         training, held = pair_data.read(expert, plan)
-        return _train(
-            kind, expert, plan, progress, (cut(levels, expert, training, plan), cut(levels, expert, held, plan))
-        )
+        data = cut(levels, expert, training, plan, more=True), cut(levels, expert, held, plan, more=False)
+        return _train(kind, expert, plan, progress, data)
 
 
-def cut(levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan) -> Crops:
-    """Cut the crops of pairs, as a line would find them."""
-    parts = [_cut(levels, pair) for pair in pair_data.labelled(pairs, len(expert.labels), plan.data)]
+def cut(levels: int, expert: Expert, pairs: Sequence[PairFiles], plan: TrainingPlan, *, more: bool) -> Crops:
+    """Cut the crops of pairs as a line would find them, and with `more` those that differ when displaced."""
+    chance, parts = np.random.default_rng(plan.seed), []
+    for pair in pair_data.labelled(pairs, len(expert.labels), plan.data):
+        found = regions(differences(pair.stack) > levels)
+        parts.append(_cut(pair.stack, pair, found))
+        if more:
+            parts.append(_displaced(levels, pair, chance))
     images = np.concatenate([part[0] for part in parts])
     labels, boxes = (torch.from_numpy(np.concatenate([part[place] for part in parts])) for place in (1, 2))
     kept = labels != _IGNORED
     return Crops(torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()[kept], labels[kept], boxes[kept])
 
 
-def _cut(levels: int, pair: LabelledPair) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    found = regions(differences(pair.stack) > levels)
+def _displaced(levels: int, pair: LabelledPair, chance: np.random.Generator) -> _Parts:
+    """Cut places without a defect that differ from the displaced reference."""
+    reach = _DISPLACED if chance.integers(2) else _FAR
+    right, down = chance.integers(-reach, reach + 1, 2)
+    thicker = int(chance.integers(-_THICKER, _THICKER + 1))
+    reference = np.roll(pair.stack[:, :, 1], (down, right), axis=(0, 1))
+    grown = np.ones((2 * abs(thicker) + 1, 2 * abs(thicker) + 1), np.uint8)
+    reference = cv2.dilate(reference, grown) if thicker > 0 else cv2.erode(reference, grown)
+    picture = np.ascontiguousarray(pair.stack[:, :, 0])
+    stack = np.asarray(cv2.merge([picture, reference, cv2.absdiff(picture, reference)]), np.uint8)
+    found = regions(differences(stack) > levels)
+    good = [region for region in found if not _common(pair, region).any()]
+    chosen = chance.permutation(len(good))[:_MOST_DISPLACED]
+    return _cut(stack, pair, [good[place] for place in chosen])
+
+
+def _common(pair: LabelledPair, region: Region) -> NDArray[np.float64]:
+    """Return how many pixels a region has in common with each box of a pair."""
+    low = np.maximum(pair.boxes[:, :2], region.xyxy[:2])
+    high = np.minimum(pair.boxes[:, 2:], region.xyxy[2:])
+    return np.asarray(np.clip(high - low, 0, None).prod(axis=1), np.float64)
+
+
+def _cut(stack: Image, pair: LabelledPair, found: Sequence[Region]) -> _Parts:
     labels, boxes = np.zeros(len(found), np.int64), np.zeros((len(found), 4), np.float32)
     for place, region in enumerate(found):
-        low = np.maximum(pair.boxes[:, :2], region.xyxy[:2])
-        high = np.minimum(pair.boxes[:, 2:], region.xyxy[2:])
-        common = np.clip(high - low, 0, None).prod(axis=1)
+        common = _common(pair, region)
         if not common.any():
             continue
         nearest = int(common.argmax())
         x1, y1, x2, y2 = pair.boxes[nearest]
         x, y = region.centre
-        inside = max(abs((x1 + x2) / 2 - x), abs((y1 + y2) / 2 - y)) <= CONTEXT / 2
-        labels[place] = pair.labels[nearest] + 1 if inside else _IGNORED
-        boxes[place] = np.array([x - x1, y - y1, x2 - x, y2 - y]) / CONTEXT
-    wide = CONTEXT + 2 * REACH * CONTEXT // CELL
-    return crops(pair.stack, [region.centre for region in found], wide), labels, boxes
+        inside = max(abs((x1 + x2) / 2 - x), abs((y1 + y2) / 2 - y)) <= region.context / 2
+        width, height = region.xyxy[2] - region.xyxy[0], region.xyxy[3] - region.xyxy[1]
+        clear = inside and common[nearest] >= _LEAST_SHARE * width * height
+        labels[place] = pair.labels[nearest] + 1 if clear else _IGNORED
+        boxes[place] = np.array([x - x1, y - y1, x2 - x, y2 - y]) / region.context
+    return crops(stack, found, REACH), labels, boxes
 
 
 def _train(
@@ -110,7 +152,7 @@ def _train(
     network = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     average = {name: value.detach().clone() for name, value in network.state_dict().items()}
     optimizer = torch.optim.AdamW(_groups(network), lr=plan.learning_rate, fused=True)
-    an_epoch = math.ceil((len(bad) + min(len(other), len(bad))) / plan.batch)
+    an_epoch = math.ceil((len(bad) + min(len(other), len(bad) // 2)) / plan.batch)
     steps = plan.epochs * an_epoch
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step, steps))
     best, state, metrics = math.inf, {}, {}
@@ -118,7 +160,7 @@ def _train(
     for epoch in range(1, plan.epochs + 1):
         network.train()
         lost = 0.0
-        drawn = other[torch.randperm(len(other))[: len(bad)]]
+        drawn = other[torch.randperm(len(other))[: len(bad) // 2]]
         for places in _batches(torch.cat((bad, drawn)), plan.batch):
             images, boxes = _varied(training, places)
             loss = _loss(network(images.to(device)), training.labels[places].to(device), boxes.to(device))
@@ -160,7 +202,10 @@ def _varied(data: Crops, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
     for group in places.split(_GROUP):
         right, down = (int(value) for value in torch.randint(-_SHIFT, _SHIFT + 1, (2,)))
         top, left = REACH + down, REACH + right
-        crop = data.images[group][:, :, top : top + CELL, left : left + CELL]
+        wide = data.images[group]
+        crop = wide[:, :, top : top + CELL, left : left + CELL]
+        if not int(torch.randint(_DISPLACED_SHARE, ())):
+            crop = _displaced_crop(wide, top, left)
         box = data.boxes[group] + torch.tensor([right, down, -right, -down]) / CELL
         mirror, upend, turn = (bool(value) for value in torch.randint(2, (3,)))
         if mirror:
@@ -173,6 +218,19 @@ def _varied(data: Crops, places: torch.Tensor) -> tuple[torch.Tensor, torch.Tens
         boxes.append(box)
     whole = torch.cat(images).float().div_(255).contiguous(memory_format=torch.channels_last)
     return whole, torch.cat(boxes)
+
+
+def _displaced_crop(wide: torch.Tensor, top: int, left: int) -> torch.Tensor:
+    """Return the crops at a place of wide crops, with their references displaced, and thicker or thinner."""
+    down, right = (int(value) for value in torch.randint(-_DISPLACED, _DISPLACED + 1, (2,)))
+    picture = wide[:, 0, top : top + CELL, left : left + CELL]
+    reference = wide[:, 1, top + down : top + down + CELL, left + right : left + right + CELL]
+    thicker = int(torch.randint(-1, 2, ()))
+    if thicker:
+        grown = functional.max_pool2d(thicker * reference.float(), 3, stride=1, padding=1)
+        reference = (thicker * grown).to(torch.uint8)
+    difference = torch.maximum(picture, reference) - torch.minimum(picture, reference)
+    return torch.stack((picture, reference, difference), dim=1)
 
 
 def _loss(outputs: tuple[torch.Tensor, torch.Tensor], labels: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:

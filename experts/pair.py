@@ -11,7 +11,7 @@ from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align
 from coe.core import Expert, Finding
 from coe.store.kinds import Image, Prepared, Reference
 from experts.geometry import Colour, letterbox
-from experts.proposals import Grey, stacked
+from experts.proposals import Grey, Region, stacked
 
 LEAST_SIDE = 0.5
 """The least side of a picture, as a share of its reference's: a picture of a few pixels, enlarged, shows no defect."""
@@ -23,12 +23,13 @@ _SQUARE = 12
 class PreparedPair(Prepared):
     """A picture and its reference, ready for one expert.
 
-    `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `centres` are the middles of
-    the crops in that frame. `doubt` says why the picture could not be compared, or not wholly; it is empty otherwise.
+    `to_picture` (2, 3) maps points (x, y, 1) of the reference's frame to the picture, and `regions` are the regions of
+    that frame that are shown in crops. `doubt` says why the picture could not be compared, or not wholly; it is empty
+    otherwise.
     """
 
     to_picture: Numbers | None = None
-    centres: tuple[tuple[int, int], ...] = ()
+    regions: tuple[Region, ...] = ()
     doubt: str = ""
 
 

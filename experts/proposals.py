@@ -7,6 +7,7 @@ Processing*, chapter 9).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -19,11 +20,9 @@ OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
 CLOSING = np.ones((3, 3), np.uint8)
 LEAST_AREA = 6
 """Regions of fewer pixels are noise of the edges."""
-LARGE, PART = 64, 48
+LARGE, PART = 96, 64
 """A region with a side above LARGE is cut into parts of at most PART pixels, so that a crop shows each of them."""
-CONTEXT = 96
-"""The side in pixels of what a crop shows."""
-CELL = 48
+CELL = 64
 """The side in pixels of a crop as the network sees it."""
 
 Grey = NDArray[np.uint8]
@@ -41,6 +40,15 @@ class Region:
         """The middle in whole pixels."""
         x1, y1, x2, y2 = self.xyxy
         return (x1 + x2) // 2, (y1 + y2) // 2
+
+    @property
+    def context(self) -> int:
+        """The side in pixels of what the crop of this region shows, CELL or twice that.
+
+        Small regions are seen pixel by pixel: a gap of two pixels decides whether a trace is open.
+        """
+        x1, y1, x2, y2 = self.xyxy
+        return CELL if max(x2 - x1, y2 - y1) <= CELL // 2 else 2 * CELL
 
 
 def regions(different: NDArray[np.bool_]) -> list[Region]:
@@ -69,16 +77,17 @@ def stacked(image: Image, reference: Image, difference: Grey) -> Image:
     return np.asarray(cv2.merge([*greys, difference]), np.uint8)
 
 
-def crops(stack: Image, centres: list[tuple[int, int]], context: int = CONTEXT) -> Image:
-    """Return crops (n, side, side, 3) uint8 of `context` pixels around each centre, at half the picture's resolution.
+def crops(stack: Image, shown: Sequence[Region], margin: int = 0) -> Image:
+    """Return crops (n, side, side, 3) uint8 of regions of a stack (H, W, 3); what lies outside of it is 0.
 
-    `stack` is (H, W, 3); what lies outside of it is 0. A crop's side is `context // 2`.
+    A crop shows its region's context, scaled to CELL pixels, and `margin` more such pixels at each side.
     """
-    half = context // 2
-    padded = cv2.copyMakeBorder(stack, half, half, half, half, cv2.BORDER_CONSTANT, value=(0, 0, 0))
-    side = context // 2
-    cut = np.empty((len(centres), side, side, 3), np.uint8)
-    for place, (x, y) in enumerate(centres):
-        window = padded[y : y + context, x : x + context]
-        cut[place] = cv2.resize(window, (side, side), interpolation=cv2.INTER_AREA)
+    side = CELL + 2 * margin
+    padded = cv2.copyMakeBorder(stack, side, side, side, side, cv2.BORDER_CONSTANT, value=(0, 0, 0))
+    cut = np.empty((len(shown), side, side, 3), np.uint8)
+    for place, region in enumerate(shown):
+        wide = side * region.context // CELL
+        left, top = (middle + side - wide // 2 for middle in region.centre)
+        window = padded[top : top + wide, left : left + wide]
+        cut[place] = window if wide == side else cv2.resize(window, (side, side), interpolation=cv2.INTER_AREA)
     return cut

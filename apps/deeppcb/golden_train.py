@@ -22,6 +22,8 @@ from coe.store.store import Store
 
 BOARD, EXPERT = "deeppcb-golden", "pcb-golden"
 HELD_OUT_EVERY = 10
+BATCH = 64
+"""Crops in a step of training."""
 
 
 def weights_without(groups: list[str]) -> str:
@@ -35,9 +37,9 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the data set of pairs.")] = Path("build/deeppcb"),
     store: Annotated[Path | None, typer.Option(help="Folder of the experts. Default: $COE_STORE, or ./store.")] = None,
     leave_out: Annotated[list[str] | None, typer.Option(help="Board types not to train on, as group77000.")] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 60,
-    batch: Annotated[int, typer.Option(help="Crops in a step.")] = 64,
+    epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 40,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.0025,
+    init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
@@ -49,7 +51,7 @@ def main(
         kept = [pair for pair in listed if pair.group not in (leave_out or [])]
         training, held = deeppcb.split_held_out(kept, HELD_OUT_EVERY)
         described = pair_set.lay_out({"train": training, "val": held}, out / "pairs")
-        plan = TrainingPlan(described, out, epochs, batch, rate, threads=threads)
+        plan = TrainingPlan(described, out, epochs, BATCH, rate, threads=threads, init=init)
         expert = rules.load("deeppcb_golden").experts[EXPERT]
         began = time.monotonic()
 

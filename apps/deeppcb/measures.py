@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
+NEARLY = 0.002
+"""F-scores that differ by no more are taken as equal when a threshold is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,25 @@ def score_at(images: Sequence[ImageBoxes], threshold: float, least: float) -> Sc
 
 def best_score(images: Sequence[ImageBoxes], least: float) -> Score:
     """Return the score at the threshold of the greatest F-score."""
+    return max(_scores(images, least), key=lambda candidate: candidate.f)
+
+
+def steady_score(images: Sequence[ImageBoxes], least: float) -> Score:
+    """Return the score at the median of the thresholds whose F-score is the greatest or nearly so.
+
+    Few images give many thresholds of nearly the same F-score; the least of them would call too much elsewhere.
+    """
+    scores = _scores(images, least)
+    greatest = max(score.f for score in scores)
+    near = [score for score in scores if score.f >= greatest - NEARLY]
+    return near[len(near) // 2]
+
+
+def _scores(images: Sequence[ImageBoxes], least: float) -> list[Score]:
     right = np.concatenate([hits(image, least) for image in images])
     scores = np.concatenate([image.scores for image in images])
     true_boxes = sum(len(image.true_boxes) for image in images)
-    candidates = [_score(right, scores, float(limit), true_boxes) for limit in np.arange(0.05, 0.96, 0.01)]
-    return max(candidates, key=lambda candidate: candidate.f)
+    return [_score(right, scores, float(limit), true_boxes) for limit in np.arange(0.05, 0.96, 0.01)]
 
 
 def _score(right: NDArray[np.bool_], scores: Numbers, threshold: float, true_boxes: int) -> Score:

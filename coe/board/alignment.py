@@ -44,6 +44,7 @@ SLIVER = 0.01
 LEVELS_APART = 40
 """Pixels differ if they are more than so many grey levels apart."""
 _OPENING = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (3, 3))
+_BACK = cv2.WARP_INVERSE_MAP
 ASPECT = 0.02
 """The share by which the shapes of a picture and its reference may differ."""
 _FLAT = 2.0
@@ -65,37 +66,6 @@ class Alignment:
     to_picture: Numbers
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A picture after a motion.
-
-    `shown` (H, W) is not 0 where it shows the reference, `different` (H, W) where it differs there, `seen` the share.
-    """
-
-    motion: Numbers
-    image: Pixels
-    shown: Pixels
-    different: Pixels
-    seen: float
-    fit: float
-
-    def is_better_than(self, other: _Candidate) -> bool:
-        """Tell whether it explains the picture better than a simpler motion."""
-        if (self.seen >= LEAST_SEEN) != (other.seen >= LEAST_SEEN):
-            return self.seen >= LEAST_SEEN
-        both = cv2.bitwise_and(self.shown, other.shown)
-        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
-        hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
-        if its - mine > HIDING * hidden:
-            return True
-        if mine > its:
-            return False
-        if hidden <= SLIVER * both.size:
-            return self.fit > other.fit
-        # In a regular pattern a long shift may fit as well, but it shows less of the reference.
-        return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
-
-
 def same_shape(image: Pixels, reference: Pixels) -> bool:
     """Tell whether a picture and its reference, each (H, W, 3), have the same aspect; only then they can be aligned."""
     (height, width), (wanted_height, wanted_width) = image.shape[:2], reference.shape[:2]
@@ -113,61 +83,119 @@ def align(image: Pixels, reference: Pixels) -> Alignment:
     resized = np.diag([image.shape[1] / width, image.shape[0] / height, 1.0])
     if image.shape != reference.shape:
         image = np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA), np.uint8)
+    sizes = _Sizes(_grey(image), _grey(reference))
     best: _Candidate | None = None
-    for motion in _motions(image, reference):
-        candidate = _moved(image, reference, motion)
+    for motion in _motions(sizes):
+        candidate = _moved(sizes, motion)
         if best is None or candidate.is_better_than(best):
             best = candidate
+        if best.seen < LEAST_SEEN:
+            continue
         if _is_turned(motion):
             if best.fit >= LEAST_FIT:
                 break
-        elif best.fit >= ENOUGH and _is_still(best.image, reference):
+        elif best.fit >= ENOUGH and _is_still(best.grey, sizes):
             break
     assert best is not None
     whole = resized @ np.vstack((best.motion, (0.0, 0.0, 1.0)))
-    return Alignment(best.image, best.seen, best.fit, whole[:2])
+    return Alignment(_filled(image, reference, best.motion, best.shown), best.seen, best.fit, whole[:2])
 
 
-def fit_of(image: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
-    """Return the correlation coefficient of two pictures of one size in grey, -1 to 1, where `shown` (H, W) is not 0.
+def fit_of(grey: Pixels, reference: Pixels, shown: Pixels | None = None) -> float:
+    """Return the correlation coefficient, -1 to 1, of two grey pictures (H, W) uint8 where `shown` (H, W) is not 0.
 
     A reference of a single grey lies right at any place: every picture fits it, and all that it shows is a difference.
     A picture of a single grey fits no other reference.
     """
-    greys, deviations = [], []
-    for pixels in (image, reference):
-        grey = _grey(pixels)
-        mean, deviation = (float(value[0, 0]) for value in cv2.meanStdDev(grey, mask=shown))
-        centred = grey.astype(np.float32) - np.float32(mean)
-        greys.append((centred if shown is None else np.where(shown > 0, centred, np.float32(0))).ravel())
-        deviations.append(deviation)
+    means, deviations = [], []
+    for pixels in (grey, reference):
+        mean, deviation = cv2.meanStdDev(pixels, mask=shown)
+        means.append(float(mean[0, 0]))
+        deviations.append(float(deviation[0, 0]))
     if deviations[1] < _FLAT:
         return 1.0
     if deviations[0] < _FLAT:
         return 0.0
-    count = greys[0].size if shown is None else cv2.countNonZero(shown)
-    return float(greys[0] @ greys[1]) / (count * deviations[0] * deviations[1])
+    count = grey.size if shown is None else cv2.countNonZero(shown)
+    # The mean square of the difference holds the covariance, and OpenCV finds it without copies in floating point.
+    apart = cv2.norm(grey, reference, cv2.NORM_L2SQR, mask=shown) / count - (means[0] - means[1]) ** 2
+    return float((deviations[0] ** 2 + deviations[1] ** 2 - apart) / (2 * deviations[0] * deviations[1]))
 
 
-def _motions(image: Pixels, reference: Pixels) -> Iterator[Numbers]:
+class _Sizes:
+    """A picture and its reference in grey, (H, W) uint8, and both made smaller, each size once."""
+
+    def __init__(self, grey: Pixels, reference: Pixels) -> None:
+        self.grey = grey
+        self.reference = reference
+        self._smaller: dict[int, tuple[_Grey, _Grey]] = {}
+
+    def scale(self, side: int) -> float:
+        """Return the scale at which the pictures have at most `side` pixels a side, or `LEAST_SIDE` the shorter."""
+        height, width = self.reference.shape
+        return float(min(1.0, max(side / max(height, width), LEAST_SIDE / min(height, width))))
+
+    def at(self, side: int) -> tuple[_Grey, _Grey]:
+        """Return the picture and its reference at the scale of a side."""
+        if side not in self._smaller:
+            scale = self.scale(side)
+            self._smaller[side] = _smaller(self.grey, scale), _smaller(self.reference, scale)
+        return self._smaller[side]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A picture after a motion, in grey.
+
+    `shown` (H, W) is not 0 where it shows the reference, `different` (H, W) where it differs there, `seen` the share.
+    """
+
+    motion: Numbers
+    grey: Pixels
+    shown: Pixels
+    different: Pixels
+    seen: float
+    fit: float
+
+    def is_better_than(self, other: _Candidate) -> bool:
+        """Tell whether it explains the picture better than a simpler motion."""
+        if self.is_comparable != other.is_comparable:
+            return self.is_comparable
+        both = cv2.bitwise_and(self.shown, other.shown)
+        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
+        hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
+        if its - mine > HIDING * hidden:
+            return True
+        if mine > its:
+            return False
+        if hidden <= SLIVER * both.size:
+            return self.fit > other.fit
+        # In a regular pattern a long shift may fit as well, but it shows less of the reference.
+        return mine == its and (self.seen, self.fit) > (other.seen, other.fit)
+
+    @property
+    def is_comparable(self) -> bool:
+        """Tell whether it fits and shows enough: a long shift may fit well where it shows the reference."""
+        return self.seen >= LEAST_SEEN and self.fit >= LEAST_FIT
+
+
+def _motions(sizes: _Sizes) -> Iterator[Numbers]:
     """Yield motions (2, 3) from the reference to the picture, the simplest first; later ones are found when needed."""
-    shift = _shift(image, reference)
-    if np.array_equal(shift, np.eye(2, 3)):
-        yield shift
-    else:
-        yield from (shift, np.eye(2, 3))
-    for start in (shift, np.eye(2, 3)):
-        if (motion := _turned(image, reference, start)) is not None:
+    shift, still = _shift(sizes), np.eye(2, 3)
+    starts = (still,) if np.array_equal(shift, still) else (shift, still)
+    yield from starts
+    for start in starts:
+        if (motion := _turned(sizes, start)) is not None:
             yield motion
 
 
 def lasting_differences(image: Pixels, reference: Pixels) -> int:
-    """Return how many pixels of two pictures of one size differ and last through an opening."""
-    return int(cv2.countNonZero(_lasting(image, reference)))
+    """Return how many pixels of two pictures of one size, (H, W, 3), differ and last through an opening."""
+    return int(cv2.countNonZero(_lasting(_grey(image), _grey(reference))))
 
 
-def _lasting(image: Pixels, reference: Pixels) -> Pixels:
-    differing = (cv2.absdiff(_grey(image), _grey(reference)) > LEVELS_APART).astype(np.uint8)
+def _lasting(grey: Pixels, reference: Pixels) -> Pixels:
+    differing = (cv2.absdiff(grey, reference) > LEVELS_APART).astype(np.uint8)
     return np.asarray(cv2.morphologyEx(differing, cv2.MORPH_OPEN, _OPENING), np.uint8)
 
 
@@ -175,13 +203,14 @@ def _is_turned(motion: Numbers) -> bool:
     return not np.array_equal(motion[:, :2], np.eye(2))
 
 
-def _is_still(image: Pixels, reference: Pixels) -> bool:
+def _is_still(grey: Pixels, sizes: _Sizes) -> bool:
     """Tell whether each quarter of a picture lies where it does in the reference; quarters that show nothing do."""
-    small, wanted, scale = _smaller(image, reference, LEVELS[-1][0])
+    scale = sizes.scale(LEVELS[-1][0])
+    small, wanted = _smaller(grey, scale), sizes.at(LEVELS[-1][0])[1]
     height, width = (length // 2 for length in small.shape)
     window = cv2.createHanningWindow((width, height), cv2.CV_32F)
     for top, left in ((0, 0), (0, width), (height, 0), (height, width)):
-        quarters = [grey[top : top + height, left : left + width] for grey in (wanted, small)]
+        quarters = [part[top : top + height, left : left + width] for part in (wanted, small)]
         if min(float(quarter.std()) for quarter in quarters) >= _FLAT:
             (right, down), _ = cv2.phaseCorrelate(quarters[0].copy(), quarters[1].copy(), window)
             if max(abs(right), abs(down)) > STILL * scale:
@@ -189,21 +218,24 @@ def _is_still(image: Pixels, reference: Pixels) -> bool:
     return True
 
 
-def _shift(image: Pixels, reference: Pixels) -> Numbers:
+def _shift(sizes: _Sizes) -> Numbers:
     """Return the motion that is a shift by whole pixels; no motion if one of the pictures shows nothing."""
-    small, wanted, scale = _smaller(image, reference, LEVELS[-1][0])
+    small, wanted = sizes.at(LEVELS[-1][0])
+    scale = sizes.scale(LEVELS[-1][0])
     if min(float(small.std()), float(wanted.std())) < _FLAT:
         return np.eye(2, 3)
     window = cv2.createHanningWindow((wanted.shape[1], wanted.shape[0]), cv2.CV_32F)
-    (right, down), _ = cv2.phaseCorrelate(wanted, small, window)
+    # Phase correlation writes its window into the pictures that it is given.
+    (right, down), _ = cv2.phaseCorrelate(wanted.copy(), small.copy(), window)
     return np.array([[1.0, 0.0, round(right / scale)], [0.0, 1.0, round(down / scale)]])
 
 
-def _turned(image: Pixels, reference: Pixels, start: Numbers) -> Numbers | None:
+def _turned(sizes: _Sizes, start: Numbers) -> Numbers | None:
     """Return a motion with a turn and a scale, searched from `start`; None if there is none, or too great a scale."""
     motion = start
     for side, steps in LEVELS:
-        small, wanted, scale = _smaller(image, reference, side)
+        small, wanted = sizes.at(side)
+        scale = sizes.scale(side)
         if min(float(small.std()), float(wanted.std())) < _FLAT:
             return None
         criteria = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, steps, 1e-5)
@@ -225,32 +257,33 @@ def _at_scale(motion: Numbers, scale: float) -> Numbers:
     return np.hstack((motion[:, :2], (motion[:, 2] * scale - offset)[:, None]))
 
 
-def _moved(image: Pixels, reference: Pixels, motion: Numbers) -> _Candidate:
+def _moved(sizes: _Sizes, motion: Numbers) -> _Candidate:
+    grey, reference = sizes.grey, sizes.reference
+    whole = np.ones(reference.shape, np.uint8)
     if np.array_equal(motion, np.eye(2, 3)):
-        whole = np.ones(reference.shape[:2], np.uint8)
-        return _Candidate(motion, image, whole, _lasting(image, reference), 1.0, fit_of(image, reference))
-    size = (reference.shape[1], reference.shape[0])
-    back = cv2.WARP_INVERSE_MAP
-    whole = np.ones(reference.shape[:2], np.uint8)
-    shown = np.asarray(cv2.warpAffine(whole, motion, size, flags=cv2.INTER_NEAREST | back), np.uint8)
-    moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | back, borderMode=cv2.BORDER_REPLICATE)
-    filled = np.asarray(cv2.copyTo(reference, 1 - shown, moved), np.uint8)
+        return _Candidate(motion, grey, whole, _lasting(grey, reference), 1.0, fit_of(grey, reference))
+    shown = np.asarray(cv2.warpAffine(whole, motion, whole.shape[::-1], flags=cv2.INTER_NEAREST | _BACK), np.uint8)
+    grey = _filled(grey, reference, motion, shown)
     # The fit is of what is seen: pixels that were filled in would fit by themselves.
     count = cv2.countNonZero(shown)
-    fit = fit_of(filled, reference, shown) if count else 0.0
-    return _Candidate(motion, filled, shown, _lasting(filled, reference), count / shown.size, fit)
+    fit = fit_of(grey, reference, shown) if count else 0.0
+    return _Candidate(motion, grey, shown, _lasting(grey, reference), count / shown.size, fit)
+
+
+def _filled(image: Pixels, reference: Pixels, motion: Numbers, shown: Pixels) -> Pixels:
+    """Return the moved picture, in grey or in colour, and the reference where the picture does not show it."""
+    if np.array_equal(motion, np.eye(2, 3)):
+        return image
+    size = (reference.shape[1], reference.shape[0])
+    moved = cv2.warpAffine(image, motion, size, flags=cv2.INTER_LINEAR | _BACK, borderMode=cv2.BORDER_REPLICATE)
+    return np.asarray(cv2.copyTo(reference, 1 - shown, moved), np.uint8)
 
 
 def _grey(image: Pixels) -> Pixels:
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_RGB2GRAY), np.uint8)
 
 
-def _smaller(image: Pixels, reference: Pixels, side: int) -> tuple[_Grey, _Grey, float]:
-    """Return both pictures in grey with at most `side` pixels a side, or `LEAST_SIDE` the shorter, and their scale."""
-    scale = min(1.0, max(side / max(reference.shape[:2]), LEAST_SIDE / min(reference.shape[:2])))
-    greys = [_grey(pixels) for pixels in (image, reference)]
+def _smaller(grey: Pixels, scale: float) -> _Grey:
     if scale < 1:
-        greys = [
-            np.asarray(cv2.resize(g, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8) for g in greys
-        ]
-    return greys[0].astype(np.float32), greys[1].astype(np.float32), scale
+        grey = np.asarray(cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA), np.uint8)
+    return grey.astype(np.float32)

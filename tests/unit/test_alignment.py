@@ -65,6 +65,15 @@ def test_in_a_regular_pattern_a_long_shift_does_not_win() -> None:
     assert np.array_equal(alignment.to_picture, np.eye(2, 3))
 
 
+def test_a_long_shift_that_fits_the_little_that_it_shows_does_not_win() -> None:
+    reference = np.full((160, 160, 3), 220, np.uint8)
+    for top in range(10, 150, 40):
+        reference[top : top + 20] = 30
+    picture = reference.copy()
+    reference[10:50, 20:80] = picture[90:130, 20:80] = 120
+    assert align(picture, reference).seen == 1.0
+
+
 def disc() -> np.ndarray:
     """A part that looks the same however it is turned."""
     picture = np.full((240, 240, 3), 90, np.uint8)
@@ -101,7 +110,7 @@ def test_no_motion_hides_a_defect_at_the_border(
 
 def test_pictures_of_a_single_grey() -> None:
     grey, other = np.full((40, 40, 3), 90, np.uint8), np.full((40, 40, 3), 200, np.uint8)
-    assert fit_of(grey, other) == 1.0, "both lie right anywhere, and differ everywhere"
+    assert fit_of(grey[:, :, 0], other[:, :, 0]) == 1.0, "both lie right anywhere, and differ everywhere"
     assert align(PART[:40, :40], grey).fit == 1.0, "the part is a difference from an empty reference"
     assert align(grey, np.ascontiguousarray(PART[60:100, 60:100])).fit <= 1.0
     assert align(np.full_like(PART, 90), PART).fit == 0.0

@@ -33,7 +33,7 @@ def pair(folder: Path, key: str) -> Pair:
 def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
     splits = {"train": [pair(tmp_path, "a"), pair(tmp_path, "b")], "val": [pair(tmp_path, "c")]}
     described = lay_out(splits, tmp_path / "pairs")
-    expert = Expert("e", "golden", LABELS, 480, "b/e")
+    expert = Expert("e", "golden", LABELS, 640, "b/e")
     plan = TrainingPlan(described, tmp_path, 1, 8, 1e-3)
     training, held = pair_data.read(expert, plan)
     assert [files.image.name for files in (*training, *held)] == ["group1-a.jpg", "group1-b.jpg", "group1-c.jpg"]

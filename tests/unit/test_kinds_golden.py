@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 from importlib import import_module
@@ -24,9 +25,9 @@ from experts.difference import difference
 from experts.difference_network import LIMIT
 from experts.golden import UNUSED, golden
 from experts.pair import PreparedPair, in_picture
-from experts.proposals import CELL, LARGE, PART, crops, regions
+from experts.proposals import CELL, LARGE, PART, Region, crops, regions
 
-GOLDEN = Expert("g", "golden", ("hole", "blob"), 96, "b/g", frozenset({"hole", "blob"}))
+GOLDEN = Expert("g", "golden", ("hole", "blob"), 128, "b/g", frozenset({"hole", "blob"}))
 FIRST_DAY = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"different"}))
 GOOD = part()
 
@@ -81,32 +82,39 @@ def test_a_crop_shows_its_place_also_at_the_border() -> None:
     stack = np.zeros((100, 100, 3), np.uint8)
     stack[0:4, 0:4] = 200
     stack[60:64, 40:44] = 100
-    shown = crops(stack, [(2, 2), (42, 62)])
+    shown = crops(stack, [Region((0, 0, 4, 4), 16), Region((40, 60, 44, 64), 16)])
     assert shown.shape == (2, CELL, CELL, 3)
     assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200, 100]
 
 
+def test_a_crop_of_a_large_region_shows_more_at_half_the_resolution() -> None:
+    stack = np.zeros((200, 200, 3), np.uint8)
+    stack[80:120, 40:160] = 200
+    small, large = crops(stack, [Region((96, 96, 104, 104), 64), Region((60, 80, 140, 120), 3200)])
+    assert [int((crop[..., 0] > 100).sum()) for crop in (small, large)] == [40 * CELL, 20 * 60]
+
+
 def test_a_picture_that_equals_its_reference_has_nothing_to_judge() -> None:
     prepared = golden.compare(GOOD, reference(), GOLDEN)
-    assert (prepared.centres, prepared.doubt) == ((), "")
+    assert (prepared.regions, prepared.doubt) == ((), "")
     assert (prepared.pixels == UNUSED).all()
 
 
 def test_noise_within_the_spread_is_no_difference() -> None:
     loud = noisy(GOOD, seed=1, levels=40)
-    assert golden.compare(loud, reference(), GOLDEN).centres
-    assert not golden.compare(loud, reference(spread=215), GOLDEN).centres
+    assert golden.compare(loud, reference(), GOLDEN).regions
+    assert not golden.compare(loud, reference(spread=215), GOLDEN).regions
 
 
 def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
     picture = moved(bad(GOOD), right=5, down=-3)
     prepared = golden.compare(picture, reference(), GOLDEN)
-    assert len(prepared.centres) == 1
-    (x, y), x1, y1, x2, y2 = prepared.centres[0], *DEFECT
+    assert len(prepared.regions) == 1
+    (x, y), x1, y1, x2, y2 = prepared.regions[0].centre, *DEFECT
     assert x1 <= x <= x2
     assert y1 <= y <= y2
     outputs = torch.zeros(1, 4, 1 + 2 + 4)
-    outputs[0, 0] = torch.tensor([0.1, 0.8, 0.1, (x - x1) / 96, (y - y1) / 96, (x2 - x) / 96, (y2 - y) / 96])
+    outputs[0, 0] = torch.tensor([0.1, 0.8, 0.1, *(length / CELL for length in (x - x1, y - y1, x2 - x, y2 - y))])
     (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
     assert (finding.label, finding.score) == ("hole", pytest.approx(0.8))
     assert finding.boxes[0].xyxy == pytest.approx((x1 + 5, y1 - 3, x2 + 5, y2 - 3), abs=0.6)
@@ -114,9 +122,8 @@ def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
 
 def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_reject() -> None:
     expert = replace(GOLDEN, reject=frozenset({"hole"}))
-    prepared = PreparedPair(
-        np.zeros((3, 96, 96), np.uint8), 160, 160, to_picture=np.eye(2, 3), centres=((50, 50), (52, 50), (51, 52))
-    )
+    places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in ((50, 50), (52, 50), (51, 52)))
+    prepared = PreparedPair(np.zeros((3, 128, 128), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, 7)
     outputs[0, :3, 3:] = 0.1
     outputs[0, :3, :3] = torch.tensor([[0.1, 0.6, 0.3], [0.2, 0.7, 0.1], [0.05, 0.05, 0.9]])
@@ -131,7 +138,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -
     for place in range(7):
         picture[10 + 20 * place : 18 + 20 * place, 20 : 30 + 2 * place] = (255, 0, 255)
     prepared = golden.compare(picture, reference(), GOLDEN)
-    assert len(prepared.centres) == 4
+    assert len(prepared.regions) == 4
     assert prepared.doubt == "it differs from its reference at 7 places, and 4 of them could be judged"
     outputs = torch.zeros(1, 4, 7)
     outputs[..., 0] = 1.0
@@ -141,7 +148,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -
 
 def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
     module = network(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
-    mosaic = torch.full((1, 3, 96, 96), UNUSED, dtype=torch.uint8)
+    mosaic = torch.full((1, 3, 2 * CELL, 2 * CELL), UNUSED, dtype=torch.uint8)
     assert not golden.forward(module, mosaic).any()
     crop = torch.randint(0, 200, (3, CELL, CELL), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     mosaic[0, :, CELL:, :CELL] = crop
@@ -153,7 +160,7 @@ def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
 
 def test_the_golden_network_folds_whole() -> None:
     folded = fold(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
-    assert len(folded.pairs) == 6, "every norm is folded into its convolution"
+    assert len(folded.pairs) == 9, "every norm is folded into its convolution"
 
 
 @pytest.mark.parametrize(("kind", "expert"), [(golden, GOLDEN), (difference, FIRST_DAY)])
@@ -191,7 +198,7 @@ def test_boxes_are_upright_around_turned_corners() -> None:
 @pytest.mark.parametrize(
     ("kind", "expert", "sentence"),
     [
-        (golden, replace(GOLDEN, input_size=47), "holds no crop of 48"),
+        (golden, replace(GOLDEN, input_size=63), "holds no crop of 64"),
         (difference, replace(FIRST_DAY, labels=("a", "b")), "give it exactly one"),
     ],
 )
@@ -202,37 +209,37 @@ def test_an_expert_that_cannot_work_says_what_to_change(kind: object, expert: Ex
 
 @pytest.fixture
 def pairs(tmp_path: Path) -> Path:
-    """The YAML of a data set of good parts, and of parts with a hole or a blob, moved a little."""
+    """The YAML of a data set of good parts, and of parts with four holes or four blobs, moved a little."""
     chance = np.random.default_rng(0)
-    for split, count in (("train", 24), ("val", 9)):
+    for split, count in (("train", 12), ("val", 6)):
         for folder in ("images", "references", "labels"):
             (tmp_path / folder / split).mkdir(parents=True)
         for number in range(count):
             good, label = part(number % 4), number % 3
-            x, y = (int(value) for value in chance.integers(20, 120, 2))
-            picture = good.copy()
-            if label:
+            picture, lines = good.copy(), []
+            for left, top in ((10, 10), (85, 10), (10, 85), (85, 85)) if label else ():
+                x, y = (low + int(value) for low, value in zip((left, top), chance.integers(0, 45, 2), strict=True))
                 picture[y : y + 16, x : x + 16] = (20, 20, 20) if label == 1 else (250, 250, 250)
+                lines.append(f"{label - 1} {(x + 10) / 160} {(y + 9) / 160} 0.1 0.1\n")
             picture = noisy(moved(picture, 2, 1), number)
             name = f"{split}/{number}"
             Image.fromarray(picture).save(tmp_path / "images" / f"{name}.png")
             Image.fromarray(good).save(tmp_path / "references" / f"{name}.bmp")
-            if label:
-                line = f"{label - 1} {(x + 10) / 160} {(y + 9) / 160} 0.1 0.1\n"
-                (tmp_path / "labels" / f"{name}.txt").write_text(line)
+            if lines:
+                (tmp_path / "labels" / f"{name}.txt").write_text("".join(lines))
     described = {"train": "images/train", "val": "images/val", "names": ["hole", "blob"]}
     (tmp_path / "data.yaml").write_text(yaml.safe_dump(described))
     return tmp_path / "data.yaml"
 
 
-def plan(data: Path, epochs: int = 30) -> TrainingPlan:
+def plan(data: Path, epochs: int = 12) -> TrainingPlan:
     return TrainingPlan(data, data.parent, epochs, batch=8, learning_rate=3e-3, threads=1)
 
 
 def test_golden_learns_from_pairs(pairs: Path) -> None:
     seen: list[int] = []
     trained = golden.train(GOLDEN, plan(pairs), lambda done, of, measures: seen.append(done))
-    assert seen == list(range(1, 31))
+    assert seen == list(range(1, 13))
     assert trained.metrics["accuracy"] > 0.9
     assert trained.metrics["iou"] > 0.3
     again = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
@@ -244,9 +251,9 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
     text = pairs.read_text().replace("- hole\n- blob", "- different")
     pairs.write_text(text)
     for path in pairs.parent.glob("labels/*/*.txt"):
-        path.write_text("0" + path.read_text()[1:])
+        path.write_text(re.sub("^1", "0", path.read_text(), flags=re.MULTILINE))
     trained = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None)
-    assert trained.metrics["good_parts"] == 8
+    assert trained.metrics["good_parts"] == 4
     assert trained.metrics["limit"] == pytest.approx(max(20, 1.1 * trained.metrics["largest"]))
     assert trained.metrics["held_out_called"] == 0.0
     assert float(trained.state["limit"]) == pytest.approx(trained.metrics["limit"])

@@ -222,4 +222,6 @@ def test_f_score_at_and_best_over_thresholds():
     best = measures.best_score([image], 0.33)
     assert best.f == 1.0
     assert 0.3 < best.threshold <= 0.6
+    steady = measures.steady_score([image], 0.33)
+    assert (steady.f, steady.threshold) == (1.0, pytest.approx(0.45, abs=0.011)), "0.31 to 0.60 are equally good"
     assert measures.score_at([shown([(A, 0)], [])], 0.5, 0.33).f == 0.0
