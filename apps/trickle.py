@@ -66,6 +66,9 @@ def trickle(  # noqa: PLR0913
     boards: Annotated[int, typer.Option(min=1, max=100, help="The number of boards.")] = 3,
     rate: Annotated[float, typer.Option(min=0.01, max=1000, help="Images a second.")] = 5.0,
     disk: Annotated[str, typer.Option(help="Bandwidth of the disk.")] = "530MB/s",
+    threads: Annotated[
+        int, typer.Option(min=1, max=config.MAX_THREADS, help="Threads of the executor; equal for all runs.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of weights and of the order of the parts.")] = 0,
     json_to: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Write the rows there, - for here.")
@@ -82,7 +85,7 @@ def trickle(  # noqa: PLR0913
         board=board,
         store=store,
         # A quarter of the memory is for activations.
-        asked=AskedSettings.parsed(memory=resident * size * 4 // 3, executors="cpu=1", profile=None),
+        asked=AskedSettings.parsed(memory=resident * size * 4 // 3, executors="cpu=1", threads=threads, profile=None),
         strategy=strategy("line"),
         inbox=Inbox(limit_bytes=256 << 20),
         disk_bytes_per_s=config.parse_bandwidth(disk),
