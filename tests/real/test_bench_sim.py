@@ -139,6 +139,7 @@ def test_rows_as_json_go_to_a_file(call, small: Path, tmp_path: Path) -> None:
     assert row["strategy"] == "coserve"
 
 
+@pytest.mark.slow
 def test_a_row_for_every_task_order_tail_box_and_strategy(call, small: Path) -> None:
     said = call("sim", "--task", f"A1, {small}", "--strategy", "coserve", "--device", "uma-m2", "--json", "-")
     assert [(row["task"], row["order"], row["images"]) for row in rows_of(said)] == [

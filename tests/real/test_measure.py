@@ -133,6 +133,7 @@ def test_bf16_agrees(expert: Expert, store: Store):
     assert found.weights_bytes < 0.6 * store.manifest(expert.weights).bytes
 
 
+@pytest.mark.slow
 def test_an_expert_that_is_prepared_is_compared_with_its_blob(store: Store, tmp_path: Path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
     aside(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
@@ -215,6 +216,7 @@ def test_weights_that_have_rotted_are_said(tmp_path: Path):
         measured(CLASSIFIER, store)
 
 
+@pytest.mark.slow
 def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path: Path):
     pixels = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "good.png")

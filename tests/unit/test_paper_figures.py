@@ -234,6 +234,7 @@ def test_loaded_experts_show_the_paper_s_window_on_its_device_only() -> None:
 # Files
 
 
+@pytest.mark.slow
 def test_draw_writes_what_there_is_data_for_as_png(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "figures"
     rows = [row(name, task) for name in COLOURS for task in ("A1", "B2")]
