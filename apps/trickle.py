@@ -108,5 +108,10 @@ def trickle(  # noqa: PLR0913
     bench_out.show(rows, json_to)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run `python -m apps.trickle`."""
     run(app)
+
+
+if __name__ == "__main__":
+    main()
