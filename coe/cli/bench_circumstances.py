@@ -88,12 +88,24 @@ class Circumstances:
                 raise ConfigError(f"{option} is for tasks, and the trace {name} has its images; leave the option out")
 
     def of(self, workloads: Sequence[Workload], seed: int) -> list[Workload]:
-        """Return each workload once for each word of --foresight; the words are named in its order."""
+        """Return each workload once for each word of --foresight; the words are named in its order.
+
+        Raises ConfigError for an option that a workload would ignore, or that leaves nothing of it.
+        """
         return [self._of(workload, word, seed) for workload in workloads for word in dict.fromkeys(self.foresight)]
 
     def _of(self, workload: Workload, word: str, seed: int) -> Workload:
+        if self.settling >= len(workload.arrivals):
+            raise ConfigError(
+                f"--settling {self.settling} leaves out all {len(workload.arrivals)} images of {workload.task}; leave "
+                "out fewer"
+            )
         words = [workload.order]
         if self.disturbance is DISTURBED:
+            if workload.order != "boards":
+                raise ConfigError(
+                    f"--disturbed is for boards, and {workload.task} {workload.order} has none; add --order boards"
+                )
             words.append("disturbed")
         if word != FORESIGHT[0]:
             words.append(word)

@@ -140,6 +140,8 @@ def sim(  # noqa: PLR0913
     from coe.sim.machine import Machine
 
     world = _World(_precisions(precision, sound, doubtful, warm), seed)
+    if warm and cold:
+        raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
     machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)

@@ -228,6 +228,16 @@ def test_each_run_has_a_trace_of_its_own_whatever_its_task_is_called(call, small
         (("--task", "small.jsonl", "--order", "iid"), "--order is for tasks, and the trace small.jsonl has its own"),
         (("--task", "A1,small.jsonl", "--tail", "steep"), "--tail is for tasks, and the trace small.jsonl has its own"),
         (("--seed", "x"), "Invalid value for '--seed'"),
+        (("--foresight", "oracle"), "--foresight: there is no 'oracle'; known: learned, none, parts"),
+        (("--foresight", "parts"), "--foresight parts needs a parts list, and A1 iid has none; add --order boards"),
+        (("--disturbed",), "--disturbed is for boards, and A1 iid has none; add --order boards"),
+        (("--disturbed", "--order", "boards,iid"), "--disturbed is for boards, and A1 iid has none"),
+        (("--images", "9", "--settling", "9"), "--settling 9 leaves out all 9 images of A1; leave out fewer"),
+        (
+            ("--precision", "mixed", "--cold", "--warm"),
+            "--warm fills memory before the first image, and --cold nothing",
+        ),
+        (("--task", "small.jsonl", "--images", "9"), "--images is for tasks, and the trace small.jsonl has its images"),
     ],
 )
 @pytest.mark.usefixtures("small")
