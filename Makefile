@@ -92,8 +92,9 @@ setup: .venv/.ready
 	    { echo "OpenCV lacks system libraries; on Debian: apt-get install libgl1 libglib2.0-0, then try again"; exit 2; }
 	@touch $@
 
-lock: ## write the versions that are installed into requirements.lock
-	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable; } > requirements.lock.new
+lock: ## write the versions that are installed into requirements.lock; those in requirements.real.lock stay there
+	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude pip --exclude-editable | \
+	    grep -viE "^($$(sed -n 's/==.*//p' requirements.real.lock | paste -sd '|'))=="; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 
 clean: ## remove what was built; .venv stays

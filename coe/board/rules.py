@@ -78,17 +78,12 @@ class Rules:
 def load(board: str | Path) -> Rules:
     """Find and read a board file, by name ("A", "demo") or path; raises RulesError with file, line and suggestion."""
     path = find(board)
-    return _resolved(path, process_sheet.content(path))
+    return of_bytes(path, process_sheet.content(path))
 
 
-def check(path: Path, raw: bytes) -> Rules:
-    """Return the rules that a file of these bytes would be; raises RulesError as `load` does."""
-    return _resolved(path, raw)
-
-
-@lru_cache(maxsize=16)
-def _resolved(path: Path, raw: bytes) -> Rules:
-    """Return the rules that a file's bytes are: a command asks for them several times, and 352 components take long."""
+@lru_cache(maxsize=16)  # a command asks for them several times, and 352 components take long
+def of_bytes(path: Path, raw: bytes) -> Rules:
+    """Return the rules that a file of these bytes is; `path` names it in messages. Raises RulesError as `load` does."""
     sheet = process_sheet.parse(path, raw)
     try:
         return _RulesReader(sheet).rules()

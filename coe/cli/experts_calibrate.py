@@ -149,7 +149,7 @@ def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
     text, today = raw.decode(), date.today().isoformat()
     entries = {outcome.answers.expert.id: Entry(outcome.entries, outcome.comment(today)) for outcome in outcomes}
     changed = edited(board.path, text, entries)
-    rules.check(board.path, changed.encode())
+    rules.of_bytes(board.path, changed.encode())
     if write:
         with replacing(board.path) as file:
             file.write(changed.encode())

@@ -1,4 +1,4 @@
-"""The owner of all pools: it loads experts, and evicts experts to make room. Eviction policies rank them.
+"""The owner of all pools: it decides which experts come and which leave, and issues the commands. Policies rank them.
 
 Bytes are reserved before a load is issued and become free only when an eviction has ended, so a slow copy cannot
 overcommit.
@@ -9,7 +9,7 @@ The file is long because whatever changes residency stands in it: first experts,
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from coe.core import Batch
 from coe.scheduler import policies
@@ -41,14 +41,15 @@ class Residency:
         self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
-        self._unread: Iterator[str] = iter(())
+        self._unread: deque[str] = deque()
         self._unfilled: deque[str] = deque()
 
     def watch(self, world: World) -> None:
         """Take the world; called once, before anything is loaded."""
         self._world = world
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
-        self._unread = iter(world.graph.by_probability)
+        if self.cache is not None:
+            self._unread = deque(world.graph.by_probability)
         self._precision.watch(world)
         # Foreseen experts first.
         foreseen = world.foresight.in_order() if world.foresight is not None else []
@@ -69,35 +70,27 @@ class Residency:
         pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
         the load under way. Each expert is considered once.
         """
-        if self._is_reading():
+        if not self._unfilled or self._is_reading():
             return
+        pools = [pool for pool in self._turn if pool.id not in self._lost]
         while self._unfilled:
             expert = self._unfilled[0]
-            pools = [pool for pool in self._turn if pool.id not in self._lost]
             # An expert that came on demand, and is leaving by now, counts as considered.
-            held = any(pool.state(expert) is not None for pool in pools)
-            roomy = [pool for pool in pools if not held and pool.has_room(self._first_size(pool, expert, now))]
-            if not roomy:
-                self._unfilled.popleft()
-                continue
-            if self._fill_pool(roomy[0], expert, now):
-                self._unfilled.popleft()
-            return
-
-    def _first_size(self, pool: ModelPool, expert: str, now: float) -> int:
-        return self._size(pool, expert, self._variant(pool, expert, Why.INITIAL, now))
-
-    def _fill_pool(self, pool: ModelPool, expert: str, now: float) -> bool:
-        """Begin an initial load; return False if running batches hold its bytes for now."""
-        variant = self._variant(pool, expert, Why.INITIAL, now)
-        size = self._size(pool, expert, variant)
-        if pool.has_planned() or pool.missing_bytes(size):
-            return False
-        pool.plan(expert, size, Why.INITIAL, variant=variant)
-        self.issue()
-        self._turn.remove(pool)
-        self._turn.append(pool)
-        return True
+            if all(pool.state(expert) is None for pool in pools):
+                for pool in pools:
+                    variant = self._variant(pool, expert, Why.INITIAL, now)
+                    size = self._size(pool, expert, variant)
+                    if not pool.has_room(size):
+                        continue
+                    if pool.has_planned() or pool.missing_bytes(size):
+                        return  # running batches hold its bytes for now
+                    self._unfilled.popleft()
+                    pool.plan(expert, size, Why.INITIAL, variant=variant)
+                    self.issue()
+                    self._turn.remove(pool)
+                    self._turn.append(pool)
+                    return
+            self._unfilled.popleft()
 
     def learned(self) -> None:
         """Note that an image or a finding has come.
@@ -109,18 +102,19 @@ class Residency:
     def withdraw(self) -> None:
         """Give up speculative loads that have not begun, unless stages wait for them by now."""
         for pool in self.pools.values():
-            for expert in pool.planned():
+            for expert in pool.planned() if pool.has_planned() else ():
                 if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
                     pool.cancel(expert)
 
     def is_loading(self) -> bool:
         """Return whether an expert is on its way into a pool or into host memory."""
-        filling = self.cache is not None and self.cache.is_filling()
-        return filling or any(pool.is_moving() for pool in self.pools.values())
+        return self._is_filling_host() or any(pool.is_moving() for pool in self.pools.values())
 
     def _is_reading(self) -> bool:
-        filling = self.cache is not None and self.cache.is_filling()
-        return filling or any(pool.is_moving_from(Tier.DISK) for pool in self.pools.values())
+        return self._is_filling_host() or any(pool.is_moving_from(Tier.DISK) for pool in self.pools.values())
+
+    def _is_filling_host(self) -> bool:
+        return self.cache is not None and self.cache.is_filling()
 
     def fill_host(self, now: float) -> None:
         """Let an idle disk read the likeliest expert that lies nowhere into host memory, for the devices behind it.
@@ -128,12 +122,11 @@ class Residency:
         The cache is filled only while nothing is loaded. Each expert is considered once: an expert that a device holds
         goes down when it leaves, if the cache demotes.
         """
-        if self.cache is None or self.cache.is_filling():
+        if self.cache is None or not self._unread or self.is_loading():
             return
         served = [pool for pool in self.pools.values() if self.cache.serves(pool.device) and pool.id not in self._lost]
-        if not served or any(pool.is_moving() for pool in self.pools.values()):
-            return
-        for expert in self._unread:
+        while served and self._unread:
+            expert = self._unread.popleft()
             if expert in self.cache or any(expert in pool for pool in served):
                 continue
             variant = self._variant(served[0], expert, Why.FILL, now)
@@ -168,7 +161,7 @@ class Residency:
             self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
 
     def idle_tiers(self, pool: ModelPool) -> set[Tier]:
-        """Return the tiers from which a pool can load and does not: they are read by different hands."""
+        """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
         tiers = Tier if self._cache_of(pool) is not None else (Tier.DISK,)
         return {tier for tier in tiers if not pool.is_moving_from(tier)}
 
@@ -251,9 +244,7 @@ class Residency:
         That happens while nothing is loaded, if there is room without evicting another expert, and if no stage waits
         for the expert or runs on it.
         """
-        if not self._upgrades or any(pool.is_moving() for pool in self.pools.values()):
-            return
-        if self.cache is not None and self.cache.is_filling():
+        if not self._upgrades or self.is_loading():
             return
         for pool in self.pools.values():
             for expert in self._upgrades.candidates(pool.id):

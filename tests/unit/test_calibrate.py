@@ -293,4 +293,4 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
 
 
 def test_the_front_of_rules_knows_a_file_before_it_is_written(tmp_path: Path) -> None:
-    assert rules.check(tmp_path / "b.yaml", FILE.encode()).board == "hall7"
+    assert rules.of_bytes(tmp_path / "b.yaml", FILE.encode()).board == "hall7"
