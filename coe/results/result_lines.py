@@ -20,27 +20,29 @@ def to_line(result: Result) -> str:
         "component": request.component,
         "refdes": request.refdes,
         "verdict": result.verdict.value if result.verdict else None,
-        "findings": [
-            {
-                "expert": finding.expert,
-                "variant": finding.variant,
-                "label": finding.label,
-                "score": finite(finding.score, 6),
-                **({"doubt": finding.doubt} if finding.doubt else {}),
-                **({"heat": _heat_row(finding.heat)} if finding.heat else {}),
-                "boxes": [
-                    {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
-                    for box in finding.boxes
-                ],
-            }
-            for finding in result.findings
-        ],
+        "findings": [finding_row(finding) for finding in result.findings],
         "latency_s": finite(result.latency_s, 6),
         "late": result.late,
         "error": result.error,
         "failure": result.failure.kind.value if result.failure else None,
     }
     return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def finding_row(finding: Finding) -> dict[str, Any]:
+    """Return a finding as values of JSON."""
+    return {
+        "expert": finding.expert,
+        "variant": finding.variant,
+        "label": finding.label,
+        "score": finite(finding.score, 6),
+        **({"doubt": finding.doubt} if finding.doubt else {}),
+        **({"heat": _heat_row(finding.heat)} if finding.heat else {}),
+        "boxes": [
+            {"label": box.label, "score": finite(box.score, 6), "xyxy": [finite(x, 2) for x in box.xyxy]}
+            for box in finding.boxes
+        ],
+    }
 
 
 def from_line(line: bytes, number: int) -> Result:

@@ -34,7 +34,7 @@ TORCH = {
 # These make weights for trials, and import torch inside the functions that do, so that `--help` starts without it.
 LAZY_TORCH = {"bench", "cli.experts", "store.store"}
 # `system` waits where Windows does not let a file be replaced yet.
-CLOCKS = {"runtime", "profiler", "cli", "inspector", "bench", "system"}
+CLOCKS = {"runtime", "profiler", "cli", "inspector", "bench", "serve", "system"}
 CLOCK_MODULES = {"time", "threading", "concurrent", "asyncio", "multiprocessing"}
 NETWORK = {"socket", "ssl", "urllib", "http", "requests", "httpx", "ftplib", "smtplib"}
 

@@ -1,0 +1,7 @@
+"""The service's database. Law: nothing else holds state that matters; each query is a function of a `Connection`.
+
+`schema` has the tables, `opening` opens a database and brings it to the newest schema, and every other module has the
+queries of one subject. A caller opens the transaction (`Database.writing`, `Database.reading`), so that one transaction
+may hold queries of several subjects: a decision, its calls, its tallies and its event are written together or not at
+all. Times are UTC in whole microseconds (`coe.serve.moments`); the caller gives them.
+"""

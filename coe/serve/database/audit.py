@@ -1,0 +1,93 @@
+"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so a removed or changed entry shows.
+
+Deeds of people and of administrators belong here: recipes, activations, drain, keys, verifications, exports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from coe.serve.database.rows import in_turn, record, records
+from coe.serve.database.schema import NAME, audit
+
+BEGINNING = "0" * 64
+"""The hash before the first entry."""
+_TOGETHER = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A deed: `actor` is the name of a key or of a process, `about` names what it was done to, `detail` is JSON."""
+
+    id: int
+    acted_us: int
+    actor: str
+    action: str
+    about: str
+    detail: Mapping[str, Any]
+    previous: str
+    hash: str
+
+
+def append(
+    connection: Connection, actor: str, action: str, about: str, *, now_us: int, detail: Mapping[str, Any] | None = None
+) -> Entry:
+    """Append a deed to the chain, in the transaction that does it; `detail` is JSON without fractions."""
+    in_turn(connection, audit)
+    last = connection.scalar(select(audit.c.hash).order_by(audit.c.id.desc()).limit(1))
+    row = {
+        "acted_us": now_us,
+        "actor": actor[:NAME],
+        "action": action[:NAME],
+        "about": about[:NAME],
+        "detail": dict(detail or {}),
+        "previous": last or BEGINNING,
+    }
+    row["hash"] = _hash(row)
+    return record(Entry, connection.execute(insert(audit).values(row).returning(audit)).one())
+
+
+def newest(connection: Connection, *, limit: int = 100, before_id: int | None = None) -> list[Entry]:
+    """Return entries, the newest first."""
+    query = select(audit).order_by(audit.c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(audit.c.id < before_id)
+    return records(Entry, connection.execute(query))
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The result of a walk along the chain: how many entries are sound, the last hash, and the first broken entry's id.
+
+    Entries that were removed from the end leave a sound chain with another last hash: write that down elsewhere.
+    """
+
+    sound: int
+    last_hash: str
+    broken_id: int | None
+
+
+def prove(connection: Connection) -> Proof:
+    """Walk along the whole chain."""
+    sound, last, last_id = 0, BEGINNING, 0
+    while True:
+        query = select(audit).where(audit.c.id > last_id).order_by(audit.c.id).limit(_TOGETHER)
+        entries = records(Entry, connection.execute(query))
+        for entry in entries:
+            row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
+            if entry.previous != last or entry.hash != _hash(row):
+                return Proof(sound, last, entry.id)
+            sound, last, last_id = sound + 1, entry.hash, entry.id
+        if not entries:
+            return Proof(sound, last, None)
+
+
+def _hash(row: Mapping[str, Any]) -> str:
+    facts = [row[name] for name in ("previous", "acted_us", "actor", "action", "about", "detail")]
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

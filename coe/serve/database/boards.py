@@ -1,0 +1,191 @@
+"""Boards and where they stand. Law: a board leaves an undecided state once, by one conditional update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, or_, select, update
+
+from coe.core import Verdict
+from coe.serve.database import events
+from coe.serve.database.events import NewEvent
+from coe.serve.database.rows import columns, in_turn, record, records
+from coe.serve.database.schema import board
+from coe.serve.words import UNDECIDED, BoardState, EventKind, Side
+
+
+@dataclass(frozen=True, slots=True)
+class NewBoard:
+    """A board whose pictures are on the disk; `digest` is that of the request, `request` is JSON."""
+
+    key: str
+    digest: str
+    recipe_id: int
+    serial: str
+    panel: str
+    side: Side
+    work_order: str
+    request: Mapping[str, Any]
+    fed_by: str
+    accepted_us: int
+    due_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A board without its findings; see `coe.serve.database.schema.board` for each field."""
+
+    id: int
+    key: str
+    digest: str
+    recipe_id: int
+    state: BoardState
+    serial: str
+    panel: str
+    side: Side
+    work_order: str
+    request: Mapping[str, Any]
+    pass_number: int
+    fed_by: str
+    accepted_us: int
+    due_us: int | None
+    started_us: int | None
+    attempts: int
+    endangered_us: int | None
+    decided_us: int | None
+    verified_us: int | None
+    verdict: Verdict | None
+    late: bool
+    components: int
+    calls: int
+    revision: int
+    reason: str
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What every event about the board says of it, as JSON."""
+        return {
+            "board": self.id,
+            "key": self.key,
+            "serial": self.serial,
+            "panel": self.panel,
+            "side": self.side.value,
+            "work_order": self.work_order,
+            "recipe": self.recipe_id,
+            "pass": self.pass_number,
+        }
+
+
+_COLUMNS = columns(board, "findings")
+
+
+def accept(connection: Connection, new: NewBoard) -> Board:
+    """Add a board, and append the event of its acceptance; its key must be new (IntegrityError).
+
+    Boards without a serial are all first passes.
+    """
+    in_turn(connection, board)
+    earlier = 0
+    if new.serial:
+        earlier = connection.scalar(
+            select(func.count()).where(
+                board.c.serial == new.serial, board.c.side == new.side, board.c.state != BoardState.ABORTED
+            )
+        ) or 0  # fmt: skip
+    row = {name: getattr(new, name) for name in NewBoard.__dataclass_fields__}
+    row |= {"state": BoardState.ACCEPTED, "pass_number": earlier + 1, "request": dict(new.request)}
+    accepted = record(Board, connection.execute(insert(board).values(row).returning(*_COLUMNS)).one())
+    body = {**accepted.facts, "due_us": accepted.due_us}
+    events.append(connection, NewEvent(EventKind.BOARD_ACCEPTED, new.accepted_us, body, accepted.id))
+    return accepted
+
+
+def get(connection: Connection, id: int) -> Board | None:
+    """Return a board, or None."""
+    row = connection.execute(select(*_COLUMNS).where(board.c.id == id)).one_or_none()
+    return None if row is None else record(Board, row)
+
+
+def of_key(connection: Connection, key: str) -> Board | None:
+    """Return the board that was handed in under a key, or None."""
+    row = connection.execute(select(*_COLUMNS).where(board.c.key == key)).one_or_none()
+    return None if row is None else record(Board, row)
+
+
+def undecided(connection: Connection, *, after_id: int = 0, limit: int = 100) -> list[Board]:
+    """Return boards that need a decision, in the order of their acceptance.
+
+    After a crash these are also the boards that the line had begun.
+    """
+    query = (
+        select(*_COLUMNS).where(board.c.state.in_(UNDECIDED), board.c.id > after_id).order_by(board.c.id).limit(limit)
+    )
+    return records(Board, connection.execute(query))
+
+
+def count_undecided(connection: Connection) -> int:
+    """Return how many boards need a decision."""
+    return connection.scalar(select(func.count()).where(board.c.state.in_(UNDECIDED))) or 0
+
+
+def newest(connection: Connection, *, limit: int = 50, before_id: int | None = None, serial: str = "") -> list[Board]:
+    """Return boards, the newest first; with `serial` those whose serial or key begins with it."""
+    query = select(*_COLUMNS).order_by(board.c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(board.c.id < before_id)
+    if serial:
+        query = query.where(
+            or_(board.c.serial.startswith(serial, autoescape=True), board.c.key.startswith(serial, autoescape=True))
+        )
+    return records(Board, connection.execute(query))
+
+
+def begin(connection: Connection, id: int, now_us: int) -> bool:
+    """Note that the line begins a board; False if it is not undecided any more, as when it was aborted."""
+    begun = connection.execute(
+        update(board)
+        .where(board.c.id == id, board.c.state.in_(UNDECIDED))
+        .values(state=BoardState.RUNNING, started_us=now_us, attempts=board.c.attempts + 1)
+    )
+    return begun.rowcount == 1
+
+
+def located(connection: Connection, id: int) -> bool:
+    """Note that the components of an accepted board are found in its pictures; False if it is not accepted."""
+    moved = connection.execute(
+        update(board).where(board.c.id == id, board.c.state == BoardState.ACCEPTED).values(state=BoardState.LOCATED)
+    )
+    return moved.rowcount == 1
+
+
+def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
+    """Say that undecided boards will probably be late; of each board it is said once."""
+    for one in boards:
+        said = connection.execute(
+            update(board)
+            .where(board.c.id == one.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
+            .values(endangered_us=now_us)
+        )
+        if said.rowcount:
+            body = {**one.facts, "due_us": one.due_us}
+            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, one.id))
+
+
+def abort(connection: Connection, one: Board, now_us: int, *, reason: str) -> bool:
+    """Take back an undecided board, and append the event; False if it is decided or aborted already."""
+    aborted = connection.execute(
+        update(board)
+        .where(board.c.id == one.id, board.c.state.in_(UNDECIDED))
+        .values(state=BoardState.ABORTED, reason=reason)
+    )
+    if aborted.rowcount:
+        body = {**one.facts, "reason": reason}
+        events.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, one.id))
+    return aborted.rowcount == 1
+
+
+def findings_of(connection: Connection, id: int) -> bytes | None:
+    """Return the packed OK findings of a board (`coe.serve.database.findings`); None before its decision."""
+    return connection.scalar(select(board.c.findings).where(board.c.id == id))

@@ -1,0 +1,126 @@
+"""Decisions of boards. Law: a board gets one decision, in one transaction; later findings only raise its severity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, update
+
+from coe.core import Verdict
+from coe.serve.database import boards, calls, events, tallies
+from coe.serve.database.boards import Board
+from coe.serve.database.calls import NewCall
+from coe.serve.database.events import NewEvent
+from coe.serve.database.findings import GoodComponent, pack
+from coe.serve.database.schema import board
+from coe.serve.database.tallies import Tally
+from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A board's verdict with all that goes into the history with it.
+
+    `calls` are the components that are not OK, and blind audits; `good` are those that are OK. `late` says that a
+    component had no finding in time. `reason` says why the whole board is not OK, if that is no component's fault.
+    """
+
+    board: Board
+    verdict: Verdict
+    decided_us: int
+    late: bool
+    calls: Sequence[NewCall]
+    good: Sequence[GoodComponent]
+    tallies: Sequence[Tally]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """Findings of a decided board that came late: `raised` are components that are worse than the decision said."""
+
+    board_id: int
+    amended_us: int
+    raised: Sequence[NewCall]
+    tallies: Sequence[Tally]
+
+
+def write(connection: Connection, decision: Decision) -> bool:
+    """Write a decision, its calls, its tallies and its event; False if the board has a decision or was aborted.
+
+    A board without calls needs nobody's word, so it counts as verified at once.
+    """
+    defects = sum(one.kind is CallKind.DEFECT for one in decision.calls)
+    state = BoardState.DECIDED if decision.calls else BoardState.VERIFIED
+    values = {
+        "state": state,
+        "verdict": decision.verdict,
+        "late": decision.late,
+        "decided_us": decision.decided_us,
+        "verified_us": None if decision.calls else decision.decided_us,
+        "components": defects + len(decision.good),
+        "calls": defects,
+        "findings": pack(decision.good),
+        "reason": decision.reason,
+    }
+    id = decision.board.id
+    written = connection.execute(update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(**values))
+    if not written.rowcount:
+        return False
+    calls.add(connection, id, decision.calls, decision.decided_us)
+    tallies.add(connection, decision.tallies)
+    body = {
+        **decision.board.facts,
+        "verdict": decision.verdict.value,
+        "late": decision.late,
+        "components": values["components"],
+        "reason": decision.reason,
+        "calls": [_said(one) for one in decision.calls if one.kind is CallKind.DEFECT],
+    }
+    events.append(connection, NewEvent(EventKind.BOARD_DECIDED, decision.decided_us, body, id))
+    return True
+
+
+def amend(connection: Connection, amendment: Amendment) -> bool:
+    """Add findings that came after the decision; return whether the severity of a component rose.
+
+    A component that the decision called REVIEW, because it was late, becomes NG if its finding says so. A verdict is
+    never lowered, and a call that a person has answered stays as it is. Tallies count in any case.
+    """
+    tallies.add(connection, amendment.tallies)
+    raised: list[NewCall] = []
+    for new in amendment.raised:
+        before = calls.of_component(connection, amendment.board_id, new.refdes)
+        if before is not None and calls.raise_verdict(connection, before, new):
+            raised.append(new)
+    if not raised:
+        return False
+    worst = max((one.verdict for one in raised), key=lambda verdict: verdict.severity)
+    found = boards.get(connection, amendment.board_id)
+    assert found is not None
+    assert found.verdict is not None
+    verdict = worst if worst.severity > found.verdict.severity else found.verdict
+    connection.execute(
+        update(board).where(board.c.id == found.id).values(verdict=verdict, revision=board.c.revision + 1)
+    )
+    body = {
+        **found.facts,
+        "verdict": verdict.value,
+        "revision": found.revision + 1,
+        "calls": [_said(one) for one in raised],
+    }
+    events.append(connection, NewEvent(EventKind.BOARD_AMENDED, amendment.amended_us, body, found.id))
+    return True
+
+
+def _said(one: NewCall) -> dict[str, object]:
+    return {
+        "refdes": one.refdes,
+        "component": one.component,
+        "verdict": one.verdict.value,
+        "reason": one.reason.value,
+        "label": one.label,
+        "score": one.score,
+        "late": one.late,
+    }

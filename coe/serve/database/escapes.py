@@ -1,0 +1,64 @@
+"""Escapes: defects that a later test found on boards that had passed. Law: a report is added, never changed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select
+
+from coe.serve.database import events
+from coe.serve.database.events import NewEvent
+from coe.serve.database.rows import record, records
+from coe.serve.database.schema import board, escape
+from coe.serve.words import EventKind
+
+
+@dataclass(frozen=True, slots=True)
+class NewEscape:
+    """A defect that a later test found; `found_at` is the test, as "ICT"."""
+
+    serial: str
+    reported_us: int
+    reported_by: str
+    refdes: str = ""
+    component: str = ""
+    label: str = ""
+    found_at: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """A reported escape; `board_id` is None if no board of this serial was inspected here."""
+
+    id: int
+    board_id: int | None
+    serial: str
+    refdes: str
+    component: str
+    label: str
+    found_at: str
+    note: str
+    reported_us: int
+    reported_by: str
+
+
+def report(connection: Connection, new: NewEscape) -> Escape:
+    """Add an escape to the newest decided board of its serial, and append the event."""
+    board_id = connection.scalar(
+        select(board.c.id)
+        .where(board.c.serial == new.serial, board.c.decided_us.is_not(None))
+        .order_by(board.c.id.desc())
+        .limit(1)
+    )
+    row = {name: getattr(new, name) for name in NewEscape.__dataclass_fields__} | {"board_id": board_id}
+    added = record(Escape, connection.execute(insert(escape).values(row).returning(escape)).one())
+    body = {name: getattr(added, name) for name in ("board_id", "serial", "refdes", "component", "label", "found_at")}
+    events.append(connection, NewEvent(EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id))
+    return added
+
+
+def between(connection: Connection, start_us: int, end_us: int) -> list[Escape]:
+    """Return the escapes that were reported from `start_us` on and before `end_us`, the oldest first."""
+    query = select(escape).where(escape.c.reported_us >= start_us, escape.c.reported_us < end_us).order_by(escape.c.id)
+    return records(Escape, connection.execute(query))

@@ -1,0 +1,65 @@
+"""What happened, for other machines and pages. Law: an event is appended in the transaction that makes it true."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, literal, select
+
+from coe.serve.database.rows import in_turn, record, records
+from coe.serve.database.schema import event, outbox, sink
+from coe.serve.words import EventKind
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """An event to be appended; `body` is JSON."""
+
+    kind: EventKind
+    happened_us: int
+    body: Mapping[str, Any] = field(default_factory=dict)
+    board_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
+
+    id: int
+    uuid: str
+    kind: EventKind
+    board_id: int | None
+    happened_us: int
+    body: Mapping[str, Any]
+
+
+def append(connection: Connection, new: NewEvent) -> Event:
+    """Append an event, and a row of the outbox for each registered sink, in the caller's transaction."""
+    in_turn(connection, event)
+    row = {
+        "uuid": str(uuid.uuid4()),
+        "kind": new.kind,
+        "board_id": new.board_id,
+        "happened_us": new.happened_us,
+        "body": dict(new.body),
+    }
+    appended = connection.execute(insert(event).values(row).returning(event)).one()
+    waiting = select(sink.c.name, literal(appended.id), literal(new.happened_us), literal(0), literal(""))
+    connection.execute(insert(outbox).from_select(["sink", "event_id", "next_try_us", "attempts", "error"], waiting))
+    return record(Event, appended)
+
+
+def after(connection: Connection, id: int, *, limit: int = 500, board_id: int | None = None) -> list[Event]:
+    """Return the events after the event of an id, the oldest first; with `board_id` those of one board."""
+    query = select(event).where(event.c.id > id).order_by(event.c.id).limit(limit)
+    if board_id is not None:
+        query = query.where(event.c.board_id == board_id)
+    return records(Event, connection.execute(query))
+
+
+def newest_id(connection: Connection) -> int:
+    """Return the id of the newest event; 0 if there is none."""
+    return connection.scalar(select(func.coalesce(func.max(event.c.id), 0))) or 0

@@ -1,0 +1,75 @@
+"""Keys of the API. Law: a key itself is shown once, when it is made; the database holds its hash.
+
+A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key looks as `coe_...`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
+
+from coe.serve.database.rows import record, records
+from coe.serve.database.schema import api_key
+from coe.serve.words import Role
+
+PREFIX = "coe_"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What is known of a key: who holds it, with which role, and until when (None: without end)."""
+
+    id: int
+    name: str
+    role: Role
+    hash: str
+    created_us: int
+    expires_us: int | None
+    revoked_us: int | None
+
+
+def generate() -> str:
+    """Return a new key."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(key: str) -> str:
+    """Return the hash under which a key is kept."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
+    """Add a key; its name must be new (IntegrityError)."""
+    row = {"name": name, "role": role, "hash": hash_of(key), "created_us": now_us, "expires_us": expires_us}
+    return record(Key, connection.execute(insert(api_key).values(row).returning(api_key)).one())
+
+
+def holder(connection: Connection, key: str, now_us: int) -> Key | None:
+    """Return what is known of a key that is valid now, or None."""
+    row = connection.execute(select(api_key).where(api_key.c.hash == hash_of(key), _valid(now_us))).one_or_none()
+    return None if row is None else record(Key, row)
+
+
+def all_keys(connection: Connection) -> list[Key]:
+    """Return all keys, in the order of their names."""
+    return records(Key, connection.execute(select(api_key).order_by(api_key.c.name)))
+
+
+def any_valid(connection: Connection, now_us: int) -> bool:
+    """Return whether there is a key that is valid now."""
+    return connection.execute(select(api_key.c.id).where(_valid(now_us)).limit(1)).first() is not None
+
+
+def revoke(connection: Connection, name: str, now_us: int) -> bool:
+    """End a key; False if there is no key of this name, or if it was ended before."""
+    ended = connection.execute(
+        update(api_key).where(api_key.c.name == name, api_key.c.revoked_us.is_(None)).values(revoked_us=now_us)
+    )
+    return ended.rowcount == 1
+
+
+def _valid(now_us: int) -> ColumnElement[bool]:
+    return api_key.c.revoked_us.is_(None) & or_(api_key.c.expires_us.is_(None), api_key.c.expires_us > now_us)

@@ -1,0 +1,64 @@
+"""Bringing a database to the newest schema, with Alembic. Law: a service never runs on an older or a newer schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+
+from coe.errors import ConfigError
+from coe.serve.database.opening import WRITES, Database
+from coe.serve.database.trouble import translated
+
+FOLDER = Path(__file__).with_name("migrations")
+
+
+def newest() -> str:
+    """Return the revision of the newest schema."""
+    revision = ScriptDirectory(str(FOLDER)).get_current_head()
+    assert revision is not None
+    return revision
+
+
+def revision_of(database: Database) -> str | None:
+    """Return the revision of a database's schema; None if it has no tables yet. Raises DatabaseTrouble."""
+    with database.reading() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def migrate(database: Database, to: str = "head") -> bool:
+    """Bring a database to a revision, in one transaction; return whether there was anything to do.
+
+    Raises ConfigError for a database of a newer version of the service, and DatabaseTrouble.
+    """
+    before = revision_of(database)
+    if before is not None and before not in _known():
+        raise ConfigError(
+            f"{database!r} was written by a newer version of coe-serve (schema {before}); install that version, or "
+            "restore a backup from before the upgrade"
+        )
+    if before == (newest() if to == "head" else to):
+        return False
+    with translated(), database.engine.connect() as connection:
+        writer = connection.execution_options(**{WRITES: True})
+        with writer.begin():
+            config = Config()
+            config.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
+            config.attributes["connection"] = writer
+            command.upgrade(config, to)
+    return True
+
+
+def expect_newest(database: Database) -> None:
+    """Raise ConfigError if a database does not have the newest schema."""
+    revision = revision_of(database)
+    if revision != newest():
+        has = f"schema {revision}" if revision else "no tables"
+        raise ConfigError(f"{database!r} has {has}, and this version needs schema {newest()}; run `coe-serve migrate`")
+
+
+def _known() -> set[str]:
+    return {script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions()}

@@ -1,0 +1,136 @@
+"""Opening a database. Law: every transaction of the service begins here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from coe.errors import ConfigError
+from coe.serve.database.file_system import refuse_network
+from coe.serve.database.trouble import translated
+
+BUSY_S = 5.0
+"""How long a transaction waits for another writer before it raises DatabaseTrouble."""
+WAL_PAGES = 1000
+"""After so many pages in the log, a commit copies them into the database."""
+MAX_WAL_BYTES = 64 << 20
+"""The log's file is cut to this size whenever it starts again."""
+_CONNECTIONS = 16
+WRITES = "coe_writes"
+"""The execution option of a connection that will write; SQLite then takes the lock at the beginning."""
+
+
+class Database:
+    """A database that is open. `url` is its address; several threads and processes may use it at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+
+    @property
+    def url(self) -> URL:
+        """The address, with its password."""
+        return self.engine.url
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is the embedded database."""
+        return self.engine.dialect.name == "sqlite"
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Give a connection that sees one state of the database; what it writes is rolled back.
+
+        Raises DatabaseTrouble.
+        """
+        with translated(), self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Give a connection whose changes are on the disk when the block ends, or undone if it raises.
+
+        Raises DatabaseTrouble. The block holds SQLite's only lock for writing: nothing in it may wait for anything.
+        """
+        with translated(), self.engine.connect() as connection:
+            writer = connection.execution_options(**{WRITES: True})
+            with writer.begin():
+                yield writer
+
+    def shorten_log(self) -> None:
+        """Copy the log into the database and cut it; for SQLite, now and then. Raises DatabaseTrouble."""
+        if self.is_sqlite:
+            with translated(), self.engine.connect() as connection:
+                connection.connection.driver_connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def __repr__(self) -> str:
+        return f"<Database {self.url.render_as_string(hide_password=True)}>"
+
+
+def open_database(url: str, *, busy_s: float = BUSY_S) -> Database:
+    """Open the database at a URL: `sqlite:////var/lib/coe/serve.db` or `postgresql+psycopg://user@host/name`.
+
+    Opening makes no tables: see `coe.serve.database.migration`. A transaction waits `busy_s` for another writer. Raises
+    ConfigError for a URL that cannot be used, and for a SQLite file on a network file system.
+    """
+    try:
+        address = make_url(url)
+        if address.get_backend_name() == "sqlite":
+            return Database(_sqlite(address, busy_s))
+        if address.get_backend_name() == "postgresql":
+            return Database(_postgresql(address, busy_s))
+    except (ArgumentError, NoSuchModuleError, ImportError) as error:
+        raise ConfigError(f"database: {error}; give sqlite:///FILE or postgresql+psycopg://USER@HOST/NAME") from None
+    raise ConfigError(
+        f"database: '{address.get_backend_name()}' is not supported; give sqlite:///FILE or "
+        "postgresql+psycopg://USER@HOST/NAME"
+    )
+
+
+def sqlite_url(path: Path) -> str:
+    """Return the URL of a SQLite file."""
+    return URL.create("sqlite", database=str(path.absolute())).render_as_string()
+
+
+def _sqlite(url: URL, busy_s: float) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise ConfigError("database: a database in memory is lost with its process; give sqlite:///FILE")
+    refuse_network(Path(url.database))
+    # Without an isolation level Python begins no transactions by itself.
+    engine = create_engine(url, connect_args={"timeout": busy_s, "isolation_level": None}, pool_size=_CONNECTIONS)
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _set_up_sqlite(connection: Any, record: object) -> None:
+    """Make commits durable, keep the log short, and hold rows to the rows that they refer to."""
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=FULL",
+        "foreign_keys=ON",
+        f"wal_autocheckpoint={WAL_PAGES}",
+        f"journal_size_limit={MAX_WAL_BYTES}",
+    ):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    # A transaction that reads first and writes later could find that another wrote in between; SQLite then refuses.
+    writes = connection.get_execution_options().get(WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _postgresql(url: URL, busy_s: float) -> Engine:
+    lock_ms = round(1000 * busy_s)
+    options = f"-c lock_timeout={lock_ms} -c timezone=UTC -c synchronous_commit=on"
+    # A server that was restarted is found again at the next transaction.
+    return create_engine(url, connect_args={"options": options}, pool_size=_CONNECTIONS, pool_pre_ping=True)

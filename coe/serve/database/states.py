@@ -1,0 +1,105 @@
+"""States of the intake and the line, and the heartbeats of processes. Law: the newest row of a subject is its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from coe.serve.database import events
+from coe.serve.database.events import NewEvent
+from coe.serve.database.rows import in_turn, record, records
+from coe.serve.database.schema import heartbeat, state_change
+from coe.serve.words import EventKind, Intake, LineState, Process, Subject
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A change of state; `state` is a word of `Intake` or `LineState`, by the subject."""
+
+    id: int
+    subject: Subject
+    state: str
+    changed_us: int
+    changed_by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The last sign of life of a process; `facts` are JSON that the pages show."""
+
+    process: Process
+    pid: int
+    beat_us: int
+    facts: Mapping[str, Any]
+
+
+def change(
+    connection: Connection, subject: Subject, state: Intake | LineState, *, by: str, now_us: int, reason: str = ""
+) -> bool:
+    """Note a new state and append the event; False if the subject is in this state already."""
+    in_turn(connection, state_change)
+    before = current(connection, subject)
+    if before is not None and before.state == state.value:
+        return False
+    row = {"subject": subject, "state": state.value, "changed_us": now_us, "changed_by": by, "reason": reason}
+    connection.execute(insert(state_change).values(row))
+    body = {
+        "subject": subject.value,
+        "before": before.state if before else None,
+        "state": state.value,
+        "by": by,
+        "reason": reason,
+    }
+    events.append(connection, NewEvent(EventKind.STATE_CHANGED, now_us, body))
+    return True
+
+
+def current(connection: Connection, subject: Subject) -> StateChange | None:
+    """Return the newest change of a subject, which says its state; None if it never had a state."""
+    query = select(state_change).where(state_change.c.subject == subject).order_by(state_change.c.id.desc()).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else record(StateChange, row)
+
+
+def intake(connection: Connection) -> Intake:
+    """Return whether the gate takes in boards; it does until somebody says otherwise."""
+    newest = current(connection, Subject.INTAKE)
+    return Intake(newest.state) if newest else Intake.OPEN
+
+
+def line(connection: Connection) -> LineState:
+    """Return what the line does."""
+    newest = current(connection, Subject.LINE)
+    return LineState(newest.state) if newest else LineState.DOWN
+
+
+def between(connection: Connection, subject: Subject, start_us: int, end_us: int) -> list[StateChange]:
+    """Return the changes of a subject from `start_us` on and before `end_us`, the oldest first."""
+    query = (
+        select(state_change)
+        .where(
+            state_change.c.subject == subject,
+            state_change.c.changed_us >= start_us,
+            state_change.c.changed_us < end_us,
+        )
+        .order_by(state_change.c.id)
+    )
+    return records(StateChange, connection.execute(query))
+
+
+def beat(connection: Connection, process: Process, *, pid: int, now_us: int, facts: Mapping[str, Any]) -> None:
+    """Note a sign of life of a process, in the place of its last one."""
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row = {"process": process, "pid": pid, "beat_us": now_us, "facts": dict(facts)}
+    statement = dialect.insert(heartbeat).values(row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["process"], set_=row))
+
+
+def heartbeats(connection: Connection) -> dict[Process, Heartbeat]:
+    """Return the last sign of life of each process that ever gave one."""
+    return {one.process: one for one in records(Heartbeat, connection.execute(select(heartbeat)))}

@@ -1,0 +1,119 @@
+"""Words of people on calls. Law: a verification is added, never changed; a correction supersedes an earlier one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, insert, select, update
+
+from coe.errors import CoeError
+from coe.serve.database import boards, calls, events
+from coe.serve.database.calls import Call
+from coe.serve.database.events import NewEvent
+from coe.serve.database.rows import record, records
+from coe.serve.database.schema import board, call, verification
+from coe.serve.words import BoardState, CallKind, EventKind, Outcome
+
+
+class Changed(CoeError):
+    """The call changed since the person saw it: another person answered it, or a later finding raised its verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewVerification:
+    """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
+
+    outcome: Outcome
+    verified_us: int
+    verified_by: str
+    label: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """A person's word on a call; `supersedes` is the id of the verification that it corrects."""
+
+    id: int
+    call_id: int
+    supersedes: int | None
+    outcome: Outcome
+    label: str
+    note: str
+    verified_us: int
+    verified_by: str
+
+
+def record_verification(connection: Connection, seen: Call, new: NewVerification) -> Verification:
+    """Add a person's word on a call as it was seen, and append the events.
+
+    Once the last open call of a board is answered, the board is verified. A call that was answered before may be
+    answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
+    `seen`.
+    """
+    row = {name: getattr(new, name) for name in NewVerification.__dataclass_fields__}
+    row |= {"call_id": seen.id, "supersedes": seen.verification_id}
+    moved = connection.execute(
+        update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
+    )
+    if not moved.rowcount:
+        raise Changed(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+    added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
+    connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
+    if seen.kind is CallKind.DEFECT:
+        _tell(connection, seen, added)
+    if seen.board_id is not None:
+        _close(connection, seen.board_id, added)
+    return added
+
+
+def _tell(connection: Connection, seen: Call, added: Verification) -> None:
+    """Append the event; audits are between the service and the person, so other machines are not told."""
+    body = {
+        "call": seen.id,
+        "board": seen.board_id,
+        "refdes": seen.refdes,
+        "component": seen.component,
+        "outcome": added.outcome.value,
+        "label": added.label or seen.label,
+        "by": added.verified_by,
+    }
+    events.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
+
+
+def _close(connection: Connection, board_id: int, added: Verification) -> None:
+    """Make a board verified if none of its calls is open any more."""
+    if calls.count_open_of(connection, board_id):
+        return
+    closed = connection.execute(
+        update(board)
+        .where(board.c.id == board_id, board.c.state == BoardState.DECIDED)
+        .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
+    )
+    if closed.rowcount:
+        found = boards.get(connection, board_id)
+        assert found is not None
+        assert found.verdict is not None
+        confirmed = [one.refdes for one in calls.of_board(connection, board_id) if is_confirmed(connection, one)]
+        body = {**found.facts, "verdict": found.verdict.value, "confirmed": confirmed}
+        events.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
+
+
+def is_confirmed(connection: Connection, one: Call) -> bool:
+    """Return whether the newest word on a call is that the defect is real."""
+    return (
+        connection.scalar(select(verification.c.outcome).where(verification.c.id == one.verification_id))
+        is Outcome.CONFIRMED
+    )
+
+
+def get(connection: Connection, id: int) -> Verification | None:
+    """Return a verification, or None."""
+    row = connection.execute(select(verification).where(verification.c.id == id)).one_or_none()
+    return None if row is None else record(Verification, row)
+
+
+def of_call(connection: Connection, call_id: int) -> list[Verification]:
+    """Return all words on a call, the oldest first; the last one counts."""
+    query = select(verification).where(verification.c.call_id == call_id).order_by(verification.c.id)
+    return records(Verification, connection.execute(query))

@@ -1,0 +1,114 @@
+"""Pictures of boards: a row for each file that is whole and on the disk. Law: the file comes before its row."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, exists, insert, select, update
+
+from coe.serve.database.rows import record, records
+from coe.serve.database.schema import board, call, view
+from coe.serve.words import UNDECIDED
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """A picture that lies under a generated name in the folder of pictures."""
+
+    board_key: str
+    name: str
+    file: str
+    sha256: str
+    size_bytes: int
+    pixels: int
+    received_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A picture; `removed_us` is the time at which its file was removed, None while it is there."""
+
+    id: int
+    board_key: str
+    name: str
+    file: str
+    sha256: str
+    size_bytes: int
+    pixels: int
+    received_us: int
+    removed_us: int | None
+
+
+def add(connection: Connection, new: NewView) -> View:
+    """Add a view, or put it in the place of the view of the same name; its board must not have been accepted.
+
+    The file of a view that is replaced belongs to nobody any more; `coe.serve.pictures` removes it.
+    """
+    values = {name: getattr(new, name) for name in NewView.__dataclass_fields__}
+    replaced = connection.execute(
+        update(view)
+        .where(view.c.board_key == new.board_key, view.c.name == new.name)
+        .values(**values, removed_us=None)
+        .returning(view)
+    ).one_or_none()
+    if replaced is not None:
+        return record(View, replaced)
+    return record(View, connection.execute(insert(view).values(values).returning(view)).one())
+
+
+def get(connection: Connection, id: int) -> View | None:
+    """Return a view, or None."""
+    row = connection.execute(select(view).where(view.c.id == id)).one_or_none()
+    return None if row is None else record(View, row)
+
+
+def named(connection: Connection, board_key: str, name: str) -> View | None:
+    """Return the view of a name of a board, or None."""
+    row = connection.execute(select(view).where(view.c.board_key == board_key, view.c.name == name)).one_or_none()
+    return None if row is None else record(View, row)
+
+
+def of_board(connection: Connection, board_key: str) -> list[View]:
+    """Return the views of a board, in the order in which they came."""
+    return records(View, connection.execute(select(view).where(view.c.board_key == board_key).order_by(view.c.id)))
+
+
+def removable(connection: Connection, ids: Collection[int]) -> list[View]:
+    """Return those of these views whose files may go: no board is undecided with them, and no call of theirs is open.
+
+    Every removal of a picture asks here first.
+    """
+    undecided = exists().where(board.c.key == view.c.board_key, board.c.state.in_(UNDECIDED))
+    of_call = exists().where(
+        board.c.key == view.c.board_key, call.c.board_id == board.c.id, call.c.verification_id.is_(None)
+    )
+    shown = exists().where(call.c.view_id == view.c.id, call.c.verification_id.is_(None))
+    query = (
+        select(view)
+        .where(view.c.id.in_(ids), view.c.removed_us.is_(None), ~undecided, ~of_call, ~shown)
+        .order_by(view.c.id)
+    )
+    return records(View, connection.execute(query))
+
+
+def orphans(connection: Connection, before_us: int, *, limit: int = 1000) -> list[View]:
+    """Return views that came before a time and whose board was never handed in, the oldest first."""
+    query = (
+        select(view)
+        .where(view.c.received_us < before_us, view.c.removed_us.is_(None))
+        .where(~exists().where(board.c.key == view.c.board_key))
+        .order_by(view.c.id)
+        .limit(limit)
+    )
+    return records(View, connection.execute(query))
+
+
+def files(connection: Connection) -> set[str]:
+    """Return the names of all files that belong to a view."""
+    return set(connection.scalars(select(view.c.file).where(view.c.removed_us.is_(None))))
+
+
+def removed(connection: Connection, ids: Collection[int], now_us: int) -> None:
+    """Note that the files of views are removed."""
+    connection.execute(update(view).where(view.c.id.in_(ids)).values(removed_us=now_us))

@@ -1,0 +1,72 @@
+"""Strict forms of what people write: YAML files with the line of each fault, and JSON bodies with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coe.board.process_sheet import Place, Sheet
+from coe.errors import ConfigError, did_you_mean
+
+
+class Form(BaseModel):
+    """A mapping that somebody wrote: immutable; an unknown key in it is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+_F = TypeVar("_F", bound=Form)
+
+
+def of_sheet(sheet: Sheet, form: type[_F]) -> _F:
+    """Return a file's data as a form; raises RulesError with file, line and suggestion."""
+    if not isinstance(sheet.data, dict):
+        raise sheet.error((), "write entries of the form `key: value`")
+    try:
+        return form.model_validate(sheet.data)
+    except ValidationError as error:
+        complaint = _first(error)
+        raise sheet.error(tuple(complaint["loc"]), _sentence(form, complaint)) from None
+
+
+def of_json(data: Any, form: type[_F]) -> _F:
+    """Return JSON data as a form; raises ConfigError that names the place and suggests."""
+    if not isinstance(data, Mapping):
+        raise ConfigError("the body must be a JSON object")
+    try:
+        return form.model_validate(data)
+    except ValidationError as error:
+        raise ConfigError(_sentence(form, _first(error))) from None
+
+
+def _first(error: ValidationError) -> Any:
+    # A misspelt key explains why another key is missing, so unknown keys come first.
+    return min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
+
+
+def _sentence(form: type[Form], complaint: Any) -> str:
+    place: Place = tuple(complaint["loc"])
+    word, where = str(place[-1]) if place else "", ".".join(map(str, place))
+    if complaint["type"] == "extra_forbidden":
+        owner = f" of '{place[-2]}'" if len(place) > 1 else ""
+        return f"'{word}' is not a key{owner}{did_you_mean(word, _keys(form, place[:-1]))}"
+    if complaint["type"] == "missing":
+        return f"'{where}' is missing"
+    if complaint["type"] in ("model_type", "dict_type", "model_attributes_type"):
+        return f"'{where}' must hold entries of the form `key: value`"
+    message = complaint["msg"].removeprefix("Value error, ")
+    return f"{where}: {message[:1].lower()}{message[1:]}" + (
+        "" if complaint["type"] == "value_error" else f", not {str(complaint['input'])[:100]!r}"
+    )
+
+
+def _keys(form: type[Form], place: Place) -> list[str]:
+    """Return the keys that a form has at a place; none if the place is no form."""
+    model: Any = form
+    for part in place:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is not None:
+            model = field.annotation
+    return list(getattr(model, "model_fields", {}))

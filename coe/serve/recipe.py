@@ -1,0 +1,46 @@
+"""What a version of a recipe says: the rules of a board, and what the service needs beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from coe import config
+from coe.board import rules
+from coe.board.rules import Rules
+from coe.errors import RulesError
+from coe.serve.form import Form
+
+Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
+
+
+class RecipeContent(Form):
+    """The content of a recipe's version, which never changes; a board keeps the version that it was accepted with.
+
+    `rules` is the text of a board file. `within_s` is the time that a board has if its feeder gives none; None means
+    without end. `terminations` are the solder joints of a component of each type; components that are not named have
+    none.
+    """
+
+    rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
+    within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
+    terminations: dict[str, Count] = Field(default_factory=dict)
+
+    def board(self, name: str) -> Rules:
+        """Return the rules; `name` is the recipe's, for messages. Raises RulesError with file, line and suggestion."""
+        board = rules.of_bytes(Path(f"{name}.yaml"), self.rules.encode())
+        for component in self.terminations:
+            if component not in board.components:
+                raise RulesError(f"{name}: terminations: '{component}' is not a component of board '{board.board}'")
+        return board
+
+    def opportunities(self, name: str) -> int:
+        """Return the opportunities for a defect on a board: its components and their terminations."""
+        return round(
+            sum(
+                component.count * (1 + self.terminations.get(component.name, 0))
+                for component in self.board(name).components.values()
+            )
+        )

@@ -1,0 +1,173 @@
+"""The words that the database and the messages use; code compares these members, never texts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class BoardState(StrEnum):
+    """Where a board stands on its way: accepted, located, running, decided, verified; or aborted."""
+
+    ACCEPTED = "accepted"
+    """Its images and its row are on the disk."""
+    LOCATED = "located"
+    """Its components are found in its pictures."""
+    RUNNING = "running"
+    """The experts look at it."""
+    DECIDED = "decided"
+    """It has its verdict; calls may wait for a person."""
+    VERIFIED = "verified"
+    """A person has answered every call; a board without calls is verified once it is decided."""
+    ABORTED = "aborted"
+    """Somebody took it back before it was decided; it has no verdict."""
+
+
+UNDECIDED = (BoardState.ACCEPTED, BoardState.LOCATED, BoardState.RUNNING)
+"""The states of a board that still needs a decision; after a crash the line takes up boards in these states."""
+
+
+class Side(StrEnum):
+    """The side of a board that its pictures show."""
+
+    TOP = "top"
+    BOTTOM = "bottom"
+
+
+class CallKind(StrEnum):
+    """Why a component stands in the operator's queue."""
+
+    DEFECT = "defect"
+    """The line did not say OK."""
+    AUDIT = "audit"
+    """The line said OK, and chance chose the component for a blind audit."""
+    SEEDED = "seeded"
+    """A known defect was put into the queue for a blind audit; no board has it."""
+
+
+class CallReason(StrEnum):
+    """Why a component is not OK, for programs; people read `Call.detail`."""
+
+    EXPERT = "expert"
+    """The rules said NG or REVIEW of what an expert found."""
+    LATE = "late"
+    """There was no finding when the board was due."""
+    FAILED = "failed"
+    """The component could not be inspected."""
+    NOT_REGISTERED = "not registered"
+    """The board could not be found in its picture, or not precisely enough."""
+    MISSING_VIEW = "missing view"
+    """The recipe expects the component, and no picture shows it."""
+    BLIND = "blind"
+    """A blind audit; the line found no fault, or the defect is a known one."""
+
+
+class Outcome(StrEnum):
+    """The word of a person on a call."""
+
+    CONFIRMED = "confirmed"
+    """The defect is real."""
+    FALSE_CALL = "false call"
+    """The component is good."""
+    ACCEPTED = "accepted"
+    """There is a defect, and the board may pass with it."""
+
+
+class Role(StrEnum):
+    """What the holder of a key may do; each role may do what the roles before it may, except that feeders only feed."""
+
+    FEEDER = "feeder"
+    """Hand boards in, and read their decisions."""
+    OPERATOR = "operator"
+    """Read everything but keys and audit; answer calls; report escapes."""
+    ENGINEER = "engineer"
+    """Recipes, exports, drain and resume, clear faults; feed boards too."""
+    ADMIN = "admin"
+    """Everything."""
+
+
+class Intake(StrEnum):
+    """Whether the gate takes in boards; the newest `state_change` of the subject `intake` says it."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+
+
+class LineState(StrEnum):
+    """What the line does; the newest `state_change` of the subject `line` says it."""
+
+    STARTING = "starting"
+    WAITING = "waiting"
+    """It is ready, and no board waits."""
+    RUNNING = "running"
+    CHANGING = "changing"
+    """It opens another recipe."""
+    DRAINED = "drained"
+    """It was told to drain, and no begun board is left."""
+    DOWN = "down"
+
+
+class Subject(StrEnum):
+    """Whose state a `state_change` is about."""
+
+    INTAKE = "intake"
+    LINE = "line"
+
+
+class Process(StrEnum):
+    """The processes of the service: whose fault it is, and whose heartbeat."""
+
+    SUPERVISOR = "supervisor"
+    GATE = "gate"
+    LINE = "line"
+    BRIDGE = "bridge"
+
+
+class FaultKind(StrEnum):
+    """What has gone wrong, for programs; people read `Fault.message`."""
+
+    PROCESS_DIED = "process died"
+    INSPECTOR_FAILED = "inspector failed"
+    """The line cannot be opened, or cannot go on, with a recipe."""
+    BOARD_FAILED = "board failed"
+    """A board was decided without findings, because the line failed on it repeatedly."""
+    RECIPE_REFUSED = "recipe refused"
+    """A recipe that was activated cannot be opened; the version before it came back."""
+    DATABASE = "database"
+    DISK_FULL = "disk full"
+    IMAGE_LOST = "image lost"
+    """The file of an accepted view is missing or damaged."""
+    CLOCK = "clock"
+    """The wall clock jumped."""
+    SINK = "sink"
+    """Another machine cannot be told."""
+
+
+class ActivationState(StrEnum):
+    """What became of the wish to make a version of a recipe the active version."""
+
+    ASKED = "asked"
+    ACTIVE = "active"
+    """The line has opened it; the newest activation in this state names the active version."""
+    FAILED = "failed"
+
+
+class EventKind(StrEnum):
+    """What an event tells; its body is described in docs/serve.md."""
+
+    BOARD_ACCEPTED = "board.accepted"
+    BOARD_STARTED = "board.started"
+    BOARD_ENDANGERED = "board.endangered"
+    """The board will probably be late; said before it is."""
+    BOARD_DECIDED = "board.decided"
+    BOARD_AMENDED = "board.amended"
+    """A finding that came after the decision raised its severity."""
+    BOARD_VERIFIED = "board.verified"
+    BOARD_ABORTED = "board.aborted"
+    CALL_VERIFIED = "call.verified"
+    ESCAPE_REPORTED = "escape.reported"
+    RECIPE_STAGED = "recipe.staged"
+    RECIPE_ACTIVATED = "recipe.activated"
+    RECIPE_FAILED = "recipe.failed"
+    STATE_CHANGED = "state.changed"
+    FAULT_RAISED = "fault.raised"
+    FAULT_CLEARED = "fault.cleared"

@@ -1,0 +1,53 @@
+"""Rows for tests of the service's database, with as few words as a test needs."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from coe.core import Verdict
+from coe.serve.database import boards, decisions, recipes
+from coe.serve.database.boards import Board, NewBoard
+from coe.serve.database.calls import NewCall
+from coe.serve.database.decisions import Decision
+from coe.serve.database.findings import GoodComponent
+from coe.serve.database.recipes import Recipe
+from coe.serve.database.tallies import Tally
+from coe.serve.words import CallReason, Side
+
+NOON = 1_700_000_000_000_000
+"""A time in UTC microseconds."""
+
+
+def recipe(connection: Connection, name: str = "demo", rules: str = "board: demo") -> Recipe:
+    return recipes.add(connection, name, {"rules": rules}, by="ann", now_us=NOON)
+
+
+def accepted(connection: Connection, key: str = "k1", *, serial: str = "", due_us: int | None = None) -> Board:
+    new = NewBoard(key, "d" * 64, recipe(connection).id, serial, "", Side.TOP, "", {}, "feeder", NOON, due_us)
+    return boards.accept(connection, new)
+
+
+def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG) -> NewCall:
+    return NewCall(refdes, "R0402", verdict, CallReason.EXPERT, expert="body", label="cracked", score=0.9)
+
+
+def late(refdes: str = "R1") -> NewCall:
+    return NewCall(refdes, "R0402", Verdict.REVIEW, CallReason.LATE, late=True)
+
+
+def good(refdes: str = "R9") -> GoodComponent:
+    return GoodComponent(refdes, "R0402", 1, None, [{"expert": "body", "label": "ok", "score": 0.99}])
+
+
+def decision(board: Board, *calls: NewCall, at_us: int = NOON + 1) -> Decision:
+    verdict = max((call.verdict for call in calls), key=lambda one: one.severity, default=Verdict.OK)
+    tally = Tally(NOON, board.recipe_id, "R0402", "body", "ok", 1, 0, 0.5, 0.25)
+    return Decision(board, verdict, at_us, any(call.late for call in calls), calls, [good()], [tally])
+
+
+def decided(connection: Connection, key: str, *calls: NewCall) -> Board:
+    board = accepted(connection, key)
+    assert decisions.write(connection, decision(board, *calls))
+    found = boards.get(connection, board.id)
+    assert found is not None
+    return found

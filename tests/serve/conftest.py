@@ -1,0 +1,116 @@
+"""Databases for tests of the service: SQLite always, PostgreSQL where `COE_TEST_POSTGRESQL` or a local server is.
+
+The contract suite runs on both. A database is a copy of one that was migrated once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from coe.serve.database.migration import migrate
+from coe.serve.database.opening import Database, open_database, sqlite_url
+
+POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
+_PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file; tests get copies."""
+    path = tmp_path_factory.mktemp("serve") / "template.db"
+    database = open_database(sqlite_url(path))
+    migrate(database)
+    database.shorten_log()
+    database.close()
+    return path
+
+
+@pytest.fixture
+def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+    """An empty migrated SQLite database."""
+    database = open_database(sqlite_url(Path(shutil.copy(sqlite_template, tmp_path / "serve.db"))), busy_s=2.0)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server in which databases may be made; the server ends with the tests."""
+    if given := os.environ.get(POSTGRESQL_VARIABLE):
+        yield given
+        return
+    if not _PROGRAMS:
+        pytest.skip(f"there is no PostgreSQL here; install it, or set {POSTGRESQL_VARIABLE} to the URL of a server")
+    # PostgreSQL refuses to run as root, and the path of its socket must be short.
+    user = "postgres" if os.geteuid() == 0 else None
+    folder = Path(
+        subprocess.run(["mktemp", "-d"], check=True, capture_output=True, text=True, user=user).stdout.strip()
+    )
+    programs = _PROGRAMS[-1].parent
+
+    def quietly(*command: object) -> None:
+        words = [str(word) for word in command]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=folder)
+
+    try:
+        quietly(programs / "initdb", "-D", folder / "data", "-U", "coe", "-A", "trust", "-N")
+        settings = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
+        server = (programs / "pg_ctl", "-D", folder / "data", "-w", "-o", settings)
+        quietly(*server, "start")
+        try:
+            yield f"postgresql+psycopg://coe@/postgres?host={folder}"
+        finally:
+            quietly(*server, "-m", "immediate", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def postgresql_database(postgresql_url: str, postgresql_template: str) -> Iterator[Database]:
+    """An empty migrated PostgreSQL database."""
+    name = f"coe_{os.getpid()}_{next(_numbers)}"
+    _do(postgresql_url, f"CREATE DATABASE {name} TEMPLATE {postgresql_template}")
+    database = open_database(_with_name(postgresql_url, name), busy_s=2.0)
+    yield database
+    database.close()
+    _do(postgresql_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
+def postgresql_template(postgresql_url: str) -> Iterator[str]:
+    """The name of a migrated PostgreSQL database; tests get copies."""
+    name = f"coe_{os.getpid()}_template"
+    _do(postgresql_url, f"CREATE DATABASE {name}")
+    database = open_database(_with_name(postgresql_url, name))
+    migrate(database)
+    database.close()
+    yield name
+    _do(postgresql_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def database(request: pytest.FixtureRequest) -> Database:
+    """An empty migrated database of each kind, one after the other."""
+    found = request.getfixturevalue(f"{request.param}_database")
+    assert isinstance(found, Database)
+    return found
+
+
+def _with_name(url: str, name: str) -> str:
+    return make_url(url).set(database=name).render_as_string(hide_password=False)
+
+
+def _do(url: str, statement: str) -> None:
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(statement))
+    engine.dispose()

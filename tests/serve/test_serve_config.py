@@ -1,0 +1,54 @@
+"""The config file of a service: strict, with a sentence that names file, line and way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coe.errors import RulesError
+from coe.serve import config
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "serve.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> None:
+    read = config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
+    assert read.data == tmp_path / "here"
+    assert read.line.store == tmp_path / "../store"
+    assert read.line.memory == 25_000_000
+    assert read.listen.is_loopback
+    assert read.limits.body == 256_000_000
+    assert read.database_url == f"sqlite:///{tmp_path}/here/serve.db"
+    assert read.line.asked().memory_bytes == 25_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("station: a\nlisen: {}", r"serve.yaml:2: 'lisen' is not a key; did you mean 'listen'"),
+        ("station: a\nlisten:\n  prt: 1", r"serve.yaml:3: 'prt' is not a key of 'listen'; did you mean 'port'\?"),
+        ("data: x", "serve.yaml:1: 'station' is missing"),
+        ("station: a\nlisten: {port: 70000}", "serve.yaml:2: listen.port: .*70000"),
+        ("station: a\nlisten: {host: example.com}", "serve.yaml:2: listen.host: .*not an address"),
+        ("station: a\nlisten:\n  host: 0.0.0.0", "serve.yaml:3: 0.0.0.0 is reached from other machines.*TLS"),
+        ("station: a\nlisten: {certificate: a.pem}", "serve.yaml:2: TLS needs both"),
+        ("station: a\nline: {memory: lots}", "serve.yaml:2: line.memory: "),
+        ("station: a\nline: {executors: cpu=x}", "serve.yaml:2: .*cpu=x"),
+        ("station: a b", "serve.yaml:1: station: "),
+        ("- a", "serve.yaml:1: write entries"),
+    ],
+)
+def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(RulesError, match=sentence):
+        config.load(written(tmp_path, text))
+
+
+def test_other_machines_are_let_in_with_tls(tmp_path: Path) -> None:
+    tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
+    listen = config.load(written(tmp_path, tls)).listen
+    assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")

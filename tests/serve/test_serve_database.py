@@ -1,0 +1,419 @@
+"""The contract of the service's database, the same for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from builders import NOON, accepted, decided, decision, good, late, ng, recipe
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.serve.database import (
+    audit,
+    boards,
+    calls,
+    decisions,
+    escapes,
+    events,
+    faults,
+    findings,
+    keys,
+    outbox,
+    recipes,
+    schema,
+    states,
+    tallies,
+    verifications,
+    views,
+)
+from coe.serve.database.decisions import Amendment
+from coe.serve.database.escapes import NewEscape
+from coe.serve.database.events import NewEvent
+from coe.serve.database.faults import NewFault
+from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.tallies import Tally
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.database.verifications import Changed, NewVerification
+from coe.serve.database.views import NewView
+from coe.serve.words import (
+    ActivationState,
+    BoardState,
+    EventKind,
+    FaultKind,
+    Intake,
+    LineState,
+    Outcome,
+    Process,
+    Role,
+    Subject,
+)
+
+
+def kinds(database: Database) -> list[EventKind]:
+    with database.reading() as connection:
+        return [event.kind for event in events.after(connection, 0)]
+
+
+def test_the_migrations_make_the_tables_of_the_schema(database: Database) -> None:
+    assert revision_of(database) == newest()
+    expect_newest(database)
+    assert not migrate(database)
+    with database.reading() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        differences = [one for one in compare_metadata(context, schema.metadata) if "comment" not in str(one[0])]
+    assert not differences
+
+
+def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
+    def write_and_fail() -> None:
+        with database.writing() as connection:
+            accepted(connection)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+    with database.reading() as connection:
+        assert boards.of_key(connection, "k1") is None
+        assert events.newest_id(connection) == 0
+
+
+def test_a_key_names_one_board(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection, "k1", serial="SN1")
+    assert (board.state, board.pass_number) == (BoardState.ACCEPTED, 1)
+    with pytest.raises(IntegrityError), database.writing() as connection:
+        accepted(connection, "k1")
+    with database.writing() as connection:
+        assert accepted(connection, "k2", serial="SN1").pass_number == 2
+        assert accepted(connection, "k3", serial="").pass_number == 1
+    assert kinds(database) == [EventKind.BOARD_ACCEPTED] * 3
+
+
+def test_a_board_is_decided_once(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection)
+        assert boards.begin(connection, board.id, NOON)
+        assert decisions.write(connection, decision(board, ng("R1"), late("R2")))
+    with database.writing() as connection:
+        assert not decisions.write(connection, decision(board))
+        assert not boards.begin(connection, board.id, NOON)
+        assert not boards.abort(connection, board, NOON, reason="too late")
+        found = boards.get(connection, board.id)
+        assert found is not None
+        assert (found.state, found.verdict, found.late) == (BoardState.DECIDED, Verdict.NG, True)
+        assert (found.components, found.calls, found.attempts) == (3, 2, 1)
+        assert [call.refdes for call in calls.of_board(connection, board.id)] == ["R1", "R2"]
+        assert findings.unpack(boards.findings_of(connection, board.id)) == [good()]
+        assert [one.findings for one in tallies.between(connection, NOON, NOON + 1)] == [1]
+        assert boards.undecided(connection) == []
+    assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
+
+
+def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1")
+    assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
+
+
+def test_an_aborted_board_gets_no_decision(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection)
+        assert boards.abort(connection, board, NOON, reason="wrong side")
+        assert not decisions.write(connection, decision(board, ng()))
+        assert calls.of_board(connection, board.id) == []
+
+
+def test_a_board_in_danger_is_named_once(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection, due_us=NOON + 5)
+        boards.endanger(connection, [board], NOON + 1)
+        boards.endanger(connection, [board], NOON + 2)
+    assert kinds(database).count(EventKind.BOARD_ENDANGERED) == 1
+
+
+def test_later_findings_raise_severity_and_never_lower_it(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", late("R1"), late("R2"))
+        assert board.verdict is Verdict.REVIEW
+        same = Amendment(board.id, NOON + 9, [late("R1")], [])
+        assert not decisions.amend(connection, same)
+        assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
+        assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)], []))
+        found = boards.get(connection, board.id)
+        assert found is not None
+        assert (found.verdict, found.revision) == (Verdict.NG, 1)
+        assert [call.verdict for call in calls.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
+
+
+def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", late("R1"))
+        (call,) = calls.of_board(connection, board.id)
+        verifications.record_verification(connection, call, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
+        assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
+
+
+def test_verifications_supersede_and_are_never_overwritten(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng("R1"), ng("R2"))
+        first, second = calls.open_calls(connection)
+        verifications.record_verification(connection, first, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
+        with pytest.raises(Changed):
+            verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
+        verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
+        found = boards.get(connection, board.id)
+        assert found is not None
+        assert (found.state, found.verified_us) == (BoardState.VERIFIED, NOON + 4)
+        again = calls.get(connection, first.id)
+        assert again is not None
+        verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
+        words = verifications.of_call(connection, first.id)
+        assert [(one.outcome, one.supersedes) for one in words] == [
+            (Outcome.FALSE_CALL, None),
+            (Outcome.CONFIRMED, words[0].id),
+        ]
+    assert kinds(database)[2:] == [
+        EventKind.CALL_VERIFIED,
+        EventKind.CALL_VERIFIED,
+        EventKind.BOARD_VERIFIED,
+        EventKind.CALL_VERIFIED,
+    ]
+    for change in (update(schema.verification).values(note="no"), delete(schema.verification)):
+        with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:
+            connection.execute(change)
+
+
+def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Database) -> None:
+    with database.writing() as connection:
+        decided(connection, "k1", ng())
+        (call,) = calls.open_calls(connection)
+        assert calls.claim(connection, call.id, by="ann", until_us=NOON + 10, now_us=NOON)
+        assert calls.claim(connection, call.id, by="ann", until_us=NOON + 20, now_us=NOON + 5)
+        assert not calls.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 15)
+        assert calls.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
+
+
+def test_tallies_add_up(database: Database) -> None:
+    with database.writing() as connection:
+        id = recipe(connection).id
+        one = Tally(NOON, id, "R", "body", "ok", 1, 0, 0.5, 0.25)
+        tallies.add(connection, [one, one])
+        tallies.add(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9, 0.81)])
+        found = tallies.between(connection, NOON, NOON + 1, recipe_ids=[id])
+    assert [(tally.label, tally.findings, tally.called, tally.score_sum) for tally in found] == [
+        ("bad", 1, 1, 0.9),
+        ("ok", 3, 0, 1.5),
+    ]
+
+
+def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Database) -> None:
+    with database.writing() as connection:
+        events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": 0}))
+        outbox.register_sinks(connection, ["mqtt", "cfx"], NOON)
+        for number in (1, 2, 3):
+            events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON + number, {"n": number}))
+    with database.writing() as connection:
+        waiting = outbox.due(connection, "mqtt", NOON + 9)
+        assert [delivery.event.body["n"] for delivery in waiting] == [1, 2, 3]
+        assert [one.uuid for one in events.after(connection, 1)] == [delivery.event.uuid for delivery in waiting]
+        outbox.failed(connection, "mqtt", waiting[0].event.id, error="no broker", next_try_us=NOON + 100)
+        assert outbox.due(connection, "mqtt", NOON + 99) == []
+        assert [delivery.attempts for delivery in outbox.due(connection, "mqtt", NOON + 100)] == [1, 0, 0]
+        outbox.delivered(connection, "mqtt", [waiting[0].event.id])
+        assert [one.event.body["n"] for one in outbox.due(connection, "mqtt", NOON + 9)] == [2, 3]
+        assert [(queue.sink, queue.waiting) for queue in outbox.queues(connection)] == [("cfx", 3), ("mqtt", 2)]
+        outbox.register_sinks(connection, ["mqtt"], NOON)
+        assert [queue.sink for queue in outbox.queues(connection)] == ["mqtt"]
+
+
+def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
+    """A reader who remembers the newest id that it saw misses no event, however many append at a time."""
+    seen: list[int] = []
+    last, begun = 0, threading.Barrier(5)
+
+    def append_some() -> None:
+        begun.wait()
+        for _ in range(20):
+            with database.writing() as connection:
+                events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON))
+
+    threads = [threading.Thread(target=append_some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    while len(seen) < 80 and (any(thread.is_alive() for thread in threads) or not seen or last != seen[-1]):
+        with database.reading() as connection:
+            new = [event.id for event in events.after(connection, last)]
+        seen += new
+        last = new[-1] if new else last
+    for thread in threads:
+        thread.join()
+    with database.reading() as connection:
+        seen += [event.id for event in events.after(connection, last)]
+        assert seen == list(connection.scalars(select(schema.event.c.id).order_by(schema.event.c.id)))
+    assert len(seen) == 80
+
+
+def test_versions_of_a_recipe_never_change_and_one_is_active(database: Database) -> None:
+    with database.writing() as connection:
+        first, second = recipe(connection, rules="one"), recipe(connection, rules="two")
+        assert recipe(connection, rules="one") == first
+        assert [one.version for one in recipes.versions(connection, "demo")] == [2, 1]
+        assert recipes.active(connection, "demo") is None
+        for version in (first, second):
+            asked = recipes.ask_activation(connection, version.id, by="ann", now_us=NOON)
+            assert recipes.asked(connection) == [asked]
+            state = ActivationState.ACTIVE if version is first else ActivationState.FAILED
+            assert recipes.answer(connection, asked.id, state, now_us=NOON, reason="no weights")
+            assert not recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=NOON)
+        assert recipes.active(connection, "demo") == first
+        assert recipes.all_active(connection) == [first]
+
+
+def view(name: str = "top", key: str = "k1") -> NewView:
+    return NewView(key, name, f"{key}-{name}.png", "a" * 64, 10, 100, NOON)
+
+
+def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(database: Database) -> None:
+    with database.writing() as connection:
+        shown = views.add(connection, view())
+        assert [one.id for one in views.orphans(connection, NOON + 1)] == [shown.id]
+        board = accepted(connection)
+        assert views.orphans(connection, NOON + 1) == []
+        assert views.removable(connection, [shown.id]) == []
+        assert decisions.write(connection, decision(board, ng()))
+        assert views.removable(connection, [shown.id]) == []
+        (call,) = calls.open_calls(connection)
+        verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON, "op"))
+        assert [one.id for one in views.removable(connection, [shown.id])] == [shown.id]
+        views.removed(connection, [shown.id], NOON)
+        assert views.removable(connection, [shown.id]) == []
+        assert views.files(connection) == set()
+
+
+def test_the_same_fault_again_counts_up(database: Database) -> None:
+    fault = NewFault(Process.LINE, FaultKind.IMAGE_LOST, "gone", about="a.png")
+    with database.writing() as connection:
+        first = faults.note(connection, fault, NOON)
+        again = faults.note(connection, fault, NOON + 1)
+        assert (again.id, again.times, again.raised_us, again.seen_us) == (first.id, 2, NOON, NOON + 1)
+        assert faults.clear_about(connection, Process.LINE, FaultKind.IMAGE_LOST, about="a.png", now_us=NOON + 2)
+        assert faults.open_faults(connection) == []
+        third = faults.note(connection, fault, NOON + 3)
+        assert third.id != first.id
+        assert faults.clear(connection, third.id, by="ann", now_us=NOON + 4)
+        assert not faults.clear(connection, third.id, by="ann", now_us=NOON + 5)
+        assert [one.cleared_by for one in faults.newest(connection)] == ["ann", "line"]
+    assert kinds(database) == [EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED] * 2
+
+
+def test_states_change_only_to_other_states(database: Database) -> None:
+    with database.writing() as connection:
+        assert (states.intake(connection), states.line(connection)) == (Intake.OPEN, LineState.DOWN)
+        assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=NOON)
+        assert not states.change(connection, Subject.INTAKE, Intake.DRAINING, by="bob", now_us=NOON)
+        assert states.intake(connection) is Intake.DRAINING
+        for beat_us in (NOON, NOON + 1):
+            states.beat(connection, Process.LINE, pid=7, now_us=beat_us, facts={"board": None})
+        assert states.heartbeats(connection)[Process.LINE].beat_us == NOON + 1
+
+
+def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:
+    key = keys.generate()
+    with database.writing() as connection:
+        assert not keys.any_valid(connection, NOON)
+        keys.add(connection, "feeder", Role.FEEDER, key, now_us=NOON, expires_us=NOON + 10)
+        found = keys.holder(connection, key, NOON)
+        assert found is not None
+        assert (found.name, found.role) == ("feeder", Role.FEEDER)
+        assert key not in found.hash
+        assert keys.holder(connection, key, NOON + 10) is None
+        assert keys.holder(connection, key + "x", NOON) is None
+        assert keys.revoke(connection, "feeder", NOON)
+        assert keys.holder(connection, key, NOON) is None
+
+
+def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> None:
+    with database.writing() as connection:
+        for number in range(3):
+            audit.append(connection, "ann", "drain", "line", now_us=NOON + number, detail={"n": number})
+        proof = audit.prove(connection)
+        assert (proof.sound, proof.broken_id) == (3, None)
+        # Whoever owns the file can remove a trigger.
+        for trigger in ("audit_no_update",) if database.is_sqlite else ("audit_append_only ON audit",):
+            connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
+        connection.execute(update(schema.audit).where(schema.audit.c.id == 2).values(actor="bob"))
+        assert audit.prove(connection).broken_id == 2
+
+
+def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection, "k1", serial="SN1")
+        decisions.write(connection, decision(board))
+        accepted(connection, "k2", serial="SN1")
+        assert escapes.report(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
+        assert escapes.report(connection, NewEscape("SN2", NOON, "ict")).board_id is None
+        assert len(escapes.between(connection, NOON, NOON + 1)) == 2
+
+
+def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:
+    with pytest.raises(IntegrityError), database.writing() as connection:
+        events.append(connection, NewEvent(EventKind.BOARD_DECIDED, NOON, board_id=99))
+
+
+def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> None:
+    impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.05)
+    with sqlite_database.writing() as connection:
+        accepted(connection)
+        with impatient.reading() as reader:
+            assert reader.scalar(select(func.count()).select_from(schema.board)) == 0
+        with pytest.raises(DatabaseTrouble, match="locked") as raised, impatient.writing():
+            pass
+    assert raised.value.kind == "busy"
+    impatient.close()
+
+
+def test_the_log_of_a_sqlite_database_is_cut(sqlite_database: Database) -> None:
+    with sqlite_database.writing() as connection:
+        for number in range(200):
+            accepted(connection, f"k{number}")
+    sqlite_database.shorten_log()
+    assert sqlite_database.url.database is not None
+    with open(sqlite_database.url.database + "-wal", "rb") as log:
+        assert log.read() == b""
+
+
+def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> None:
+    with sqlite_database.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(ConfigError, match="newer version"):
+        migrate(sqlite_database)
+    with pytest.raises(ConfigError, match="coe-serve migrate"):
+        expect_newest(sqlite_database)
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("sqlite://", "in memory"),
+        ("mysql://host/name", "not supported"),
+        ("nonsense", "postgresql"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(url: str, sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        open_database(url)
+
+
+def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from coe.serve.database import file_system
+
+    monkeypatch.setattr(file_system, "file_system_of", lambda path: "nfs4")
+    with pytest.raises(ConfigError, match="network file system"):
+        open_database("sqlite:////mnt/share/serve.db")
