@@ -18,8 +18,8 @@ from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings
 from coe.serve.form import Form, of_sheet
 
-DATABASE, PICTURES, SOCKET = "serve.db", "pictures", "line.sock"
-"""What lies in the folder of a service: the embedded database, the pictures, and the socket that wakes the line."""
+DATABASE, PICTURES, BELL = "serve.db", "pictures", "line.bell"
+"""What lies in the folder of a service: the embedded database, the pictures, and the bell that wakes the line."""
 
 
 def _bytes(value: Any) -> int:
@@ -127,9 +127,9 @@ class ServeConfig(Form):
         return self.data / PICTURES
 
     @property
-    def socket(self) -> Path:
-        """The socket that wakes the line."""
-        return self.data / SOCKET
+    def bell(self) -> Path:
+        """The bell that wakes the line (`coe.serve.wake`)."""
+        return self.data / BELL
 
     @property
     def database_url(self) -> str:

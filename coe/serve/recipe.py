@@ -21,12 +21,14 @@ class RecipeContent(Form):
 
     `rules` is the text of a board file. `within_s` is the time that a board has if its feeder gives none; None means
     without end. `terminations` are the solder joints of a component of each type; components that are not named have
-    none.
+    none. `parts` are the component types by reference designator; with it, a component without a picture is REVIEW, and
+    without it the service cannot know that a picture is missing.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     terminations: dict[str, Count] = Field(default_factory=dict)
+    parts: dict[str, str] = Field(default_factory=dict)
 
     def board(self, name: str) -> Rules:
         """Return the rules; `name` is the recipe's, for messages. Raises RulesError with file, line and suggestion."""
@@ -34,13 +36,14 @@ class RecipeContent(Form):
         for component in self.terminations:
             if component not in board.components:
                 raise RulesError(f"{name}: terminations: '{component}' is not a component of board '{board.board}'")
+        for refdes, component in self.parts.items():
+            if component not in board.components:
+                raise RulesError(f"{name}: parts: '{refdes}' is '{component}', which board '{board.board}' does not have")
         return board
 
     def opportunities(self, name: str) -> int:
         """Return the opportunities for a defect on a board: its components and their terminations."""
-        return round(
-            sum(
-                component.count * (1 + self.terminations.get(component.name, 0))
-                for component in self.board(name).components.values()
-            )
-        )
+        if self.parts:
+            return sum(1 + self.terminations.get(component, 0) for component in self.parts.values())
+        components = self.board(name).components.values()
+        return round(sum(one.count * (1 + self.terminations.get(one.name, 0)) for one in components))

@@ -132,6 +132,7 @@ board = _table(
     Column("reason", Text, nullable=False, default="", comment="why the whole board is REVIEW, or was aborted"),
     Index("ix_board_state_id", "state", "id"),
     Index("ix_board_decided_us", "decided_us"),
+    Index("ix_board_verdict", "verdict"),
     Index("ix_board_serial_side", "serial", "side"),
 )
 

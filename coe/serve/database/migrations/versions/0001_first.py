@@ -160,6 +160,7 @@ def _recipes_and_boards() -> None:
         sa.UniqueConstraint("key", name="uq_board_key"),
         sqlite_autoincrement=True,
     )
+    op.create_index("ix_board_verdict", "board", ["verdict"])
     op.create_index("ix_board_decided_us", "board", ["decided_us"])
     op.create_index("ix_board_recipe_id", "board", ["recipe_id"])
     op.create_index("ix_board_serial_side", "board", ["serial", "side"])

@@ -1,0 +1,113 @@
+"""The folder of pictures. Law: a picture has its name only once it is whole and on the disk; we generate all names.
+
+A name that a client gives never becomes part of a path.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from coe import system
+
+INCOMING = "incoming"
+"""The folder of pictures that are still being received; what a crash left there is removed at the next start."""
+
+
+class Pictures:
+    """The folder of pictures; several threads may use it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._incoming = folder / INCOMING
+
+    def prepare(self) -> None:
+        """Make the folders, and remove what was left half received; raises OSError."""
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        for left in self._incoming.iterdir():
+            left.unlink()
+
+    def receive(self) -> Receiving:
+        """Begin to receive a picture; raises OSError."""
+        return Receiving(self._incoming / secrets.token_hex(16), self.folder)
+
+    def path(self, file: str) -> Path:
+        """Return the path of a picture by the name that `Receiving.keep` gave it."""
+        return self.folder / file
+
+    def remove(self, files: Iterable[str]) -> None:
+        """Remove pictures; one that is gone already is no error. Raises OSError."""
+        for file in files:
+            self.path(file).unlink(missing_ok=True)
+
+    def strays(self, known: set[str]) -> list[str]:
+        """Return the names of pictures that no row knows: a crash came between the file and its row."""
+        return [
+            f"{part.name}/{file.name}"
+            for part in self.folder.iterdir()
+            if part.is_dir() and part.name != INCOMING
+            for file in part.iterdir()
+            if f"{part.name}/{file.name}" not in known
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A picture that is on the disk: its generated name, the SHA-256 of its bytes, and their number."""
+
+    file: str
+    sha256: str
+    size_bytes: int
+
+
+class Receiving:
+    """A picture that is being received. One thread at a time."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self._path, self._folder = path, folder
+        self._digest = hashlib.sha256()
+        self.size_bytes = 0
+        self._file: BinaryIO = path.open("xb")
+
+    def write(self, part: bytes) -> None:
+        """Append bytes; raises OSError."""
+        self._file.write(part)
+        self._digest.update(part)
+        self.size_bytes += len(part)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the bytes so far."""
+        return self._digest.hexdigest()
+
+    def opened(self) -> BinaryIO:
+        """Return the bytes so far as a file to read; raises OSError."""
+        self._file.flush()
+        return self._path.open("rb")
+
+    def keep(self) -> Kept:
+        """Write the picture and its name to the disk; raises OSError."""
+        name = self._path.name
+        # Thousands of files in one folder are slow to list.
+        folder = self._folder / name[:2]
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        if not folder.is_dir():
+            folder.mkdir(exist_ok=True)
+            system.save_names(self._folder)
+        self._path.rename(folder / name)
+        system.save_names(folder)
+        return Kept(f"{name[:2]}/{name}", self.sha256, self.size_bytes)
+
+    def drop(self) -> None:
+        """Forget the picture, unless it was kept."""
+        with suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
