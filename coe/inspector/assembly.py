@@ -1,4 +1,4 @@
-"""The parts of a line: manifests that fit the rules, and devices."""
+"""The parts of a line: its devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 from coe import config
 from coe.board.rules import Rules
 from coe.config import format_bytes
-from coe.errors import ConfigError, StoreError
+from coe.errors import ConfigError
 from coe.inspector.cores import threads_each
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda import torch_driver
@@ -19,7 +19,7 @@ from coe.runtime.cuda.garbage import give_back
 from coe.runtime.device import Device
 from coe.store.kinds import Kind
 from coe.store.manifest import Manifest
-from coe.store.store import NoSuchExpert, Store
+from coe.store.store import Store
 from coe.system import usable_cores
 
 MakeDevices = Callable[..., Mapping[str, Device]]
@@ -46,38 +46,6 @@ def decode_workers() -> int:
     On two cores, one thread makes fewer inputs than decisions and a quick device take (docs/results/host.md).
     """
     return max(2, usable_cores() - 2)
-
-
-def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
-    """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
-    by_weights: dict[str, Manifest] = {}
-    missing: list[str] = []
-    for expert in board.experts.values():
-        try:
-            manifest = store.manifest(expert.weights)
-        except NoSuchExpert:
-            missing.append(expert.weights)
-            continue
-        wanted = (expert.kind, expert.labels, expert.input_size)
-        if wanted != (manifest.kind, manifest.labels, manifest.input_size):
-            stored = _describe(manifest.kind, manifest.labels, manifest.input_size)
-            raise StoreError(
-                f"expert '{expert.id}' is {_describe(*wanted)} in {board.path.name}, but its weights "
-                f"'{expert.weights}' are {stored}; correct the rules or train the expert again"
-            )
-        by_weights[expert.weights] = manifest
-    if missing:
-        few = ", ".join(f"'{weights}'" for weights in missing[:3]) + (" ..." if len(missing) > 3 else "")
-        raise StoreError(
-            f"{len(missing)} of {len(board.experts)} experts of board '{board.board}' have no weights in {store.root} "
-            f"({few}); train or import them with coe-experts, or name another store with --store "
-            f"or ${config.STORE_VARIABLE}"
-        )
-    return by_weights
-
-
-def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
-    return f"a {kind} of {size} pixels for {', '.join(labels)}"
 
 
 def devices(

@@ -9,7 +9,7 @@ from coe.board import parts, rules
 from coe.board.rules import Rules
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.inspector import assembly, precision, references
+from coe.inspector import assembly, fitting, precision, references
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
@@ -70,7 +70,7 @@ def assemble(config: LineConfig) -> Assembly:
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     references.check(named, known)
     parts.check(config.parts, named.components, named.board)
-    manifests = assembly.manifests(named, config.store)
+    manifests = fitting.manifests(named, config.store)
     good_parts = references.load(named, config.store)
     settings = settle(named, config.asked, single=config.strategy.single, say=config.say)
     devices = (config.make_devices or assembly.devices)(

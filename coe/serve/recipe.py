@@ -38,7 +38,9 @@ class RecipeContent(Form):
                 raise RulesError(f"{name}: terminations: '{component}' is not a component of board '{board.board}'")
         for refdes, component in self.parts.items():
             if component not in board.components:
-                raise RulesError(f"{name}: parts: '{refdes}' is '{component}', which board '{board.board}' does not have")
+                raise RulesError(
+                    f"{name}: parts: '{refdes}' is '{component}', which board '{board.board}' does not have"
+                )
         return board
 
     def opportunities(self, name: str) -> int:

@@ -63,11 +63,15 @@ class BoardRequest(Form):
             if content.parts and content.parts.get(view.refdes) != view.component:
                 stated = content.parts.get(view.refdes)
                 says = f"'{view.refdes}' is a '{stated}'" if stated else f"there is no '{view.refdes}'"
-                raise ConfigError(f"view '{name}' shows '{view.component}' at '{view.refdes}', and by the recipe {says}")
+                raise ConfigError(
+                    f"view '{name}' shows '{view.component}' at '{view.refdes}', and by the recipe {says}"
+                )
         for name in handed_in:
             if name not in self.views:
                 raise ConfigError(f"view '{name}' was handed in, and `views` does not name it; say what it shows")
-        twice = [refdes for refdes, number in Counter(view.refdes for view in self.views.values()).items() if number > 1]
+        twice = [
+            refdes for refdes, number in Counter(view.refdes for view in self.views.values()).items() if number > 1
+        ]
         if twice:
             raise ConfigError(f"two views show '{twice[0]}'; a component has one view")
 

@@ -336,11 +336,11 @@ def test_a_name_that_is_too_long_anywhere_is_a_sentence(run: Run, option: str, n
 def inspector_settings(self: IdleLine, line_config: LineConfig) -> None:
     """Look at the files that a line looks at when it is opened."""
     from coe.board import rules
-    from coe.inspector import assembly
+    from coe.inspector import fitting
     from coe.inspector.settings import settle
 
     known = rules.load(line_config.board)
-    assembly.manifests(known, line_config.store)
+    fitting.manifests(known, line_config.store)
     settle(known, line_config.asked, single=False, say=lambda sentence: None)
     raise AssertionError("every case names a file that cannot be there")
 

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from serving import Served, activated, config_of, serving
 from sqlalchemy import create_engine, make_url, text
+from tiny_line import TINY
 
 from coe.serve.database.migration import migrate
 from coe.serve.database.opening import Database, open_database, sqlite_url
@@ -103,6 +105,18 @@ def database(request: pytest.FixtureRequest) -> Database:
     found = request.getfixturevalue(f"{request.param}_database")
     assert isinstance(found, Database)
     return found
+
+
+@pytest.fixture
+def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
+    """A gate with an embedded database, a key of each role, and the tiny board's recipe."""
+    config = config_of(tmp_path)
+    shutil.copy(sqlite_template, tmp_path / "serve.db")
+    database = open_database(config.database_url)
+    activated(database, TINY)
+    with serving(config, database) as running:
+        yield running
+    database.close()
 
 
 def _with_name(url: str, name: str) -> str:

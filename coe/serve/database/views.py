@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, exists, insert, select, update
+from sqlalchemy import Connection, exists, func, insert, select, update
 
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import board, call, view
@@ -72,6 +72,11 @@ def named(connection: Connection, board_key: str, name: str) -> View | None:
 def of_board(connection: Connection, board_key: str) -> list[View]:
     """Return the views of a board, in the order in which they came."""
     return records(View, connection.execute(select(view).where(view.c.board_key == board_key).order_by(view.c.id)))
+
+
+def count_of_board(connection: Connection, board_key: str) -> int:
+    """Return how many views a board has."""
+    return connection.scalar(select(func.count()).where(view.c.board_key == board_key)) or 0
 
 
 def removable(connection: Connection, ids: Collection[int]) -> list[View]:

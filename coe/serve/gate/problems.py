@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Mapping
 from enum import StrEnum
 from http import HTTPStatus
@@ -112,7 +110,7 @@ def _problem(error: Exception) -> Problem:
             return Problem(HTTPStatus.BAD_REQUEST, ProblemKind.TORN, "the body ended too early", "send it again, whole")
         case HTTPException():
             return _of_starlette(error)
-    traceback.print_exception(error, file=sys.stderr)
+    # The server writes the traceback into its log.
     return Problem(
         HTTPStatus.INTERNAL_SERVER_ERROR,
         ProblemKind.FAULT,

@@ -1,0 +1,41 @@
+"""Weights that fit the rules. Law: this file needs no torch, so that a recipe can be checked where no model runs."""
+
+from __future__ import annotations
+
+from coe import config
+from coe.board.rules import Rules
+from coe.errors import StoreError
+from coe.store.manifest import Manifest
+from coe.store.store import NoSuchExpert, Store
+
+
+def manifests(board: Rules, store: Store) -> dict[str, Manifest]:
+    """Read the manifests of a board's experts, by weights, and compare them with its rules; raises StoreError."""
+    by_weights: dict[str, Manifest] = {}
+    missing: list[str] = []
+    for expert in board.experts.values():
+        try:
+            manifest = store.manifest(expert.weights)
+        except NoSuchExpert:
+            missing.append(expert.weights)
+            continue
+        wanted = (expert.kind, expert.labels, expert.input_size)
+        if wanted != (manifest.kind, manifest.labels, manifest.input_size):
+            stored = _describe(manifest.kind, manifest.labels, manifest.input_size)
+            raise StoreError(
+                f"expert '{expert.id}' is {_describe(*wanted)} in {board.path.name}, but its weights "
+                f"'{expert.weights}' are {stored}; correct the rules or train the expert again"
+            )
+        by_weights[expert.weights] = manifest
+    if missing:
+        few = ", ".join(f"'{weights}'" for weights in missing[:3]) + (" ..." if len(missing) > 3 else "")
+        raise StoreError(
+            f"{len(missing)} of {len(board.experts)} experts of board '{board.board}' have no weights in {store.root} "
+            f"({few}); train or import them with coe-experts, or name another store with --store "
+            f"or ${config.STORE_VARIABLE}"
+        )
+    return by_weights
+
+
+def _describe(kind: str, labels: tuple[str, ...], size: int) -> str:
+    return f"a {kind} of {size} pixels for {', '.join(labels)}"

@@ -1,0 +1,54 @@
+"""Who may do what. Law: no handler runs before the caller's key was found valid and its role sufficient."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coe.serve.database import keys
+from coe.serve.database.keys import Key
+from coe.serve.gate.operations import Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.state import Gate
+from coe.serve.words import Role
+
+_MOST_CHARACTERS = 200
+_WAY_OUT = "send the header `Authorization: Bearer coe_...` with a valid key; `coe-serve key add` makes keys"
+
+
+def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """Return an operation as a handler that asks for the key first."""
+
+    async def handle(request: Request) -> Response:
+        key = None if operation.roles is None else await admitted(gate, request, operation.roles)
+        return await operation.handler(Visit(gate, request, key))
+
+    return handle
+
+
+async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
+    """Return the caller's key; raises Problem if there is none, or if its role is another."""
+    key = await _key_of(gate, request)
+    if key is None:
+        detail = "this needs a key" if "authorization" not in request.headers else "the key is not valid"
+        raise Problem(HTTPStatus.UNAUTHORIZED, ProblemKind.NO_KEY, detail, _WAY_OUT, {"WWW-Authenticate": "Bearer"})
+    if key.role not in roles:
+        needed = " or ".join(sorted(roles))
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            ProblemKind.WRONG_ROLE,
+            f"key '{key.name}' has the role {key.role}",
+            f"use a key with the role {needed}",
+        )
+    return key
+
+
+async def _key_of(gate: Gate, request: Request) -> Key | None:
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    given = given.strip()
+    if scheme.lower() != "bearer" or not 0 < len(given) <= _MOST_CHARACTERS:
+        return None
+    return await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))

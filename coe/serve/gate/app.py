@@ -1,0 +1,56 @@
+"""The gate's application: operations as routes, errors as problems."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+
+from coe.errors import CoeError
+from coe.serve.gate import boards, control, events, health, metrics, openapi, recipes, uploads
+from coe.serve.gate.access import guarded
+from coe.serve.gate.headers import SafeHeaders
+from coe.serve.gate.operations import Operation
+from coe.serve.gate.problems import Problem, answer
+from coe.serve.gate.state import Gate
+
+OPERATIONS: Sequence[Operation] = [
+    *uploads.OPERATIONS,
+    *boards.OPERATIONS,
+    *events.OPERATIONS,
+    *recipes.OPERATIONS,
+    *control.OPERATIONS,
+    *health.OPERATIONS,
+    *metrics.OPERATIONS,
+]
+"""Everything that the gate does over HTTP, but its own description."""
+
+
+def application(gate: Gate) -> Starlette:
+    """Return the application of a gate; it runs the gate's feed while it runs."""
+    operations = [*OPERATIONS, openapi.described(OPERATIONS)]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        feed = asyncio.create_task(gate.feed.run())
+        yield
+        await gate.feed.close()
+        await feed
+
+    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in operations]
+    errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
+    app = Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(SafeHeaders)],
+        exception_handlers=dict.fromkeys(errors, answer),
+    )
+    # A redirect would name the host that the client claims to have asked.
+    app.router.redirect_slashes = False
+    return app

@@ -1,0 +1,281 @@
+"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+from starlette.responses import JSONResponse, Response
+
+from coe.serve import points
+from coe.serve.database import audit, boards, calls, findings, recipes, states, views
+from coe.serve.database.boards import Board, NewBoard
+from coe.serve.database.recipes import Recipe
+from coe.serve.gate.bodies import Body, expect_query, id_of, json_body, number_of
+from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.state import Gate
+from coe.serve.gate.texts import name_from
+from coe.serve.moments import iso, microseconds
+from coe.serve.recipe import RecipeContent
+from coe.serve.request import BoardRequest, digest_of
+from coe.serve.words import UNDECIDED, CallKind, Intake
+
+MAX_WAIT_S = 60.0
+"""The longest time that a client may wait for a decision in one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Handed:
+    """A board that is in the database, and whether this request put it there."""
+
+    board: Board
+    recipe: Recipe
+    is_new: bool
+
+
+async def post_board(visit: Visit) -> Response:
+    """Hand a board in, whose views are there already."""
+    expect_query(visit)
+    key = name_from(visit, "key")
+    body = await json_body(visit, BoardRequest)
+    try:
+        handed = await visit.gate.run(partial(_hand_in, visit.gate, key, body, visit.caller))
+    except IntegrityError:  # another client handed the same key in at the same moment
+        handed = await visit.gate.run(partial(_hand_in, visit.gate, key, body, visit.caller))
+    visit.gate.feed.hurry()
+    visit.gate.wake_line()
+    board, recipe = handed.board, handed.recipe
+    answer = {
+        "board": board.id,
+        "key": board.key,
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "pass": board.pass_number,
+        "accepted": iso(board.accepted_us),
+        "due": board.due_us and iso(board.due_us),
+    }
+    location = {"Location": f"/api/v1/boards/{board.id}"}
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+
+
+def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> _Handed:
+    digest = digest_of(body.data)
+    with gate.database.reading() as connection:
+        # Rules are checked here, where nobody waits for the lock.
+        known = _known(connection, key, digest) or _checked(gate, connection, key, body.form)
+    if isinstance(known, _Handed):
+        return known
+    with gate.database.writing() as connection:
+        if again := _known(connection, key, digest):
+            return again
+        # A view may have come or changed since the check, and the gate may be draining.
+        recipe = _checked(gate, connection, key, body.form)
+        new = _new_board(gate, key, digest, body, recipe, by)
+        points.reached(points.Point.BOARD_CHECKED)
+        board = boards.accept(connection, new)
+    points.reached(points.Point.BOARD_ACCEPTED)
+    return _Handed(board, recipe, is_new=True)
+
+
+def _known(connection: Connection, key: str, digest: str) -> _Handed | None:
+    """Return the board that was handed in under this key with this body; raises Problem if the body was another."""
+    board = boards.of_key(connection, key)
+    if board is None:
+        return None
+    if board.digest != digest:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"board '{key}' was handed in before with another body",
+            "use a new key for each handing in, also when a board is inspected again",
+        )
+    return _Handed(board, recipes.get(connection, board.recipe_id), is_new=False)
+
+
+def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
+    """Return the recipe of a board that may be accepted now; raises Problem, and ConfigError for wrong views."""
+    if states.intake(connection) is not Intake.OPEN:
+        raise unavailable(ProblemKind.DRAINING, "the service is draining", "hand the board in after it has resumed")
+    if boards.count_undecided(connection) >= gate.config.limits.waiting_boards:
+        detail = f"{gate.config.limits.waiting_boards} boards wait for their decision"
+        raise unavailable(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
+    recipe = _recipe(connection, form)
+    content = RecipeContent.model_validate(recipe.content)
+    form.check(content, content.board(recipe.name), {view.name: view for view in views.of_board(connection, key)})
+    return recipe
+
+
+def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
+    if form.version is not None:
+        recipe = recipes.version(connection, form.recipe, form.version)
+        way_out = "leave `version` out for the active version, or see GET /api/v1/recipes"
+    else:
+        recipe = recipes.active(connection, form.recipe)
+        way_out = "activate a version of it: POST /api/v1/recipes/{name}/{version}/activate"
+    if recipe is None:
+        which = f"version {form.version}" if form.version else "active version"
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            ProblemKind.INVALID,
+            f"recipe '{form.recipe}' has no {which}",
+            way_out,
+        )
+    return recipe
+
+
+def _new_board(gate: Gate, key: str, digest: str, body: Body[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
+    form, now_us = body.form, gate.now_us()
+    within_s = form.within_s or RecipeContent.model_validate(recipe.content).within_s
+    due_us = None if within_s is None else now_us + microseconds(within_s)
+    return NewBoard(
+        key=key,
+        digest=digest,
+        recipe_id=recipe.id,
+        serial=form.serial,
+        panel=form.panel,
+        side=form.side,
+        work_order=form.work_order,
+        request=form.model_dump(mode="json"),
+        fed_by=by,
+        accepted_us=now_us,
+        due_us=due_us,
+    )
+
+
+async def get_board(visit: Visit) -> Response:
+    """Return a board; with `wait`, as soon as it is decided."""
+    expect_query(visit, "wait", "good")
+    gate, id = visit.gate, id_of(visit)
+    wait_s = number_of(visit, "wait", default=0, least=0, most=MAX_WAIT_S)
+    with_good = number_of(visit, "good", default=0, least=0, most=1) > 0
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + wait_s
+    seen_id = gate.feed.last_id
+    shown = await gate.read(partial(_shown, id=id, with_good=with_good))
+    while shown.waits and (left_s := until_s - loop.time()) > 0 and not gate.feed.closed:
+        new = await gate.feed.after(seen_id, left_s)
+        seen_id = new[-1].id if new else seen_id
+        if any(event.board_id == id for event in new):
+            shown = await gate.read(partial(_shown, id=id, with_good=with_good))
+    return JSONResponse(shown.body)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    body: Mapping[str, Any]
+    waits: bool
+
+
+def _shown(connection: Connection, *, id: int, with_good: bool) -> _Shown:
+    board = boards.get(connection, id)
+    if board is None:
+        raise _no_board(id)
+    recipe = recipes.get(connection, board.recipe_id)
+    body: dict[str, Any] = {
+        "board": board.id,
+        "key": board.key,
+        "state": board.state.value,
+        "verdict": board.verdict and board.verdict.value,
+        "late": board.late,
+        "revision": board.revision,
+        "serial": board.serial,
+        "panel": board.panel,
+        "side": board.side.value,
+        "work_order": board.work_order,
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "pass": board.pass_number,
+        "components": board.components,
+        "reason": board.reason,
+        **{
+            name: moment and iso(moment)
+            for name, moment in (
+                ("accepted", board.accepted_us),
+                ("due", board.due_us),
+                ("started", board.started_us),
+                ("decided", board.decided_us),
+                ("verified", board.verified_us),
+            )
+        },
+        "calls": [_call(one) for one in calls.of_board(connection, id) if one.kind is CallKind.DEFECT],
+    }
+    if with_good:
+        good = findings.unpack(boards.findings_of(connection, id))
+        body["good"] = [{"refdes": one.refdes, "component": one.component, "findings": one.findings} for one in good]
+    return _Shown(body, waits=board.state in UNDECIDED)
+
+
+def _call(one: calls.Call) -> dict[str, Any]:
+    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "revision")
+    return {
+        **{name: getattr(one, name) for name in names},
+        "verdict": one.verdict.value,
+        "reason": one.reason.value,
+        "open": one.is_open,
+    }
+
+
+async def delete_board(visit: Visit) -> Response:
+    """Take a board back that is not decided yet."""
+    expect_query(visit)
+    gate, id = visit.gate, id_of(visit)
+
+    def take_back(connection: Connection) -> None:
+        board = boards.get(connection, id)
+        if board is None:
+            raise _no_board(id)
+        now_us = gate.now_us()
+        if not boards.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
+            raise Problem(
+                HTTPStatus.CONFLICT,
+                ProblemKind.CONFLICT,
+                f"board {id} is {board.state}",
+                "only a board that is not decided can be taken back",
+            )
+        audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
+
+    await gate.write(take_back)
+    gate.wake_line()
+    return Response(status_code=int(HTTPStatus.NO_CONTENT))
+
+
+def _no_board(id: int) -> Problem:
+    return not_found(f"board {id}", "use the number of `board` in the answer to its POST")
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/boards/{key}",
+        "Hand a board in, after its views. Once 202 is said, the board will be decided or aborted, whatever happens. "
+        "The same key and body get the same answer.",
+        post_board,
+        FEED,
+        body=BoardRequest,
+        answers={202: "accepted", 409: "the key was used with another body", 503: "draining, or too many boards wait"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/boards/{id:int}",
+        "A board with its verdict and its calls.",
+        get_board,
+        ANY,
+        query={"wait": "seconds to wait for the decision, at most 60", "good": "1: with what is OK, too"},
+        answers={200: "the board", 404: "no such board"},
+    ),
+    Operation(
+        "DELETE",
+        "/api/v1/boards/{id:int}",
+        "Take a board back that is not decided yet.",
+        delete_board,
+        FEED,
+        answers={204: "aborted", 409: "it is decided"},
+    ),
+]

@@ -1,0 +1,135 @@
+"""Bodies of requests. Law: what a client sends is bounded in bytes and in time before anything looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+
+from starlette.requests import Request
+
+from coe.serve.form import Form, of_json
+from coe.serve.gate.operations import Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+
+MAX_JSON_BYTES = 8 << 20
+"""A JSON body holds at most a board file and what belongs to it."""
+
+_LARGEST_ID = 2**63 - 1
+_F = TypeVar("_F", bound=Form)
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[_F]):
+    """A JSON body: its data, and what they mean."""
+
+    data: Any
+    form: _F
+
+
+async def json_body(visit: Visit, form: type[_F]) -> Body[_F]:
+    """Return a JSON body as a form; raises Problem, and ConfigError for data that do not fit the form."""
+    limit = min(MAX_JSON_BYTES, visit.gate.config.limits.body)
+    parts = [part async for part in parts_of(visit, limit)]
+    try:
+        data = json.loads(b"".join(parts) or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object"
+        ) from None
+    return Body(data, of_json(data, form))
+
+
+async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:
+    """Yield a body as it comes; raises Problem if it is larger than `limit` bytes, or comes too slowly."""
+    length = visit.request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length) > limit:
+        raise _too_large(limit)
+    size = 0
+    async with _in_time(visit.request, visit.gate.config.limits.body_s):
+        async for part in visit.request.stream():
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            if part:
+                yield part
+
+
+@asynccontextmanager
+async def _in_time(request: Request, most_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(most_s):
+            yield
+    except TimeoutError:
+        raise Problem(
+            HTTPStatus.REQUEST_TIMEOUT,
+            ProblemKind.TOO_SLOW,
+            f"the body did not come within {most_s:g} s",
+            "send it again over a faster connection, or raise `limits.body_s`",
+            {"Connection": "close"},
+        ) from None
+
+
+def _too_large(limit: int) -> Problem:
+    return Problem(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        ProblemKind.TOO_LARGE,
+        f"the body is larger than {limit:,} bytes",
+        "send a smaller one, or raise `limits.body` in the service's config",
+        # What the client still sends is not read.
+        {"Connection": "close"},
+    )
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not a number of JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return data
+
+
+def number_of(visit: Visit, name: str, *, default: float, least: float, most: float) -> float:
+    """Return a number of the query; raises Problem if it is none, or out of range."""
+    given = visit.request.query_params.get(name)
+    if given is None:
+        return default
+    try:
+        number = float(given)
+    except ValueError:
+        number = float("nan")
+    if not least <= number <= most:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"{name}={given[:100]!r} is not a number from {least:g} to {most:g}",
+            f"correct `{name}`, or leave it out",
+        )
+    return number
+
+
+def id_of(visit: Visit, name: str = "id") -> int:
+    """Return a row's id from the path; raises Problem for a number that no row can have."""
+    id = int(visit.part(name))
+    if id > _LARGEST_ID:
+        raise not_found(f"row {str(id)[:30]}", "use an id that the service gave you")
+    return id
+
+
+def expect_query(visit: Visit, *known: str) -> None:
+    """Raise Problem for a parameter of the query that the operation does not have."""
+    for name in visit.request.query_params:
+        if name not in known:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                ProblemKind.BAD_REQUEST,
+                f"'{name[:100]}' is not a parameter here",
+                "leave it out" if not known else f"known: {', '.join(known)}",
+            )

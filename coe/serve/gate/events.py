@@ -1,0 +1,64 @@
+"""`GET /api/v1/events`: events as they happen, as server-sent events. Law: a client that comes back misses nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+from starlette.responses import Response, StreamingResponse
+
+from coe.serve.database.events import Event
+from coe.serve.gate.bodies import expect_query
+from coe.serve.gate.operations import ANY, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.moments import iso
+
+ALIVE_S = 15.0
+"""After so long without an event the client gets a comment, so that nobody takes the connection for dead."""
+
+
+async def get_events(visit: Visit) -> Response:
+    """Stream events after the one that the client saw last, else from now on."""
+    expect_query(visit, "after")
+    request = visit.request
+    given = request.headers.get("last-event-id") or request.query_params.get("after")
+    if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"{given[:100]!r} is not the id of an event",
+            "send the `id` of the last event that you saw, or nothing",
+        )
+    start = visit.gate.feed.last_id if given is None else int(given)
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_stream(visit, start), media_type="text/event-stream", headers=headers)
+
+
+async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
+    yield ": begins\n\n"
+    while not visit.gate.feed.closed:
+        events = await visit.gate.feed.after(seen_id, ALIVE_S)
+        if not events:
+            yield ": alive\n\n"
+        for event in events:
+            yield _message(event)
+            seen_id = event.id
+
+
+def _message(event: Event) -> str:
+    data = {"id": event.uuid, "kind": event.kind.value, "at": iso(event.happened_us), **event.body}
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"
+
+
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/events",
+        "Events as they happen, as server-sent events. `Last-Event-ID` continues after the event that was seen last.",
+        get_events,
+        ANY,
+        query={"after": "the id of the last event that was seen, if the header cannot be sent"},
+        answers={200: "text/event-stream"},
+    )
+]

@@ -1,0 +1,89 @@
+"""`/openapi.json`, made from the list of operations. Law: what is not listed is not served."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+import coe
+from coe.serve.gate.operations import Operation, Visit
+from coe.serve.gate.problems import MEDIA_TYPE
+
+
+def described(operations: Sequence[Operation]) -> Operation:
+    """Return the operation that describes all operations, and itself."""
+    document: dict[str, Any] = {}
+
+    async def describe(visit: Visit) -> Response:
+        return JSONResponse(document)
+
+    own = Operation("GET", "/openapi.json", "This description.", describe, None, answers={200: "OpenAPI 3.1"})
+    document.update(_document([*operations, own]))
+    return own
+
+
+def _document(operations: Sequence[Operation]) -> dict[str, Any]:
+    paths: dict[str, Any] = {}
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    for operation in operations:
+        path = re.sub(r":\w+}", "}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "coe-serve", "version": coe.__version__},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+    }
+
+
+def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "summary": operation.summary,
+        "parameters": [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "integer" if kind == "int" else "string"},
+            }
+            for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
+        ]
+        + [
+            {"name": name, "in": "query", "description": meaning, "schema": {"type": "string"}}
+            for name, meaning in operation.query.items()
+        ],
+        "responses": {
+            **{str(status): {"description": meaning} for status, meaning in operation.answers.items()},
+            "default": {
+                "description": "a problem",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        },
+        "security": [] if operation.roles is None else [{"key": []}],
+        "x-roles": None if operation.roles is None else sorted(operation.roles),
+    }
+    if operation.body is not None:
+        schema = operation.body.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas.update(schema.pop("$defs", {}))
+        schemas[operation.body.__name__] = schema
+        reference = {"$ref": f"#/components/schemas/{operation.body.__name__}"}
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": reference}}}
+    elif operation.takes:
+        described["requestBody"] = {"required": True, "content": {operation.takes: {}}}
+    return described
+
+
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "type": {"type": "string", "description": "urn:coe:problem:... , for programs"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "what is wrong with this request"},
+        "way_out": {"type": "string", "description": "what to do"},
+        "instance": {"type": "string"},
+    },
+}

@@ -1,0 +1,160 @@
+"""Recipes: add versions, activate them. Law: the line, not the gate, says what becomes of an activation."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.inspector import fitting
+from coe.serve.database import audit, events, recipes
+from coe.serve.database.events import NewEvent
+from coe.serve.database.recipes import Recipe
+from coe.serve.gate.bodies import expect_query, id_of, json_body
+from coe.serve.gate.operations import ANY, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.problems import Problem, not_found
+from coe.serve.gate.texts import name_from
+from coe.serve.moments import iso
+from coe.serve.recipe import RecipeContent
+from coe.serve.words import EventKind
+from coe.store.store import Store
+
+
+async def get_recipes(visit: Visit) -> Response:
+    """List all recipes."""
+    expect_query(visit)
+
+    def listed(connection: Connection) -> list[dict[str, Any]]:
+        rows = []
+        for name in recipes.names(connection):
+            active = recipes.active(connection, name)
+            newest = recipes.versions(connection, name)[0]
+            rows.append({"name": name, "active": active and active.version, "newest": newest.version})
+        return rows
+
+    return JSONResponse({"recipes": await visit.gate.read(listed)})
+
+
+async def get_version(visit: Visit) -> Response:
+    """Show a version with its content."""
+    expect_query(visit)
+    version = await visit.gate.read(partial(_version, visit))
+    return JSONResponse({**_facts(version), "content": version.content})
+
+
+async def post_recipe(visit: Visit) -> Response:
+    """Check a recipe, and add it as the newest version; a version with this content is returned as it is."""
+    expect_query(visit)
+    gate, name = visit.gate, name_from(visit, "name")
+    body = await json_body(visit, RecipeContent)
+    await gate.run(partial(check, name, body.form, Store(gate.config.line.store)))
+    content = body.form.model_dump(mode="json")
+
+    def add(connection: Connection) -> Recipe:
+        now_us = gate.now_us()
+        added = recipes.add(connection, name, content, by=visit.caller, now_us=now_us)
+        if added.created_us == now_us:
+            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
+            events.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
+        return added
+
+    added = await gate.write(add)
+    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), {"Location": f"/api/v1/recipes/{name}/{added.version}"})
+
+
+def check(name: str, content: RecipeContent, store: Store) -> None:
+    """Raise RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others."""
+    fitting.manifests(content.board(name), store)
+
+
+async def activate(visit: Visit) -> Response:
+    """Ask the line to make a version the active version."""
+    expect_query(visit)
+    gate = visit.gate
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        version, now_us = _version(visit, connection), gate.now_us()
+        asked = recipes.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
+        audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
+        return {"activation": asked.id, **_facts(version), "state": asked.state.value}
+
+    answer = await gate.write(ask)
+    gate.wake_line()
+    location = {"Location": f"/api/v1/activations/{answer['activation']}"}
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+
+
+async def get_activation(visit: Visit) -> Response:
+    """Tell what became of an activation."""
+    expect_query(visit)
+    id = id_of(visit)
+    found = await visit.gate.read(lambda connection: recipes.get_activation(connection, id))
+    if found is None:
+        raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
+    answered = found.answered_us and iso(found.answered_us)
+    body = {"activation": found.id, "state": found.state.value, "reason": found.reason, "answered": answered}
+    return JSONResponse(body)
+
+
+def _version(visit: Visit, connection: Connection) -> Recipe:
+    """Return the version that the path names; raises Problem."""
+    name, number = name_from(visit, "name"), int(visit.part("version"))
+    version = recipes.version(connection, name, number) if number < 1 << 31 else None
+    if version is None:
+        raise _missing(name, number)
+    return version
+
+
+def _missing(name: str, number: int) -> Problem:
+    return not_found(f"version {number} of recipe '{name}'", "see GET /api/v1/recipes")
+
+
+def _facts(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "name": recipe.name,
+        "version": recipe.version,
+        "digest": recipe.digest,
+        "created": iso(recipe.created_us),
+        "created_by": recipe.created_by,
+    }
+
+
+OPERATIONS = [
+    Operation("GET", "/api/v1/recipes", "All recipes.", get_recipes, READ, answers={200: "their names and versions"}),
+    Operation(
+        "GET",
+        "/api/v1/recipes/{name}/{version:int}",
+        "A version of a recipe, with its content.",
+        get_version,
+        READ,
+        answers={200: "the version", 404: "no such version"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}",
+        "Check a recipe, and add it as the newest version. It becomes active by another request.",
+        post_recipe,
+        ENGINEER,
+        body=RecipeContent,
+        answers={201: "the version", 422: "rules or weights that cannot be used"},
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}/{version:int}/activate",
+        "Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays.",
+        activate,
+        ENGINEER,
+        answers={202: "asked", 404: "no such version"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/activations/{id:int}",
+        "What became of an activation.",
+        get_activation,
+        ANY,
+        answers={200: "asked, active or failed"},
+    ),
+]

@@ -1,0 +1,123 @@
+"""The gate as a process: uvicorn around the application. Law: it ends in order at SIGTERM, whoever is connected."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from coe.errors import ConfigError
+from coe.serve.config import ServeConfig
+from coe.serve.database import keys, states, views
+from coe.serve.database.migration import expect_newest
+from coe.serve.database.opening import open_database
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate.app import application
+from coe.serve.gate.feed import Feed
+from coe.serve.gate.state import Gate
+from coe.serve.moments import now_us
+from coe.serve.pictures import Pictures
+from coe.serve.words import Process
+
+BEAT_S = 2.0
+HEAD_S = 10.0
+"""The longest time in which a client may send the head of a request."""
+CONNECTIONS = 2000
+GRACE_S = 5
+"""How long requests that are under way may take when the gate ends."""
+
+
+class _Impatient(H11Protocol):
+    """Closes a connection on which no request begins in time: idle connections would use up the gate."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._head = self.loop.call_later(HEAD_S, self._no_request)
+
+    def _no_request(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head.cancel()
+        super().connection_lost(exc)
+
+
+class _Server(uvicorn.Server):
+    """A server that ends waiting requests first, because others would wait for them in vain."""
+
+    def __init__(self, config: uvicorn.Config, gate: Gate) -> None:
+        super().__init__(config)
+        self._gate = gate
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        await self._gate.feed.close()
+        await super().shutdown(sockets)
+
+
+def open_gate(config: ServeConfig) -> Gate:
+    """Open the database and the folder of pictures; raises ConfigError for what cannot be served.
+
+    Without a key nobody could use it, and from other machines everybody would try.
+    """
+    database = open_database(config.database_url)
+    expect_newest(database)
+    with database.reading() as connection:
+        if not config.listen.is_loopback and not keys.any_valid(connection, now_us()):
+            raise ConfigError(
+                f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
+                "`coe-serve key add`"
+            )
+    pictures = Pictures(config.pictures)
+    pictures.prepare()
+    with database.reading() as connection:
+        pictures.remove(pictures.strays(views.files(connection)))
+    return Gate(config, database, pictures, Feed(database))
+
+
+def make_server(gate: Gate) -> uvicorn.Server:
+    """Return the server of a gate, which is not started yet."""
+    listen = gate.config.listen
+    settings = uvicorn.Config(
+        application(gate),
+        host=listen.host,
+        port=listen.port,
+        http=_Impatient,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_S,
+        ssl_certfile=listen.certificate,
+        ssl_keyfile=listen.private_key,
+    )
+    return _Server(settings, gate)
+
+
+async def serve(config: ServeConfig) -> None:
+    """Serve until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
+    gate = open_gate(config)
+    beating = asyncio.create_task(_beat(gate))
+    try:
+        await make_server(gate).serve()
+    finally:
+        beating.cancel()
+        gate.close()
+
+
+async def _beat(gate: Gate) -> None:
+    """Give a sign of life, as long as the database takes it."""
+    while True:
+        with suppress(DatabaseTrouble):
+            await gate.write(
+                lambda connection: states.beat(
+                    connection, Process.GATE, pid=os.getpid(), now_us=gate.now_us(), facts={}
+                )
+            )
+        await asyncio.sleep(BEAT_S)

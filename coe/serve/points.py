@@ -1,0 +1,46 @@
+"""Labelled points of a board's way. Law: production passes them by; a test may end the process at any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+
+
+class Point(StrEnum):
+    """The points, in the order in which a board passes them."""
+
+    VIEW_RECEIVED = "view received"
+    """A picture came whole, and is not on the disk yet."""
+    VIEW_KEPT = "view kept"
+    """A picture is on the disk, and no row knows it."""
+    VIEW_COMMITTED = "view committed"
+    """A picture has its row, and the client was not told."""
+    BOARD_CHECKED = "board checked"
+    """A board was found in order, inside the transaction that accepts it."""
+    BOARD_ACCEPTED = "board accepted"
+    """A board was accepted, and the client was not told."""
+    BOARD_BEGUN = "board begun"
+    """The line has begun a board, and handed no picture to the experts."""
+    SUBMITTED = "submitted"
+    """A picture was handed to the experts."""
+    FOUND = "found"
+    """A component has its findings."""
+    DECIDING = "deciding"
+    """The decision is written, inside the transaction."""
+    DECIDED = "decided"
+    """The decision is committed."""
+    AMENDED = "amended"
+    """An amendment is written, inside the transaction."""
+
+
+def _pass(point: Point) -> None:
+    """Do nothing."""
+
+
+hook: Callable[[Point], None] = _pass
+"""What happens at a point; tests set it."""
+
+
+def reached(point: Point) -> None:
+    """Say that a point is reached."""
+    hook(point)

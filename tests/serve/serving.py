@@ -1,0 +1,112 @@
+"""A gate that answers real HTTP requests, on a thread of the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import uvicorn
+from PIL import Image
+
+from coe.serve.config import ServeConfig
+from coe.serve.database import keys, recipes
+from coe.serve.database.opening import Database
+from coe.serve.gate.server import make_server, open_gate
+from coe.serve.gate.state import Gate
+from coe.serve.moments import now_us
+from coe.serve.words import ActivationState, Role
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running gate, and a client for each role; `nobody` has no key."""
+
+    gate: Gate
+    server: uvicorn.Server
+    address: str
+    feeder: httpx.Client
+    operator: httpx.Client
+    engineer: httpx.Client
+    admin: httpx.Client
+    nobody: httpx.Client
+
+    @property
+    def database(self) -> Database:
+        return self.gate.database
+
+
+@contextmanager
+def serving(config: ServeConfig, database: Database) -> Iterator[Served]:
+    """Run a gate over a migrated database until the block ends."""
+    held = {}
+    with database.writing() as connection:
+        for role in Role:
+            held[role] = keys.generate()
+            keys.add(connection, role.value, role, held[role], now_us=now_us())
+    gate = open_gate(config)
+    server = make_server(gate)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            threading.Event().wait(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        address = f"http://127.0.0.1:{port}"
+        clients = {
+            role.value: httpx.Client(base_url=address, headers={"Authorization": f"Bearer {held[role]}"}, timeout=20)
+            for role in Role
+        }
+        clients["nobody"] = httpx.Client(base_url=address, timeout=20)
+        yield Served(gate, server, address, **clients)
+        for client in clients.values():
+            client.close()
+    finally:
+        server.should_exit = True
+        thread.join()
+        gate.close()
+
+
+def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipes.Recipe:
+    """Add a recipe and make it active."""
+    with database.writing() as connection:
+        recipe = recipes.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())
+        asked = recipes.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
+        recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=now_us())
+    return recipe
+
+
+def png(seed: int = 0, side: int = 40) -> bytes:
+    """Return a picture of noise as the bytes of a PNG file."""
+    pixels = np.random.default_rng(seed).integers(0, 255, (side, side, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png", compress_level=1)
+    return file.getvalue()
+
+
+def put(client: httpx.Client, key: str, name: str, content: bytes | None = None) -> httpx.Response:
+    """Hand a view in."""
+    content = png() if content is None else content
+    headers = {"X-SHA256": hashlib.sha256(content).hexdigest()}
+    return client.put(f"/api/v1/boards/{key}/views/{name}", content=content, headers=headers)
+
+
+def hand_in(client: httpx.Client, key: str, parts: dict[str, str], **more: object) -> httpx.Response:
+    """Hand a board in with a different picture of each part, given as refdes: component."""
+    for number, refdes in enumerate(parts):
+        assert put(client, key, refdes, png(number)).status_code in (200, 201)
+    views = {refdes: {"refdes": refdes, "component": component} for refdes, component in parts.items()}
+    return client.post(f"/api/v1/boards/{key}", json={"recipe": "tiny", "views": views, **more})
+
+
+def config_of(folder: Path, **settings: object) -> ServeConfig:
+    """Return a config whose data lie in a folder, on a free port."""
+    return ServeConfig.model_validate({"station": "test", "data": folder, "listen": {"port": 0}, **settings})

@@ -1,0 +1,248 @@
+"""The gate over real HTTP: boards come in, once and whole, and whoever waits is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+
+import pytest
+from builders import NOON, decision, late, ng
+from serving import Served, hand_in, png, put
+
+from coe.serve.database import audit, boards, decisions, events, recipes, states, views
+from coe.serve.database.events import NewEvent
+from coe.serve.moments import now_us
+from coe.serve.words import ActivationState, BoardState, EventKind, Intake, LineState, Process, Subject
+
+
+def the_board(served: Served, key: str = "k1") -> boards.Board:
+    with served.database.reading() as connection:
+        board = boards.of_key(connection, key)
+    assert board is not None
+    return board
+
+
+def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served: Served) -> None:
+    answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial="SN1", within_s=9, work_order="W")
+    assert answer.status_code == 202
+    board = the_board(served)
+    assert answer.json()["board"] == board.id
+    assert answer.headers["location"] == f"/api/v1/boards/{board.id}"
+    assert (board.serial, board.work_order, board.fed_by) == ("SN1", "W", "feeder")
+    assert board.due_us == board.accepted_us + 9_000_000
+    with served.database.reading() as connection:
+        for view in views.of_board(connection, "k1"):
+            content = served.gate.pictures.path(view.file).read_bytes()
+            assert hashlib.sha256(content).hexdigest() == view.sha256
+
+
+def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(served: Served) -> None:
+    first = hand_in(served.feeder, "k1", {"R1": "A"})
+    again = hand_in(served.feeder, "k1", {"R1": "A"})
+    assert (again.status_code, again.json()) == (202, first.json())
+    other = hand_in(served.feeder, "k1", {"R1": "A"}, serial="SN2")
+    assert (other.status_code, other.json()["type"]) == (409, "urn:coe:problem:conflict")
+    with served.database.reading() as connection:
+        assert boards.count_undecided(connection) == 1
+
+
+def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
+    put(served.feeder, "k1", "v")
+    body = {"recipe": "tiny", "views": {"v": {"refdes": "R1", "component": "A"}}}
+    answers = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(served.feeder.post("/api/v1/boards/k1", json=body).json()))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {answer["board"] for answer in answers} == {the_board(served).id}
+
+
+def test_a_picture_may_be_replaced_until_its_board_is_handed_in(served: Served) -> None:
+    assert put(served.feeder, "k1", "v", png(1)).status_code == 201
+    assert put(served.feeder, "k1", "v", png(1)).status_code == 200
+    assert put(served.feeder, "k1", "v", png(2)).status_code == 201
+    files = [file for file in served.gate.pictures.folder.glob("*/*") if file.is_file()]
+    assert [file.read_bytes() for file in files] == [png(2)]
+    body = {"recipe": "tiny", "views": {"v": {"refdes": "R1", "component": "A"}}}
+    assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
+    assert put(served.feeder, "k1", "v", png(2)).status_code == 200
+    assert put(served.feeder, "k1", "v", png(3)).status_code == 409
+    assert put(served.feeder, "k1", "w", png(3)).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"recipe": "demo"}, "recipe 'demo' has no active version"),
+        ({"version": 7}, "recipe 'tiny' has no version 7"),
+        ({"views": {"v": {"refdes": "R1", "component": "AA"}}}, "no component 'AA'"),
+        ({"views": {"w": {"refdes": "R1", "component": "A"}}}, "view 'w' was not handed in"),
+        ({"views": {}}, "views: "),
+        ({"view": {}}, "'view' is not a key; did you mean 'views'?"),
+        ({"within_s": -1}, "within_s: "),
+        ({"serial": "a\x1b[2J"}, "hidden characters"),
+        ({"serial": "a" * 201}, "serial: "),
+    ],
+)
+def test_what_the_service_cannot_use_is_refused_with_a_way_out(
+    served: Served, change: dict[str, object], sentence: str
+) -> None:
+    put(served.feeder, "k1", "v")
+    body = {"recipe": "tiny", "views": {"v": {"refdes": "R1", "component": "A"}}, **change}
+    answer = served.feeder.post("/api/v1/boards/k1", json=body)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert sentence in answer.json()["detail"]
+    assert answer.json()["way_out"]
+
+
+def test_a_picture_that_nobody_names_is_refused_with_its_board(served: Served) -> None:
+    put(served.feeder, "k1", "stray")
+    answer = hand_in(served.feeder, "k1", {"R1": "A"})
+    assert (answer.status_code, "'stray'" in answer.json()["detail"]) == (422, True)
+
+
+def test_a_client_waits_for_the_decision(served: Served) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    board = the_board(served)
+    path = f"/api/v1/boards/{board.id}"
+    assert served.feeder.get(path, params={"wait": 0.05}).json()["state"] == "accepted"
+
+    def decide() -> None:
+        with served.database.writing() as connection:
+            decisions.write(connection, decision(board, ng("R1"), at_us=now_us()))
+
+    timer = threading.Timer(0.1, decide)
+    timer.start()
+    answer = served.feeder.get(path, params={"wait": 20, "good": 1}).json()
+    timer.join()
+    assert (answer["state"], answer["verdict"], answer["calls"][0]["refdes"]) == ("decided", "NG", "R1")
+    assert answer["good"][0]["refdes"] == "R9"
+
+
+def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    path = f"/api/v1/boards/{the_board(served).id}"
+    assert served.feeder.delete(path).status_code == 204
+    assert the_board(served).state is BoardState.ABORTED
+    assert served.feeder.delete(path).status_code == 409
+    with served.database.reading() as connection:
+        assert audit.newest(connection)[0].action == "abort"
+
+
+def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
+    lines: list[str] = []
+    with served.operator.stream("GET", "/api/v1/events", **options) as answer:  # type: ignore[arg-type]
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            if line.startswith(("id:", "event:")):
+                lines.append(line)
+            if len(lines) == wanted:
+                break
+    return lines
+
+
+def append(served: Served, number: int) -> None:
+    with served.database.writing() as connection:
+        events.append(connection, NewEvent(EventKind.STATE_CHANGED, NOON, {"n": number}))
+
+
+def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:
+    for number in range(3):
+        append(served, number)
+    timer = threading.Timer(0.1, append, (served, 3))
+    timer.start()
+    lines = lines_of(served, 6, headers={"Last-Event-ID": "1"})
+    timer.join()
+    assert lines == ["id: 2", "event: state.changed", "id: 3", "event: state.changed", "id: 4", "event: state.changed"]
+
+
+def test_clients_see_events_of_other_processes_as_they_happen(served: Served) -> None:
+    threads = []
+    seen: list[list[str]] = []
+    for _ in range(20):
+        threads.append(threading.Thread(target=lambda: seen.append(lines_of(served, 4, params={"after": 0}))))
+        threads[-1].start()
+    append(served, 1)
+    append(served, 2)
+    for thread in threads:
+        thread.join()
+    assert seen == [["id: 1", "event: state.changed", "id: 2", "event: state.changed"]] * 20
+
+
+def test_a_recipe_is_checked_staged_and_activated(served: Served) -> None:
+    rules = "board: tiny\nexperts: {}\n"
+    answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": rules})
+    assert (answer.status_code, "tiny.yaml:" in answer.json()["detail"]) == (422, True)
+    answer = served.engineer.post("/api/v1/recipes/tiny/1/activate")
+    assert (answer.status_code, answer.json()["state"]) == (202, "asked")
+    activation = answer.headers["location"]
+    with served.database.writing() as connection:
+        (asked,) = recipes.asked(connection)
+        recipes.answer(connection, asked.id, ActivationState.FAILED, now_us=NOON, reason="no weights")
+    assert served.engineer.get(activation).json()["reason"] == "no weights"
+    assert served.engineer.post("/api/v1/recipes/tiny/9/activate").status_code == 404
+    assert served.operator.get("/api/v1/recipes").json()["recipes"] == [{"name": "tiny", "active": 1, "newest": 1}]
+
+
+def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Served) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    assert served.engineer.post("/api/v1/drain").json()["intake"] == "draining"
+    refused = hand_in(served.feeder, "k2", {"R1": "A"})
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+    assert hand_in(served.feeder, "k1", {"R1": "A"}).status_code == 202
+    assert served.engineer.post("/api/v1/resume").json()["intake"] == "open"
+    assert hand_in(served.feeder, "k2", {"R1": "A"}).status_code == 202
+
+
+def test_too_many_waiting_boards_send_further_boards_away(served: Served) -> None:
+    object.__setattr__(served.gate.config.limits, "waiting_boards", 1)
+    assert hand_in(served.feeder, "k1", {"R1": "A"}).status_code == 202
+    assert hand_in(served.feeder, "k2", {"R1": "A"}).status_code == 503
+
+
+def test_ready_means_that_line_and_database_answer(served: Served) -> None:
+    assert served.nobody.get("/v2/health/live").status_code == 200
+    assert served.nobody.get("/v2/health/ready").status_code == 503
+    with served.database.writing() as connection:
+        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={})
+        states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=now_us())
+    assert served.nobody.get("/v2/health/ready").status_code == 200
+    with served.database.writing() as connection:
+        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    assert served.nobody.get("/v2/health/ready").status_code == 503
+
+
+def test_metrics_and_description_say_what_there_is(served: Served) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, decision(board, late("R1")))
+    text = served.operator.get("/metrics").text
+    for line in ('coe_boards_decided_total{verdict="REVIEW"} 1.0', "coe_calls_open 1.0", "coe_intake_open 1.0"):
+        assert line in text
+    document = served.nobody.get("/openapi.json").json()
+    assert document["paths"]["/api/v1/boards/{key}"]["post"]["x-roles"] == ["admin", "engineer", "feeder"]
+    assert "BoardRequest" in json.dumps(document["components"])
+
+
+def test_a_gate_that_ends_lets_its_clients_go(served: Served) -> None:
+    listening = threading.Event()
+
+    def listen() -> None:
+        with served.operator.stream("GET", "/api/v1/events") as answer:
+            for _ in answer.iter_lines():
+                listening.set()
+
+    client = threading.Thread(target=listen)
+    client.start()
+    assert listening.wait(10)
+    served.server.should_exit = True
+    client.join(10)
+    assert not client.is_alive()
