@@ -139,7 +139,16 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 
 def test_nothing_calls_out() -> None:
-    assert not forbidden(NETWORK, set()), "no connection is opened, at import or at run time"
+    assert not forbidden(NETWORK, {"serve"}), "no connection is opened, at import or at run time"
+    # The gate has HTTP's words and answers; a datagram on this machine tells systemd that the service is alive.
+    assert not forbidden({"http"}, {"serve.gate"})
+    assert not forbidden({"socket"}, {"serve.notify"})
+    assert not forbidden(NETWORK - {"http", "socket"}, set())
+
+
+def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
+    assert not forbidden({"sqlalchemy", "alembic"}, {"serve"})
+    assert not forbidden({"starlette", "uvicorn", "prometheus_client"}, {"serve.gate"})
 
 
 def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:
