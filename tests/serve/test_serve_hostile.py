@@ -137,7 +137,7 @@ def test_a_picture_that_was_damaged_on_the_way_is_refused(served: Served) -> Non
     assert files_of(served) == []
 
 
-def raw(served: Served, *parts: bytes, wait: Callable[[], None] = lambda: None) -> bytes:
+def raw(served: Served, *parts: bytes, wait: Callable[[], object] = lambda: None) -> bytes:
     """Send bytes as they are, and return all that comes back."""
     host, port = served.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
@@ -169,7 +169,9 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
 def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_S", 0.2)
     assert raw(served) == b""
-    assert raw(served, b"GET /v2/health/live HTTP/1.1\r\nHost:") == b""
+    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+    assert raw(served, request) == b""
+    assert raw(served, request + b"\r\n", request, wait=lambda: threading.Event().wait(0.1)).endswith(b'{"live":true}')
     assert served.nobody.get("/v2/health/live").status_code == 200
 
 

@@ -39,6 +39,7 @@ def application(gate: Gate) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gate.feed.begin()
         feed = asyncio.create_task(gate.feed.run())
         yield
         await gate.feed.close()
