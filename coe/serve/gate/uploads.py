@@ -104,7 +104,7 @@ def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) ->
             before = _before(gate, connection, key, name, kept.sha256)
             added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
     except (Problem, DatabaseTrouble) as error:
-        # If the database was lost during the commit, the row may be there: the file stays, and a start looks for strays.
+        # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
         if isinstance(error, Problem) or error.kind is not TroubleKind.LOST:
             gate.pictures.remove([kept.file])
         raise
