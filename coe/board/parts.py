@@ -5,20 +5,18 @@ A pick-and-place file will do: a text file with a header line and columns betwee
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import regular
+from coe.board import text_table
+from coe.board.text_table import SEPARATORS, Line, cells
 from coe.errors import ConfigError, did_you_mean
 
-MAX_BYTES = 64 << 20
 REFDES = ("refdes", "designator", "ref", "reference")
 """The names of the column of reference designators, in any case; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
 """The names of the column of components, likewise."""
-_SEPARATORS = (",", ";", "\t", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +34,17 @@ def read(path: Path) -> tuple[PlacedPart, ...]:
     """
     header, lines = _header(path)
     parts: dict[str, PlacedPart] = {}
-    for number, line in lines:
-        cells = _cells(line, header.separator)
-        if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
-            raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
-        part = PlacedPart(cells[header.component], cells[header.refdes])
+    for line in lines:
+        row = cells(path, line, header.separator)
+        if len(row) <= max(header.refdes, header.component) or not (row[header.refdes] and row[header.component]):
+            raise ConfigError(
+                f"{path}:{line.number}: this line lacks a reference designator or a component; complete it"
+            )
+        part = PlacedPart(row[header.component], row[header.refdes])
         if part.refdes in parts:
-            raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
+            raise ConfigError(
+                f"{path}:{line.number}: '{part.refdes}' stands in an earlier line already; take one line out"
+            )
         parts[part.refdes] = part
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
@@ -71,12 +73,12 @@ class _Header:
     component: int
 
 
-def _header(path: Path) -> tuple[_Header, Iterator[tuple[int, str]]]:
-    """Return the header of a parts list, and the numbered lines under it."""
-    lines = _lines(path)
-    for _, line in lines:
-        for separator in _SEPARATORS:
-            words = [cell.casefold() for cell in _cells(line, separator)]
+def _header(path: Path) -> tuple[_Header, Iterator[Line]]:
+    """Return the header of a parts list, and the lines under it."""
+    lines = (line for line in text_table.lines(path, "the parts list") if not line.is_remark)
+    for line in lines:
+        for separator in SEPARATORS:
+            words = [cell.casefold() for cell in cells(path, line, separator)]
             refdes, component = (
                 next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
             )
@@ -86,22 +88,3 @@ def _header(path: Path) -> tuple[_Header, Iterator[tuple[int, str]]]:
         f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
         f"({', '.join(COMPONENT)}); add such a line above the parts"
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each line that is neither empty nor a remark, with its number."""
-    try:
-        text = regular.read(path, MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"the parts list {path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"the parts list {path} is not a text in UTF-8; save it as one") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield number, line
-
-
-def _cells(line: str, separator: str | None) -> list[str]:
-    if separator is None:
-        return line.split()
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]

@@ -1,0 +1,75 @@
+"""Tables in text files as CAD programs and placement machines write them: numbered lines, and the cells of a line.
+
+Parts lists and placement files are read through this file alone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import regular
+from coe.errors import ConfigError
+
+MAX_BYTES = 64 << 20
+SEPARATORS = (",", ";", "\t", None)
+"""What may stand between cells; None means spaces."""
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file, without its end, and its number from 1."""
+
+    number: int
+    text: str
+
+    @property
+    def is_remark(self) -> bool:
+        """Whether the line begins with '#'."""
+        return self.text.lstrip().startswith("#")
+
+
+def lines(path: Path, noun: str, fallback: str | None = None) -> list[Line]:
+    """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`.
+
+    A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
+    the encoding `fallback` if one is given.
+    """
+    try:
+        raw = regular.read(path, MAX_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
+    encoding = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
+    if "\0" in text:
+        raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
+    return [Line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _by_fallback(path: Path, noun: str, raw: bytes, fallback: str | None) -> str:
+    try:
+        if fallback is not None:
+            return raw.decode(fallback)
+    except UnicodeDecodeError:
+        pass
+    raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
+
+
+def cells(path: Path, line: Line, separator: str | None) -> list[str]:
+    """Return the cells of a line, without spaces around them; a cell in quotes may hold separators.
+
+    Raises ConfigError if a cell is too long for a table.
+    """
+    text = line.text
+    if separator is None:
+        separator, text = " ", " ".join(text.split())
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True))]
+    except csv.Error as error:
+        raise ConfigError(f"{path}:{line.number}: not a line of a table: {error}") from None
