@@ -29,6 +29,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coe.placement.board_view import BoardView
     from coe.placement.boards import BoardPicture, read_board, serial_of
     from coe.placement.crops import crop, outline
     from coe.placement.layout import Bottom, Layout, Site, lay_out
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from coe.placement.recipe import Recipe, parse_recipe, read_recipe
 
 _HOMES = {
+    "board_view": ("BoardView",),
     "boards": ("BoardPicture", "read_board", "serial_of"),
     "crops": ("crop", "outline"),
     "layout": ("Bottom", "Layout", "Site", "lay_out"),
@@ -49,6 +51,7 @@ _HOMES = {
 __all__ = [
     "DIALECTS",
     "BoardPicture",
+    "BoardView",
     "Bottom",
     "Layout",
     "Location",

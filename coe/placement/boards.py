@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from coe.board.image_source import ImageLike, ImageSource, Picture
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
+from coe.placement.board_view import BoardView
 from coe.placement.crops import crop, outline
 from coe.placement.layout import Layout, Site
 from coe.placement.location import Location, locate
@@ -91,10 +92,30 @@ class BoardPicture:
         raise ImageError(f"{self.name_of(site)} has no crop")
 
     def overlay(self, side_px: int = 1600) -> Pixels:
-        """Return the overlay picture of `coe.placement.overlay_picture`; raises ImageError if the picture cannot be read."""
+        """Return the overlay picture; raises ImageError if the picture of the board cannot be read."""
         if self.pixels is None or self.location is None:
             raise ImageError(f"{self.name}: {self.why}")
         return overlay(self.pixels, self.layout, self.location, side_px)
+
+    def view(self, serial: str) -> BoardView | None:
+        """Return the board with a serial as a page shows it; None if the picture cannot be read."""
+        if self.pixels is None or self.location is None:
+            return None
+        if self.location.fit is None:
+            return BoardView(self.pixels, {}, f"not registered: {self.location.why}")
+        height, width = self.pixels.shape[:2]
+        crops = {
+            self.name_of(site): outline(site, self.location.fit, width, height).corners
+            for site in self.layout.sites
+            if self.serials[site.unit] == serial
+        }
+        corners = np.concatenate(list(crops.values()))
+        around = 0.05 * float(max(width, height))
+        left, top = (max(0, int(least - around)) for least in corners.min(axis=0))
+        right, bottom = (int(most + around) + 1 for most in corners.max(axis=0))
+        shown = self.pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+        note = next((why for unit, why in self.location.skipped.items() if self.serials[unit] == serial), "")
+        return BoardView(shown, {name: at - (left, top) for name, at in crops.items()}, note and f"skipped: {note}")
 
     def name_of(self, site: Site) -> str:
         """Return the name of a component's image in the results."""

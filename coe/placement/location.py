@@ -98,7 +98,7 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
             expected,
             best,
             why="the fiducials do not lie to each other as in the recipe, turned by at most "
-            f"{recipe.most_turn:g} degrees, at {recipe.um_per_pixel:g} um a pixel, at most {recipe.most_stretch:.1%} off",
+            f"{recipe.most_turn:g} degrees, at {recipe.um_per_pixel:g} um a pixel, {recipe.most_stretch:.1%} off",
         )
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
