@@ -148,7 +148,11 @@ def recipe() -> str:
         },
         "tolerance_um": 40,
         "components": {
-            name: {"size": [round(kind.size * UM_PER_PIXEL / 1000 - 2 * MARGIN_MM, 4)] * 2, "margin": MARGIN_MM}
+            name: {
+                "size": [round(kind.size * UM_PER_PIXEL / 1000 - 2 * MARGIN_MM, 4)] * 2,
+                "margin": MARGIN_MM,
+                **({"pin1": "bottom-left"} if kind.prefix == "U" else {}),
+            }
             for name, kind in COMPONENTS.items()
         },
     }

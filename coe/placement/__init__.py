@@ -13,6 +13,7 @@ The functions, in the order of their use:
 - `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
   how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
 - `locate(pixels, layout, skip=()) -> Location`: where the board lies; not `registered` with the reason `why`.
+- `blind_to(layout) -> tuple[str, ...]`: how a board could lie wrong without being noticed.
 - `crop(pixels, site, fit) -> pixels | None`: one component upright, (h, w, 3) uint8 RGB.
 - `overlay(pixels, layout, location, side_px=1600) -> pixels`: what a person confirms.
 - `read_board(image, layout, serial, name="", serials=None, skip=()) -> BoardPicture`: reads and locates a picture. Its
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from coe.placement.boards import BoardPicture, read_board, serial_of
     from coe.placement.crops import crop, outline
     from coe.placement.layout import Bottom, Layout, Site, lay_out
-    from coe.placement.location import Location, locate
+    from coe.placement.location import Location, blind_to, locate
     from coe.placement.overlay_picture import overlay
     from coe.placement.placements import DIALECTS, Placement, Side, Units, read_placements
     from coe.placement.recipe import Recipe, parse_recipe, read_recipe
@@ -43,7 +44,7 @@ _HOMES = {
     "boards": ("BoardPicture", "read_board", "serial_of"),
     "crops": ("crop", "outline"),
     "layout": ("Bottom", "Layout", "Site", "lay_out"),
-    "location": ("Location", "locate"),
+    "location": ("Location", "blind_to", "locate"),
     "overlay_picture": ("overlay",),
     "placements": ("DIALECTS", "Placement", "Side", "Units", "read_placements"),
     "recipe": ("Recipe", "parse_recipe", "read_recipe"),
@@ -60,6 +61,7 @@ __all__ = [
     "Side",
     "Site",
     "Units",
+    "blind_to",
     "crop",
     "lay_out",
     "locate",

@@ -164,6 +164,19 @@ def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterato
         yield _Choice(tuple(chosen), fitted(points, pixels), residual, sum(disc.score for disc in chosen))
 
 
+def blind_to(layout: Layout) -> tuple[str, ...]:
+    """Return in which ways a board could lie wrong without being noticed, because its fiducials lie alike then."""
+    points = _points(layout.fiducials.values())
+    points -= points.mean(axis=0)
+    apart_mm = max(layout.recipe.tolerance_um / 1000, layout.recipe.fiducials.diameter)
+    ways = {"mirrored": np.array([-1.0, 1.0]), "turned by 180 degrees": np.array([-1.0, -1.0])}
+    return tuple(
+        words
+        for words, way in ways.items()
+        if all(np.hypot(*(points - point * way).T).min() <= apart_mm for point in points)
+    )
+
+
 def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> str:
     """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
     x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2

@@ -37,7 +37,7 @@ def overlay(pixels: Pixels, layout: Layout, location: Location, side_px: int = 1
         for site in layout.sites:
             _draw_site(drawing, site, location, width, height)
         lines = [
-            f"registered: {location.residual_um:.0f} um residual, {location.fit.um_per_pixel:.3f} um a pixel, "
+            f"registered: residual {location.residual_um:.1f} um, {location.fit.um_per_pixel:.3f} um a pixel, "
             f"turned by {location.fit.turn_deg:.2f} degrees"
         ]
     else:
@@ -64,7 +64,9 @@ def _draw_site(drawing: _Drawing, site: Site, location: Location, width: int, he
         drawing.line(where.corners[1], where.corners[3], colour)
     else:
         drawing.dot(pin1(where, site.crop), _PIN)
-    drawing.words(site.refdes, where.corners.mean(axis=0), colour, centred=True)
+    # At the lower edge as the picture lies, where it hides little of the part.
+    lowest = where.corners[:, 1].max()
+    drawing.words(site.refdes, np.array([where.corners[:, 0].mean(), lowest]), colour, centred=True)
 
 
 def _draw_fiducials(drawing: _Drawing, found: Mapping[str, Disc]) -> None:
