@@ -40,7 +40,7 @@ def overlay(  # noqa: PLR0913
     """Draw what will be cut out of a board: crops, reference designators, first pins, and the fiducials found.
 
     Look at it before you inspect: each outline must lie on its part, and each dot at the corner of its first pin. Exit
-    status 1 if the board is not registered, or a crop lies partly outside of the picture.
+    status 1 if the board is not registered, or a crop lies partly outside of the picture; 3 if it cannot be read.
 
     Example: coe-experts overlay b.png --board demo --placements p.csv --dialect kicad --units mm --recipe r.yaml
     """
