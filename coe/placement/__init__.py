@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from coe.placement.board_view import BoardView
     from coe.placement.boards import BoardPicture, read_board, serial_of
     from coe.placement.crops import crop, outline
+    from coe.placement.dialects import DIALECTS, Side, Units
     from coe.placement.layout import Bottom, Layout, Site, lay_out
     from coe.placement.location import Location, blind_to, locate
     from coe.placement.overlay_picture import overlay
-    from coe.placement.placements import DIALECTS, Placement, Side, Units, read_placements
+    from coe.placement.placements import Placement, read_placements
     from coe.placement.recipe import Recipe, parse_recipe, read_recipe
 
 _HOMES = {
@@ -46,7 +47,8 @@ _HOMES = {
     "layout": ("Bottom", "Layout", "Site", "lay_out"),
     "location": ("Location", "blind_to", "locate"),
     "overlay_picture": ("overlay",),
-    "placements": ("DIALECTS", "Placement", "Side", "Units", "read_placements"),
+    "dialects": ("DIALECTS", "Side", "Units"),
+    "placements": ("Placement", "read_placements"),
     "recipe": ("Recipe", "parse_recipe", "read_recipe"),
 }
 __all__ = [

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+LOCATION_STEP = "(location)"
+"""Where findings name an expert: the step that finds a board in its picture. No expert can have this id."""
+
 
 @dataclass(frozen=True, slots=True)
 class BoardView:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from coe.board.image_source import ImageLike, ImageSource, Picture
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ImageError
-from coe.placement.board_view import BoardView
+from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.placement.crops import crop, outline
 from coe.placement.layout import Layout, Site
 from coe.placement.location import Location, locate
@@ -22,8 +22,6 @@ from coe.placement.overlay_picture import overlay
 
 Pixels = NDArray[np.uint8]
 
-STEP = "location"
-"""The name of the step that finds a board and its components, where findings have the name of an expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ class BoardPicture:
         return Result(self._request(site), None, (), 0.0, failure)
 
     def _review(self, site: Site, label: str, doubt: str) -> Result:
-        return Result(self._request(site), Verdict.REVIEW, (Finding(STEP, FULL, label, 0.0, doubt=doubt),), 0.0)
+        return Result(self._request(site), Verdict.REVIEW, (Finding(LOCATION_STEP, FULL, label, 0.0, doubt=doubt),), 0.0)
 
 
 def read_board(

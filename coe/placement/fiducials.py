@@ -56,7 +56,7 @@ def discs(grey: Grey, x_px: float, y_px: float, radius_px: float, diameter_px: f
     reach = radius_px + _RING * diameter_px + 2
     left, top = max(0, int(x_px - reach)), max(0, int(y_px - reach))
     right, bottom = min(grey.shape[1], int(x_px + reach) + 2), min(grey.shape[0], int(y_px + reach) + 2)
-    if right <= left or bottom <= top:
+    if min(right - left, bottom - top) < 2 * _RING * diameter_px:
         return []
     window = grey[top:bottom, left:right] if look == "bright" else 255 - grey[top:bottom, left:right]
     scale = min(1.0, _SEARCH_PX / diameter_px)

@@ -14,7 +14,8 @@ from math import cos, radians, sin
 from coe import config
 from coe.board.parts import PlacedPart
 from coe.errors import ConfigError, did_you_mean
-from coe.placement.placements import Placement, Side
+from coe.placement.dialects import Side
+from coe.placement.placements import Placement
 from coe.placement.recipe import ComponentForm, Corner, Recipe, UnitForm
 
 

@@ -20,7 +20,8 @@ from coe import config
 from coe.board import process_sheet
 from coe.board.process_sheet import Sheet
 from coe.board.rules_form import Name, checked
-from coe.placement.placements import FARTHEST_MM, Side
+from coe.placement.dialects import Side
+from coe.placement.placements import FARTHEST_MM
 from coe.schema import Record
 
 Coordinate = Annotated[float, Field(ge=-FARTHEST_MM, le=FARTHEST_MM, allow_inf_nan=False)]

@@ -26,7 +26,7 @@ from coe import config
 from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.files import write_atomically
-from coe.placement.board_view import BoardView
+from coe.placement.board_view import LOCATION_STEP, BoardView
 from coe.results.summary import Summary, Tally, is_skipped
 from coe.visible import visible
 
@@ -181,6 +181,7 @@ def write_report(
         gallery_components=components,
         errors=[result for result in results if result.error is not None and not is_skipped(result)],
         full=FULL,
+        location_step=LOCATION_STEP,
         tagged_boxes=TAGGED_BOXES,
         unfolded_boards=UNFOLDED_BOARDS,
         unfolded_rows=UNFOLDED_ROWS,

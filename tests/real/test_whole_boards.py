@@ -15,6 +15,7 @@ from tiny_line import Call
 
 from coe import Inspector
 from coe.cli import experts, inspect
+from coe.cli.inspect_source import foreseen
 from coe.cli.whole_boards import WholeBoards
 from coe.core import Result, Verdict
 from coe.errors import ConfigError
@@ -77,6 +78,7 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
     assert page.count('<div class="whole"') == 3  # S3 and S4 cannot be shown
     assert page.count("<polygon") == 2 * len(PARTS)
     assert "not registered: no fiducial was found" in page
+    assert page.count("It was not cut out of the picture of its board.") == len(PARTS)
     again = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", "--resume", "-q", command=inspect)
     assert again.status == 3
     files(tmp_path, tolerance_um=31)
@@ -109,6 +111,12 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
     assert (summary["boards_decided"], summary["errors"], summary["images"]) == (1, 0, 1)
     assert summary["boards"]["S1-r1c2"] == "REVIEW"
     assert "skipped, and not inspected" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
+    drawn = layout()
+    assert foreseen(drawn, "line") == drawn.parts
+    assert foreseen(drawn, "coserve") == foreseen(None, "line") == ()
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coe.core import FailureKind, Verdict
-from coe.errors import ImageError
+from coe.errors import ImageError, RulesError
 from coe.placement import blind_to, crop, locate, overlay, read_board
+from coe.placement.dialects import Side
+from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.layout import Bottom
-from coe.placement.placements import Side
 
 LAYOUT = layout()
 POINTS = np.array(list(FIDUCIALS.values()))
@@ -83,6 +84,13 @@ def test_a_board_without_fiducials_is_not_registered() -> None:
     assert reason(blank) == where
     assert reason(np.zeros((8, 8, 3), np.uint8)) == where
     assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
+
+
+def test_fiducials_larger_than_the_picture_are_not_found() -> None:
+    huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
+    with pytest.raises(RulesError, match="lie on each other"):
+        layout([PARTS[0]], **huge, outline={"x": [0, 9000], "y": [0, 9000]})
+    assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
 
 
 def test_a_board_out_of_the_limits_is_not_registered() -> None:

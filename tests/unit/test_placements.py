@@ -87,6 +87,10 @@ def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: P
     text = "R1 12.70 -3.50  90 10k R_0402\nC1  5.00  5.00 180 10\xb5F C_0603\n"
     (tmp_path / "board.mnt").write_bytes(text.encode("cp1252"))
     assert places(tmp_path / "board.mnt", "eagle") == [TWO[0], ("C1", 5.0, 5.0, 180.0, TOP, "C_0603", "10\xb5F")]
+    for values in ("", "100 nF "):
+        (tmp_path / "odd.mnt").write_text(f"C1 5 5 180 {values}C_0603\n")
+        with pytest.raises(ConfigError, match=r"odd\.mnt:1: this line has [57] cells where 6 belong"):
+            places(tmp_path / "odd.mnt", "eagle")
     (tmp_path / "board.mnb").write_text("R1 12.70 -3.50 90 10k R_0402\n")
     assert places(tmp_path / "board.mnb", "eagle")[0][4] is BOTTOM
     (tmp_path / "board.txt").write_text("R1 12.70 -3.50 90 10k R_0402\n")
@@ -114,6 +118,8 @@ GENERIC = "refdes,x,y,rotation,side\n"
         (GENERIC + ",1,2,0,top\n", "this line has no refdes"),
         (GENERIC + "R1,1,2,0,top\nR1,3,4,0,bottom\n", "pnp.csv:3: 'R1' stands in line 2 already"),
         (GENERIC + "R1,1mil,2,0,top\n", "the file states 'mil' as its unit, and mm was asked for"),
+        (GENERIC + "R1,1,2,0,top,more\n", "this line has 6 cells where 5 belong; put a cell with separators or spaces"),
+        (GENERIC.replace(",", " ") + "R1 1 2 0\n", "this line has 4 cells where 5 belong"),
         (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m away; are the units right"),
         ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
         ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
