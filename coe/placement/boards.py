@@ -23,7 +23,6 @@ from coe.placement.overlay_picture import overlay
 Pixels = NDArray[np.uint8]
 
 
-
 @dataclass(frozen=True, slots=True)
 class BoardPicture:
     """A picture of a whole board, or of a panel, that was looked for fiducials.
@@ -126,7 +125,8 @@ class BoardPicture:
         return Result(self._request(site), None, (), 0.0, failure)
 
     def _review(self, site: Site, label: str, doubt: str) -> Result:
-        return Result(self._request(site), Verdict.REVIEW, (Finding(LOCATION_STEP, FULL, label, 0.0, doubt=doubt),), 0.0)
+        finding = Finding(LOCATION_STEP, FULL, label, 0.0, doubt=doubt)
+        return Result(self._request(site), Verdict.REVIEW, (finding,), 0.0)
 
 
 def read_board(

@@ -86,6 +86,17 @@ def test_a_board_without_fiducials_is_not_registered() -> None:
     assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
 
 
+@settings(max_examples=30, deadline=None)
+@given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99), grain=st.sampled_from([0, 3, 255]))
+def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, height: int, seed: int, grain: int) -> None:
+    coarse = layout([PARTS[0], PARTS[1]], um_per_pixel=160)
+    pixels = np.random.default_rng(seed).integers(0, grain + 1, (height, width, 3), dtype=np.uint8)
+    board = read_board(pixels, coarse, "SN1")
+    answers = [picture.refdes for picture in board.pictures()] + [r.request.refdes for r in board.results()]
+    assert sorted(answers) == ["P1", "P2"]
+    assert board.overlay().shape[1] == width
+
+
 def test_fiducials_larger_than_the_picture_are_not_found() -> None:
     huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
     with pytest.raises(RulesError, match="lie on each other"):

@@ -6,11 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.placement import Placement, Side, read_placements
+from coe.placement import DIALECTS, Placement, Side, read_placements
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
@@ -144,6 +144,34 @@ def test_dialects_and_units_are_asked_for(tmp_path: Path) -> None:
     (tmp_path / "picture.csv").write_bytes(b"\x89PNG\xff\x00")
     with pytest.raises(ConfigError, match="is not a text"):
         read_placements(tmp_path / "picture.csv", "generic", "mm")
+
+
+WORDS = st.sampled_from(
+    ["refdes", "x", "y", "rotation", "side", "Ref", "PosX", "Designator", "Layer", "R1", "1.5", "nan", "top", "T", "90",
+     "# ", '"', "\ufeff", "\x00", "units: mm", "(mil)", "-1e308"]
+)  # fmt: skip
+
+
+@settings(max_examples=150)
+@given(
+    rows=st.lists(st.lists(WORDS | st.text(max_size=5), max_size=8), max_size=5),
+    separator=st.sampled_from([",", ";", "\t", " "]),
+    encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
+    dialect=st.sampled_from(sorted(DIALECTS)),
+)
+def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
+    rows: list[list[str]], separator: str, encoding: str, dialect: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "pnp.mnt")
+        text = "\n".join(separator.join(row) for row in rows)
+        path.write_bytes(text.encode(encoding, "replace"))
+        refusal = ""
+        try:
+            assert read_placements(path, dialect, "mm")
+        except ConfigError as error:
+            refusal = str(error)
+    assert len(refusal) < 2000
 
 
 @given(
