@@ -11,6 +11,7 @@ import base64
 import hashlib
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -127,13 +128,14 @@ class Card:
     """An image of the gallery; `picture` is None if it can no longer be read.
 
     `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them; and
-    the heat map of each expert that made one.
+    the heat map of each expert that made one. `alike` further images of its board were not cut out for its reason.
     """
 
     result: Result
     picture: Thumbnail | None
     boxes: tuple[Box, ...]
     beside: tuple[Beside, ...] = ()
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,9 @@ def write_report(
     """
     template = _template()
     script = "".join(template.blocks["script"](template.new_context()))
-    shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
+    uncut = Counter(map(_uncut, results))
+    firsts = list(_firsts(results))
+    shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in firsts if result.verdict is verdict]
     components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
     page = template.generate(
         board=board,
@@ -175,7 +179,7 @@ def write_report(
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         boards=_boards(results, summary, source),
         components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
-        cards=(_card(result, source, side) for result in shown[:pictures]),
+        cards=(replace(_card(r, source, side), alike=uncut[_uncut(r)] - 1) for r in shown[:pictures]),
         shown=min(len(shown), pictures),
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
@@ -262,6 +266,24 @@ def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
 
 def _place(result: Result) -> str:
     return result.request.refdes or result.request.component or result.request.image
+
+
+def _uncut(result: Result) -> tuple[str, str] | None:
+    """Return the board of a component that was not cut out of it, and the reason; None for other images."""
+    if not result.findings or result.findings[0].expert != LOCATION_STEP:
+        return None
+    return result.request.serial, result.findings[0].doubt
+
+
+def _firsts(results: Iterable[Result]) -> Iterator[Result]:
+    """Yield the results, but of the components that were not cut for one reason, the first of a board alone."""
+    seen: set[tuple[str, str]] = set()
+    for result in results:
+        reason = _uncut(result)
+        if reason is None or reason not in seen:
+            yield result
+        if reason is not None:
+            seen.add(reason)
 
 
 def _card(result: Result, source: Pictures, side: int) -> Card:
