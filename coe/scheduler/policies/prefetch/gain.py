@@ -101,14 +101,18 @@ class Gain(Prefetch):
                     yield expert
 
     def _is_left_to_another(self, executor: Executor, expert: str) -> bool:
+        if len(self._holders) == 1:
+            return False
         stages = round(self._backlog.waiting(expert) + self._later(expert))
-        ends_s = {}
+        here_s = another_s = math.inf
         for id, holder in self._holders.items():
-            cost = self._world.costs(holder.device, expert)
             switch_s = self._world.switch_s(holder.device, expert)
-            another_s = 0.0 if id == executor.pool.id else switch_s
-            ends_s[id] = self._ready_s(id) + another_s + switch_s + cost.batch_s(stages)
-        return min(ends_s.values()) < ends_s[executor.pool.id]
+            run_s = self._world.costs(holder.device, expert).batch_s(stages)
+            if id == executor.pool.id:
+                here_s = self._ready_s(id) + switch_s + run_s
+            else:
+                another_s = min(another_s, self._ready_s(id) + switch_s + switch_s + run_s)
+        return another_s < here_s
 
     def _ready_s(self, pool: str) -> float:
         return self._work[pool].seconds / self._executors[pool]
@@ -150,12 +154,14 @@ class Gain(Prefetch):
             self._foreseen.put(expert, place)
 
     def _forget(self, expert: str) -> None:
-        for work in self._work.values():
-            work.drop(expert)
+        load_s = self._loads_s.pop(expert, None)
+        if load_s is None:
+            for work in self._work.values():
+                work.drop(expert)
+            return
         for orders in self._order.values():
             for order in orders.values():
                 order.drop(expert)
         self._hurried.drop(expert)
         # Rounding must not pile up over weeks of stages.
-        self._absent_s -= self._loads_s.pop(expert, 0.0)
-        self._absent_s = self._absent_s if self._loads_s else 0.0
+        self._absent_s = self._absent_s - load_s if self._loads_s else 0.0
