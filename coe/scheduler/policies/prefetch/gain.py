@@ -18,7 +18,8 @@ from coe.scheduler.policies.work import Work
 class Gain(Prefetch):
     """The gain of an expert is the number of its waiting stages; stages that are expected later reduce it.
 
-    An expert that more images are likely to need should wait for them, and then run them all in one stay.
+    An expert that more images are likely to need should wait for them, and then run them all in one stay. But while
+    there is room, no expert leaves, and the expert whose stages have waited longest comes first.
     Stages in a hurry go first, by due time. A device leaves an expert to another device that would be done with it
     sooner, even after loading another expert first. A device also loads an expert of the pool that would finish last of
     all, if that ends its work sooner.
@@ -38,6 +39,7 @@ class Gain(Prefetch):
         self._executors = Counter(executor.pool.id for executor in world.executors.values())
         (self._backlog,) = world.backlogs()
         self._hurried = Ranking()
+        self._oldest = Ranking()
         # By pool, for the disk and for host memory: both bring experts at the same time.
         self._order = {id: {tier: Ranking() for tier in Tier} for id in self._holders}
         self._work = {id: Work() for id in self._holders}
@@ -50,6 +52,7 @@ class Gain(Prefetch):
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         self._catch_up()
         yield from islice(self._hurried, config.PREFETCH_GROUPS)
+        yield from self._to_fill(executor)
         yield from self._to_share(executor)
         for order in self._order[executor.pool.id].values():
             for expert in islice(order, config.LOAD_CANDIDATES):
@@ -88,6 +91,14 @@ class Gain(Prefetch):
         ranking = self._world.evictions[id].rank(pool, self._world, now)
         first = next((leaving for leaving in ranking if pool.evictable(leaving)), None)
         return 0.0 if first is None else self._world.images_until(first)
+
+    def _to_fill(self, executor: Executor) -> Iterator[str]:
+        """Yield the expert whose stages have waited longest, if no other expert must leave for it."""
+        expert = next(iter(self._oldest), None)
+        if expert is None or executor.pool.missing_bytes(self._world.costs(executor.device, expert).weights_bytes):
+            return
+        if not self._is_left_to_another(executor, expert):
+            yield expert
 
     def _to_share(self, executor: Executor) -> Iterator[str]:
         """Yield the expert with most work on another device, if that device ends last and this would end it sooner."""
@@ -141,6 +152,7 @@ class Gain(Prefetch):
                     order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)
                 self._loads_s[expert] = min(switches_s.values())
                 self._absent_s += self._loads_s[expert]
+                self._oldest.put(expert, group.since_s)
                 if group.due_s < math.inf:
                     self._hurried.put(expert, group.due_s)
         self._changed.clear()
@@ -163,5 +175,6 @@ class Gain(Prefetch):
             for order in orders.values():
                 order.drop(expert)
         self._hurried.drop(expert)
+        self._oldest.drop(expert)
         # Rounding must not pile up over weeks of stages.
         self._absent_s = self._absent_s - load_s if self._loads_s else 0.0
