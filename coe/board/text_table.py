@@ -35,13 +35,25 @@ class Line:
 def lines(path: Path, noun: str, fallback: str | None = None) -> list[Line]:
     """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`.
 
+    See `parse` for `fallback`.
+    """
+    return parse(path, content(path, noun), noun, fallback)
+
+
+def content(path: Path, noun: str) -> bytes:
+    """Return the bytes of a file; raises ConfigError, which calls the file `noun`."""
+    try:
+        return regular.read(path, MAX_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
+
+
+def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[Line]:
+    """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
+
     A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
     the encoding `fallback` if one is given.
     """
-    try:
-        raw = regular.read(path, MAX_BYTES)
-    except OSError as error:
-        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
     encoding = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "utf-8")
     try:
         text = raw.decode(encoding)

@@ -18,6 +18,7 @@ from coe.cli.placing import (
     RecipeOption,
     UnitsOption,
     layout_of,
+    notes,
 )
 from coe.errors import ConfigError
 from coe.files import replacing, writing
@@ -53,7 +54,7 @@ def overlay(  # noqa: PLR0913
     layout.check(loaded.components, loaded.board)
     from PIL import Image
 
-    from coe.placement import blind_to, read_board
+    from coe.placement import read_board
 
     read = read_board(picture, layout, printable(picture.stem), name=picture.name)
     drawn = Image.fromarray(read.overlay(side))
@@ -61,10 +62,8 @@ def overlay(  # noqa: PLR0913
         drawn.save(file, "PNG")
     location = read.location
     assert location is not None
-    if layout.not_inspected:
-        out.print(f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}", soft_wrap=True)
-    for way in blind_to(layout):
-        out.print(f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed", soft_wrap=True)
+    for note in notes(layout):
+        out.print(note, soft_wrap=True)
     for unit, why in location.skipped.items():
         out.print(f"unit {unit} is skipped: {why}", soft_wrap=True)
     if location.fit is None:

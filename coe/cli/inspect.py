@@ -44,6 +44,7 @@ from coe.cli.placing import (
     RecipeOption,
     UnitsOption,
     layout_of,
+    notes,
 )
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
@@ -192,6 +193,8 @@ def inspect(  # noqa: PLR0913
     check_hurry(line_config.strategy, within_s=allowed.within_s)
     source = source_of(images_at, loaded_board, layout)
     items, skipped = source.items, source.skipped
+    for note in [] if layout is None or quiet else notes(layout):
+        err.print(note, soft_wrap=True)
     if skipped and not quiet:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))

@@ -80,3 +80,14 @@ def layout_of(
     assert recipe is not None
     described = Bottom.of(bottom_x, bottom_angle) if bottom_x is not None and bottom_angle is not None else None
     return lay_out(read_recipe(recipe), read_placements(placements, str(dialect), str(units)), described)
+
+
+def notes(layout: Layout) -> list[str]:
+    """Return what a person should know of a layout: parts that are left out, and ways to lie wrong unnoticed."""
+    from coe.placement import blind_to
+
+    said = [f"not inspected, as the recipe says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
+    return said + [
+        f"the fiducials lie alike if the board is {way}: a board that lies so is not noticed"
+        for way in blind_to(layout)
+    ]

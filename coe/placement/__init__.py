@@ -8,7 +8,8 @@
 
 The functions, in the order of their use:
 
-- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of one of `DIALECTS`, in mm, mil or inch.
+- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of one of `DIALECTS`, in mm, mil or inch;
+  `parse_placements(path, raw, dialect, units)` of bytes.
 - `read_recipe(path) -> Recipe`; `parse_recipe(path, raw) -> Recipe` of bytes.
 - `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
   how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from coe.placement.layout import Bottom, Layout, Site, lay_out
     from coe.placement.location import Location, blind_to, locate
     from coe.placement.overlay_picture import overlay
-    from coe.placement.placements import Placement, read_placements
+    from coe.placement.placements import Placement, parse_placements, read_placements
     from coe.placement.recipe import Recipe, parse_recipe, read_recipe
 
 _HOMES = {
@@ -48,7 +49,7 @@ _HOMES = {
     "location": ("Location", "blind_to", "locate"),
     "overlay_picture": ("overlay",),
     "dialects": ("DIALECTS", "Side", "Units"),
-    "placements": ("Placement", "read_placements"),
+    "placements": ("Placement", "parse_placements", "read_placements"),
     "recipe": ("Recipe", "parse_recipe", "read_recipe"),
 }
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "locate",
     "outline",
     "overlay",
+    "parse_placements",
     "parse_recipe",
     "read_board",
     "read_placements",

@@ -40,6 +40,7 @@ class Placement:
     line: int = 0
 
 
+_NOUN = "the placement file"
 _STATED = re.compile(r"^[#\s]*units?(?:\s+used)?\s*[:=]\s*([a-z]+)", re.IGNORECASE)
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)")
 
@@ -49,10 +50,15 @@ def read_placements(path: Path, dialect: str, units: str) -> tuple[Placement, ..
 
     `dialect` is a name of `DIALECTS`, `units` one of mm, mil, inch. Raises ConfigError, with file and line, for an
     unknown dialect or unit, a file that cannot be read or does not fit the dialect, coordinates that are no numbers, a
-    part without a side, and a reference designator that stands twice on a side.
+    part without a side, and a reference designator that stands twice.
     """
+    return parse_placements(path, text_table.content(path, _NOUN), dialect, units)
+
+
+def parse_placements(path: Path, raw: bytes, dialect: str, units: str) -> tuple[Placement, ...]:
+    """Return the placements in a file's bytes; raises ConfigError as `read_placements` does, which names `path`."""
     form, unit = _asked(dialect, units)
-    lines = text_table.lines(path, "the placement file", form.fallback)
+    lines = text_table.parse(path, raw, _NOUN, form.fallback)
     for line in lines:
         if stated := _STATED.match(line.text):
             _refuse_other(path, line, stated[1], unit)

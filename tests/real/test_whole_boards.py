@@ -154,6 +154,24 @@ def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
         WholeBoards(layout(), tmp_path)
 
 
+def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> None:
+    two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
+    placed = files(tmp_path, not_inspected=["P2", "P4"], fiducials=two, components={"A": {"size": [2.4, 1.2]}})
+    drawn = layout(not_inspected=["P2", "P4"], fiducials=two)
+    save(tmp_path / "boards" / "S1.png", draw(drawn))
+    common = ("--board", tiny[0], *placed)
+    said = call("overlay", tmp_path / "boards" / "S1.png", *common, "--out", tmp_path / "o.png", command=experts)
+    ran = call(
+        *(*common, "--store", tiny[1], "--images", tmp_path / "boards", "--out", tmp_path / "run"),
+        *("--memory", "100MB", "--threads", 1, "--profile", "none"),
+        command=inspect,
+    )
+    assert len(read(tmp_path / "run" / "results.jsonl")) == 2
+    for words in (" ".join(said.out.split()), ran.words):
+        assert "not inspected, as the recipe says: P2, P4" in words
+        assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words
+
+
 def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -> None:
     placed = files(tmp_path)
     save(tmp_path / "S1.png", draw(layout(), Pose(turn_deg=1)))

@@ -37,6 +37,7 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
         ("refdes,component\n", "there is no part under the header"),
         ("refdes,component\nR1,R0402\nR2\n", "parts.csv:3: this line lacks a reference designator or a component"),
         ("refdes,component\nR1,\n", "parts.csv:2: this line lacks"),
+        ("refdes,component\nR1," + "R" * 200_000, "parts.csv:2: not a line of a table: field larger than field limit"),
         ("refdes,component\nR1,R0402\nR1,C1\n", "parts.csv:3: 'R1' stands in an earlier line already"),
     ],
 )
