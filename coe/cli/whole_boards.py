@@ -32,6 +32,7 @@ class WholeBoards:
         self._layout = layout
         self._last: tuple[Path, BoardPicture] | None = None
         self._names: dict[Path, str] = {}
+        self._serials: set[str] = set()
         self._sites: dict[str, tuple[Path, Site]] = {}
         self.items: list[Item] = []
         self.skipped: list[Skipped] = []
@@ -78,8 +79,9 @@ class WholeBoards:
             self.skipped.append(Skipped(entry.path, reason))
             return
         serial = _serial(entry.path)
-        if serial in {_serial(path) for path in self._names}:
+        if serial in self._serials:
             raise ConfigError(f"two pictures have the serial '{serial}', one of them {name}; rename one of them")
+        self._serials.add(serial)
         self._names[entry.path] = name
         failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
         for site in self._layout.sites:

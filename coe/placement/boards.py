@@ -142,8 +142,11 @@ def read_board(
 
     `name` is the name of the picture in the results (default: the serial). The units of a panel have the serials
     `<serial>-<unit>`, or those that `serials` gives. `skip` names units that are known to be bad. A picture that cannot
-    be read is no error here: each of its components gets a result that says so.
+    be read is no error here: each of its components gets a result that says so. Raises ValueError for a unit that the
+    layout does not have.
     """
+    if unknown := sorted(set(serials or {}) - set(layout.units)):
+        raise ValueError(f"the layout has no unit '{unknown[0]}'")
     of_units = {unit: (serials or {}).get(unit, serial_of(serial, unit)) for unit in layout.units}
     try:
         pixels = ImageSource.of(image, "RGB").decode()

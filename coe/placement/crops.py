@@ -1,6 +1,6 @@
 """Crops of a board: each component upright, in its own picture. Law: a crop shows the whole package, or is refused.
 
-Each crop is one warp of the picture, at the scale of the picture or as large as the recipe says.
+Each crop is one warp of the picture. Nothing larger than the part of the picture that it shows is made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from coe.placement.fit import Fit, Numbers
 from coe.placement.layout import CropShape, Site
 
 Pixels = NDArray[np.uint8]
+
+_COARSE = 1.5
+"""A crop whose pixels are so many times as large as the picture's is cut at the picture's scale, then made smaller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,11 @@ def crop(pixels: Pixels, site: Site, fit: Fit) -> Pixels | None:
     height, width = pixels.shape[:2]
     if outline(site, fit, width, height).outside_px > 0:
         return None
-    shape, scale = site.crop, 1000 / fit.um_per_pixel
-    at_scale = max(shape.width_px, round(shape.width_mm * scale)), max(shape.height_px, round(shape.height_mm * scale))
+    shape = site.crop
+    wanted = (shape.width_px, shape.height_px)
+    # Pixels of the picture for a pixel of the crop. Where a crop is much smaller, a warp alone would leave pixels out.
+    coarser = shape.width_mm * 1000 / fit.um_per_pixel / shape.width_px
+    at_scale = wanted if coarser < _COARSE else (round(wanted[0] * coarser), round(wanted[1] * coarser))
     upright = cv2.warpAffine(
         pixels,
         _from_crop(site, fit, *at_scale),
@@ -55,7 +61,6 @@ def crop(pixels: Pixels, site: Site, fit: Fit) -> Pixels | None:
         flags=cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP,
         borderMode=cv2.BORDER_REPLICATE,
     )
-    wanted = (shape.width_px, shape.height_px)
     return np.asarray(upright if at_scale == wanted else cv2.resize(upright, wanted, interpolation=cv2.INTER_AREA))
 
 

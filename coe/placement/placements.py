@@ -143,10 +143,13 @@ def _table(path: Path, dialect: str, form: Dialect, lines: Sequence[Line]) -> _T
         for separator in SEPARATORS:
             words = [cell.casefold() for cell in cells(path, plain, separator)]
             bare = [re.sub(r"\s*\(.*\)$", "", word) for word in words]
+            # Of the names of a field the first that is there counts.
             columns = {
                 field: bare.index(name) for field, names in form.columns.items() for name in names[::-1] if name in bare
             }
             if all(field in columns for field in form.needs):
+                if twice := [bare[index] for index in columns.values() if bare.count(bare[index]) > 1]:
+                    raise ConfigError(f"{path}:{line.number}: the column '{twice[0]}' is there twice; take one out")
                 units = [re.search(r"\(([a-z]+)\)$", words[columns[field]]) for field in ("x", "y")]
                 after = tuple(part for part in parts if part.number > line.number)
                 return _Table(after, columns, len(words), separator, line, tuple(unit[1] for unit in units if unit))

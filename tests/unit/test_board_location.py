@@ -71,6 +71,15 @@ def test_the_residual_is_of_what_the_fiducials_can_contradict() -> None:
     assert residual_um(POINTS, three, 50) > 100
 
 
+def test_four_fiducials_may_be_stretched_but_not_bent() -> None:
+    four = np.array([(2.0, 2), (18, 2), (2, 14), (18, 14)])
+    stretched = Fit(np.array([[20.1, 0.05, 3], [0, -20, 300]])).pixels(four)
+    assert residual_um(four, stretched, 50) == pytest.approx(0, abs=1e-6)
+    assert np.allclose(fitted(four, stretched).pixels(four), stretched)
+    stretched[3] += (4, 0)  # 200 um, of which a fit to all four takes up three quarters
+    assert residual_um(four, stretched, 50) == pytest.approx(50, rel=0.02)
+
+
 def reason(picture: np.ndarray, **changes: object) -> str:
     location = locate(picture, layout(**changes))
     assert not location.registered
@@ -167,6 +176,11 @@ def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
     assert shown is not None
     assert shown.shape == (64, 112, 3)
     assert shown[-18:-12, -26:-16].mean() > 140
+    small = layout(part, components={"A": {"size": [2.4, 1.2], "margin": 0.2, "crop": 28}})
+    shown = crop(picture, small.sites[0], location.fit)
+    assert shown is not None
+    assert shown.shape == (16, 28, 3)
+    assert shown[3:4, 4:6].mean() > 130
 
 
 def test_the_bottom_side_is_seen_as_it_lies() -> None:
@@ -247,6 +261,8 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
     told = read_board(picture, panel, "SN1", serials={"r1c1": "X7"}, skip=["r1c1"])
     assert {p.serial for p in told.pictures()} == {"SN1-r1c2"}
     assert {r.request.serial for r in told.results()} == {"X7"}
+    with pytest.raises(ValueError, match="no unit 'r8'"):
+        read_board(picture, panel, "SN1", serials={"r8": "X8"})
     with pytest.raises(ValueError, match="no unit 'r9'"):
         locate(picture, panel, ["r9"])
 

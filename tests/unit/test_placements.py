@@ -120,6 +120,7 @@ GENERIC = "refdes,x,y,rotation,side\n"
         (GENERIC + "R1,1mil,2,0,top\n", "the file states 'mil' as its unit, and mm was asked for"),
         (GENERIC + "R1,1,2,0,top,more\n", "this line has 6 cells where 5 belong; put a cell with separators or spaces"),
         (GENERIC.replace(",", " ") + "R1 1 2 0\n", "this line has 4 cells where 5 belong"),
+        ("x,refdes,x,y,rotation,side\n1,R1,1,2,0,top\n", "pnp.csv:1: the column 'x' is there twice; take one out"),
         (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m away; are the units right"),
         ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
         ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
