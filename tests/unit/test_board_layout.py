@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pages
 import pytest
 import yaml
 from hypothesis import given
@@ -142,6 +143,17 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
         recipe(**changes)
     assert str(caught.value).startswith("r.yaml:")
     assert "\n" not in str(caught.value)
+
+
+def test_the_recipes_of_the_page_are_recipes() -> None:
+    whole, panel = (
+        block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
+    )
+    shown = parse_recipe(Path("page.yaml"), whole.encode())
+    assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
+    assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
+        f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
+    ]
 
 
 def test_an_empty_recipe_says_what_it_needs() -> None:
