@@ -39,16 +39,17 @@ BottomXOption = Annotated[
     str | None,
     typer.Option(
         "--bottom-x",
-        help="For a recipe of the bottom side: the file gives x as seen from the top (through the board), or from the "
-        "bottom.",
+        help="top or bottom, for a recipe of the bottom side: the file gives x as seen from the top, through the "
+        "board, or as seen from the bottom.",
     ),
 ]
 BottomAngleOption = Annotated[
     str | None,
     typer.Option(
         "--bottom-angle",
-        help="For a recipe of the bottom side: angles count counterclockwise seen from the top, with parts mirrored "
-        "left to right (top) or top to bottom (top-180, as KiCad), or seen from the bottom (bottom).",
+        help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from the "
+        "top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as in KiCad), or as seen from the "
+        "bottom.",
     ),
 ]
 
