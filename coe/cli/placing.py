@@ -48,7 +48,7 @@ BottomAngleOption = Annotated[
     typer.Option(
         "--bottom-angle",
         help="top, top-180 or bottom, for a recipe of the bottom side: angles count counterclockwise as seen from the "
-        "top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as in KiCad), or as seen from the "
+        "top, with parts at 0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen from the "
         "bottom.",
     ),
 ]
