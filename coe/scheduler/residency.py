@@ -174,7 +174,7 @@ class Residency:
         self._landed(self.pools[pool], expert)
         book, variants = self.pools[pool], self._world.costs.variants(expert)
         book.commit(expert)
-        if variants and book.variant(expert) != variants[0]:
+        if variants and book.variant(expert) != variants[0] and pool not in self._lost:
             self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
         self._give_up_lost(book)
 
@@ -241,10 +241,10 @@ class Residency:
     def upgrade(self, now: float) -> None:
         """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
 
-        That happens while nothing is loaded, if there is room without evicting another expert, and if no stage waits
+        That happens one expert at a time while nothing is loaded, if there is room without evicting another expert, and if no stage waits
         for the expert or runs on it.
         """
-        if not self._upgrades or self.is_loading():
+        if not self._upgrades or self._upgrades.is_under_way() or self.is_loading():
             return
         for pool in self.pools.values():
             for expert in self._upgrades.candidates(pool.id):
@@ -284,10 +284,12 @@ class Residency:
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
         self._lost.add(pool)
+        self._upgrades.lose(pool)
         self._give_up_lost(self.pools[pool])
 
     def stop(self) -> None:
-        """Cancel all loads that wait for room."""
+        """Cancel all loads that wait for room, or for an expert to leave first."""
+        self._upgrades.stop()
         for pool in self.pools.values():
             for expert in pool.planned():
                 pool.cancel(expert)
