@@ -241,8 +241,8 @@ class Residency:
     def upgrade(self, now: float) -> None:
         """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
 
-        That happens one expert at a time while nothing is loaded, if there is room without evicting another expert, and if no stage waits
-        for the expert or runs on it.
+        That happens one expert at a time while nothing is loaded, if there is room without evicting another expert, and
+        if no stage waits for the expert or runs on it.
         """
         if not self._upgrades or self._upgrades.is_under_way() or self.is_loading():
             return
