@@ -33,8 +33,8 @@ class PlacedPart:
 def read(path: Path) -> tuple[PlacedPart, ...]:
     """Read a parts list; raises ConfigError that names the file, and the line where there is one.
 
-    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#' if
-    no other line is a header.
+    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
+    if no other line is a header.
     """
     lines = list(_lines(path))
     header = _header(path, lines)
@@ -80,7 +80,7 @@ class _Header:
 
 
 def _header(path: Path, lines: Sequence[tuple[int, str]]) -> _Header:
-    """Return the header of a parts list: the first line that names both columns, a remark only if no other line does."""
+    """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
     for number, line in sorted(lines, key=lambda numbered: _is_remark(numbered[1])):
         for separator in _SEPARATORS:
             words = [cell.casefold() for cell in _cells(line.lstrip("# "), separator)]

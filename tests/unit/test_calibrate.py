@@ -19,7 +19,7 @@ from coe.calibrate.edit import Entry
 from coe.calibrate.honest import Said, calibrated, error, temperature
 from coe.calibrate.result import calibrate, unreached
 from coe.calibrate.thresholds import Goal, Use, Wanted, choose, curves
-from coe.core import Box, Expert, Finding
+from coe.core import Box, Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.testing import rules_from
 
@@ -237,6 +237,69 @@ def test_what_is_written_is_read_again(temperatures: dict[str, float], windows: 
     for name, expert in experts.items():
         assert expert.temperature == pytest.approx(temperatures.get(name, 1.0), abs=1e-6)
     assert changed.count("\r") == (changed.count("\n") if windows else 0)
+
+
+ONE = "board: b\nexperts:\n{}components: {{U1: {{inspect: a}}}}\n"
+STYLES = {
+    "first key, flow": ONE.format("  a: {temperature: 2, kind: k, labels: [ok], input: 8, then: {ok: OK}}\n"),
+    "first key, block": ONE.format(
+        "  a:\n    min_scores:\n      ok: 0.5\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"
+    ),
+    "a comma at the end": ONE.format("  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}, }\n"),
+    "comments in a flow": ONE.format(
+        "  a: {kind: k, # kind\n   labels: [ok], # all\n   input: 8,\n   then: {ok: OK} # t\n   }\n"
+    ),
+    "an anchor": ONE.format("  a: &a\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"),
+    "quotes": ONE.format("  'a': {'kind': k, \"labels\": ['ok'], input: '8', then: {'ok': OK}, 'temperature': '2'}\n"),
+    "a mark of bytes": "\ufeff" + ONE.format("  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}}\n"),
+    "beyond the first plane": ONE.format(
+        "  # \U0001f600\n  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}} # é \U0001f600\n"
+    ),
+    "tabs": ONE.format("  a: {kind: k,\tlabels: [ok],\tinput: 8,\tthen: {ok: OK}\t}\t# x\n"),
+    "a question": ONE.format("  ? a\n  : kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"),
+    "JSON": '{"board":"b","experts":{"a":{"kind":"k","labels":["ok"],"input":8,"then":{"ok":"OK"}}},'
+    '"components":{"U1":{"inspect":"a"}}}',
+    "no end of line": "board: b\ncomponents: {U1: {inspect: a}}\nexperts:\n  a:\n    kind: k\n    labels: [ok]\n"
+    "    input: 8\n    then:\n      ok: OK",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("values", [{}, {"temperature": 1.5, "min_scores": {"ok": 0.93}}])
+def test_entries_are_written_in_any_style(style: str, values: Mapping[str, edit.Value]) -> None:
+    changed = edit.edited(Path("b.yaml"), STYLES[style], {"a": Entry(values, "c")})
+    board = rules.of_bytes(Path("b.yaml"), changed.encode())
+    assert board.experts["a"].temperature == values.get("temperature", 1.0)
+    root = board.components["U1"].root
+    assert (root.min_scores, root.outcomes["ok"]) == (values.get("min_scores", {}), Verdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        # Another line feed: what looks like a comment is a key behind it.
+        (
+            {},
+            ONE.format(
+                "  a:\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK} # x\u0085    temperature: 2\n"
+            ),
+        ),
+        # The line of expert a begins within a text of expert z.
+        (
+            {},
+            "board: b\nexperts: {z: {kind: 'k\n  ', labels: [ok], input: 8, then: {ok: OK}}, a: {kind: k, labels: [ok], "
+            "input: 8, then: {ok: OK}}}\ncomponents: {U1: {inspect: a}, U2: {inspect: z}}\n",
+        ),
+        (
+            {"temperature": 2.0},
+            ONE.format("  a:\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n").replace("\n", "\r"),
+        ),
+    ],
+)
+def test_a_style_that_would_change_other_entries_is_refused(values: Mapping[str, edit.Value], text: str) -> None:
+    rules.of_bytes(Path("b.yaml"), text.encode())
+    with pytest.raises(ConfigError, match=r"b\.yaml: the entries of 'a' cannot be changed without a change of others"):
+        edit.edited(Path("b.yaml"), text, {"a": Entry(values, "c")})
 
 
 def test_an_expert_that_the_file_lacks_is_said() -> None:
