@@ -73,8 +73,11 @@ def _prove(path: Path, before: str, after: str, entries: Mapping[str, Entry]) ->
     for name, entry in entries.items():
         expert = wanted["experts"][name] = {k: v for k, v in wanted["experts"][name].items() if k not in KEYS}
         for key, value in entry.values.items():
-            is_mapping = isinstance(value, Mapping)
-            expert[key] = {k: _number(number) for k, number in value.items()} if is_mapping else _number(value)
+            expert[key] = (
+                {label: _number(number) for label, number in value.items()}
+                if isinstance(value, Mapping)
+                else _number(value)
+            )
     try:
         holds = process_sheet.parse(path, after.encode()).data == wanted
     except RulesError:
