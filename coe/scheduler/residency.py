@@ -22,6 +22,8 @@ from coe.scheduler.policies.base import Eviction, Precision, World
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.upgrades import Upgrades
 
+_TIERS = tuple(Tier)
+
 
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
@@ -160,10 +162,10 @@ class Residency:
             pool.lies_in(expert, passage.source)
             self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
 
-    def idle_tiers(self, pool: ModelPool) -> set[Tier]:
+    def idle_tiers(self, pool: ModelPool) -> list[Tier]:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        tiers = Tier if self._cache_of(pool) is not None else (Tier.DISK,)
-        return {tier for tier in tiers if not pool.is_moving_from(tier)}
+        tiers = _TIERS if self._cache_of(pool) is not None else (Tier.DISK,)
+        return [tier for tier in tiers if not pool.is_moving_from(tier)]
 
     def fetched(self, pool: str, expert: str) -> None:
         """Note that an expert on its way has been read from disk."""
@@ -241,10 +243,12 @@ class Residency:
     def upgrade(self, now: float) -> None:
         """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
 
-        That happens one expert at a time while nothing is loaded, if there is room without evicting another expert, and
-        if no stage waits for the expert or runs on it.
+        That happens one expert at a time, while no stage waits and nothing is loaded, if there is room without evicting
+        another expert, and if no stage runs on the expert.
         """
         if not self._upgrades or self._upgrades.is_under_way() or self.is_loading():
+            return
+        if any(len(backlog) for backlog in self._world.backlogs()):
             return
         for pool in self.pools.values():
             for expert in self._upgrades.candidates(pool.id):

@@ -133,6 +133,15 @@ def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
     ]
 
 
+def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next() -> None:
+    """More stages wait for d; but nothing has to leave for b, so no load is saved if b waits."""
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    for at_s, component in ((0.2, "B"), (0.3, "D"), (0.4, "D"), (0.5, "D")):
+        line.arrive(at_s, component)
+    line.run()
+    assert [what for _, what in line.log if "load" in what] == [f"cpu load {expert}" for expert in "abdc"]
+
+
 def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:
     line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line", parts=parts_of("DDC"))
     line.run()

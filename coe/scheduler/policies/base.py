@@ -197,3 +197,8 @@ class Prefetch(Policy, ABC):
         This is called only while nothing is loaded. The first for which experts leave that are needed later is loaded.
         """
         yield from ()
+
+    @classmethod
+    def looks_ahead(cls) -> bool:
+        """Return whether the policy has an `ahead` of its own."""
+        return cls.ahead is not Prefetch.ahead
