@@ -57,6 +57,10 @@ class Residency:
         foreseen = world.foresight.in_order() if world.foresight is not None else []
         self._unfilled = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
         self._turn = list(self.pools.values())
+        self._least_bytes = {
+            pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)
+            for pool in self._turn
+        }
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -93,6 +97,16 @@ class Residency:
                     self._turn.append(pool)
                     return
             self._unfilled.popleft()
+
+    def is_filling(self) -> bool:
+        """Return whether an initial load is under way, or will be once nothing else is loaded."""
+        for pool in self.pools.values():
+            if pool.is_moving_for(Why.INITIAL):
+                return True
+            # Other loads may take turns without end: a full pool is filled, whatever has not been considered yet.
+            if self._unfilled and pool.id not in self._lost and pool.has_room(self._least_bytes[pool.device]):
+                return True
+        return False
 
     def learned(self) -> None:
         """Note that an image or a finding has come.
@@ -294,6 +308,7 @@ class Residency:
     def stop(self) -> None:
         """Cancel all loads that wait for room, or for an expert to leave first."""
         self._upgrades.stop()
+        self._unfilled.clear()
         for pool in self.pools.values():
             for expert in pool.planned():
                 pool.cancel(expert)
