@@ -5,12 +5,12 @@ A pick-and-place file will do: a text file with a header line and columns betwee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board import text_table
-from coe.board.text_table import SEPARATORS, Line, cells
+from coe.board.text_table import SEPARATORS, Line
 from coe.errors import ConfigError, did_you_mean
 
 REFDES = ("refdes", "designator", "ref", "reference")
@@ -30,21 +30,23 @@ class PlacedPart:
 def read(path: Path) -> tuple[PlacedPart, ...]:
     """Read a parts list; raises ConfigError that names the file, and the line where there is one.
 
-    Lines before the header, empty lines, and lines that begin with '#' are passed over.
+    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
+    if no other line is a header.
     """
-    header, lines = _header(path)
+    lines = text_table.lines(path, "the parts list")
+    header = _header(path, lines)
     parts: dict[str, PlacedPart] = {}
     for line in lines:
-        row = cells(path, line, header.separator)
-        if len(row) <= max(header.refdes, header.component) or not (row[header.refdes] and row[header.component]):
-            raise ConfigError(
-                f"{path}:{line.number}: this line lacks a reference designator or a component; complete it"
-            )
-        part = PlacedPart(row[header.component], row[header.refdes])
+        if line.number <= header.number or line.is_remark:
+            continue
+        number, cells = line.number, line.cells(header.separator)
+        if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
+            raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
+        part = PlacedPart(cells[header.component], cells[header.refdes])
+        if "," in part.refdes:
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
         if part.refdes in parts:
-            raise ConfigError(
-                f"{path}:{line.number}: '{part.refdes}' stands in an earlier line already; take one line out"
-            )
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
         parts[part.refdes] = part
     if not parts:
         raise ConfigError(f"{path}: there is no part under the header; add a line for each part")
@@ -66,24 +68,24 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What stands between the cells of a list (None: spaces), and the indices of its two columns."""
+    """The number of a header's line, what stands between cells (None: spaces), and the indices of its two columns."""
 
+    number: int
     separator: str | None
     refdes: int
     component: int
 
 
-def _header(path: Path) -> tuple[_Header, Iterator[Line]]:
-    """Return the header of a parts list, and the lines under it."""
-    lines = (line for line in text_table.lines(path, "the parts list") if not line.is_remark)
-    for line in lines:
+def _header(path: Path, lines: Sequence[Line]) -> _Header:
+    """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
+    for line in sorted(lines, key=lambda line: line.is_remark):
         for separator in SEPARATORS:
-            words = [cell.casefold() for cell in cells(path, line, separator)]
+            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
             refdes, component = (
                 next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
             )
             if refdes is not None and component is not None:
-                return _Header(separator, refdes, component), lines
+                return _Header(line.number, separator, refdes, component)
     raise ConfigError(
         f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
         f"({', '.join(COMPONENT)}); add such a line above the parts"

@@ -16,6 +16,7 @@ from coe.errors import ConfigError
 MAX_BYTES = 64 << 20
 SEPARATORS = (",", ";", "\t", None)
 """What may stand between cells; None means spaces."""
+_LONGEST_LINE = 1 << 16
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 
@@ -30,6 +31,18 @@ class Line:
     def is_remark(self) -> bool:
         """Whether the line begins with '#'."""
         return self.text.lstrip().startswith("#")
+
+    @property
+    def without_mark(self) -> Line:
+        """The line without the '#' of a remark."""
+        return Line(self.number, self.text.lstrip("# \t"))
+
+    def cells(self, separator: str | None) -> list[str]:
+        """Return the cells, without spaces around them; a cell in quotes may hold separators. None means spaces."""
+        text = self.text
+        if separator is None:
+            separator, text = " ", " ".join(text.split())
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
 
 
 def lines(path: Path, noun: str, fallback: str | None = None) -> list[Line]:
@@ -61,7 +74,12 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
         text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
     if "\0" in text:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
-    return [Line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [Line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for line in lines:
+        if len(line.text) > _LONGEST_LINE:
+            what = noun.removeprefix("the ")
+            raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
+    return lines
 
 
 def _by_fallback(path: Path, noun: str, raw: bytes, fallback: str | None) -> str:
@@ -71,17 +89,3 @@ def _by_fallback(path: Path, noun: str, raw: bytes, fallback: str | None) -> str
     except UnicodeDecodeError:
         pass
     raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
-
-
-def cells(path: Path, line: Line, separator: str | None) -> list[str]:
-    """Return the cells of a line, without spaces around them; a cell in quotes may hold separators.
-
-    Raises ConfigError if a cell is too long for a table.
-    """
-    text = line.text
-    if separator is None:
-        separator, text = " ", " ".join(text.split())
-    try:
-        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True))]
-    except csv.Error as error:
-        raise ConfigError(f"{path}:{line.number}: not a line of a table: {error}") from None

@@ -74,14 +74,19 @@ class WholeBoards:
         reason = entry.reason
         if entry.kind is EntryKind.FILE and suffix in OTHER_FORMATS:
             reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
+        elif entry.kind is EntryKind.UNREADABLE and suffix not in EXTENSIONS:
+            raise ConfigError(
+                f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or take it away"
+            )
         elif entry.kind is EntryKind.AGAIN or suffix not in EXTENSIONS:
             reason = entry.reason or f"'{printable(entry.path.suffix)}' is not the extension of an image"
             self.skipped.append(Skipped(entry.path, reason))
             return
         serial = _serial(entry.path)
-        if serial in self._serials:
-            raise ConfigError(f"two pictures have the serial '{serial}', one of them {name}; rename one of them")
-        self._serials.add(serial)
+        for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
+            if of_unit in self._serials:
+                raise ConfigError(f"two pictures have the serial '{of_unit}', one of them {name}; rename one of them")
+            self._serials.add(of_unit)
         self._names[entry.path] = name
         failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
         for site in self._layout.sites:

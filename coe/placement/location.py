@@ -56,7 +56,7 @@ def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location
     if unknown := sorted(set(skipped) - set(layout.units)):
         raise ValueError(f"the layout has no unit '{unknown[0]}'")
     grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
-    expected = _expected(grey, layout, _points(layout.fiducials.values()))
+    expected = _expected(grey, layout)
     location = _registered(grey, layout, expected)
     if location.fit is None:
         other = _lies_otherwise(grey, layout, expected)
@@ -70,7 +70,7 @@ def _points(points: Iterable[Point]) -> Numbers:
     return np.array([(point.x_mm, point.y_mm) for point in points], np.float64)
 
 
-def _expected(grey: Pixels, layout: Layout, points: Numbers) -> Fit:
+def _expected(grey: Pixels, layout: Layout) -> Fit:
     """Return the map that puts the middle of the outline into the middle of the picture."""
     height, width = grey.shape
     scale = 1000 / layout.recipe.um_per_pixel
@@ -97,8 +97,8 @@ def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
         return Location(
             expected,
             best,
-            why="the fiducials do not lie to each other as in the recipe, turned by at most "
-            f"{recipe.most_turn:g} degrees, at {recipe.um_per_pixel:g} um a pixel, {recipe.most_stretch:.1%} off",
+            why=f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
+            f"or take {recipe.most_stretch:.1%}, and turned by at most {recipe.most_turn:g} degrees",
         )
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
     chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)

@@ -14,7 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from coe.board import text_table
-from coe.board.text_table import SEPARATORS, Line, cells
+from coe.board.text_table import SEPARATORS, Line
 from coe.errors import ConfigError, did_you_mean
 from coe.placement.dialects import DIALECTS, UNIT_WORDS, Dialect, Side, Units
 
@@ -97,7 +97,7 @@ class _Table:
 
     def row(self, path: Path, line: Line, form: Dialect) -> dict[str, str]:
         """Return the cells of a line by field; raises ConfigError if a field that is needed lacks or is empty."""
-        given = cells(path, line, self.separator)
+        given = line.cells(self.separator)
         if len(given) > self.width or (self.separator is None and len(given) < self.width):
             raise ConfigError(
                 f"{path}:{line.number}: this line has {len(given)} cells where {self.width} belong; put a cell with "
@@ -139,9 +139,8 @@ def _table(path: Path, dialect: str, form: Dialect, lines: Sequence[Line]) -> _T
     for line in lines:
         if line.is_remark and not form.remark:
             continue
-        plain = Line(line.number, line.text.lstrip("# \t"))
         for separator in SEPARATORS:
-            words = [cell.casefold() for cell in cells(path, plain, separator)]
+            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
             bare = [re.sub(r"\s*\(.*\)$", "", word) for word in words]
             # Of the names of a field the first that is there counts.
             columns = {

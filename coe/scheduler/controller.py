@@ -182,6 +182,10 @@ class Controller:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
 
+    def is_filling(self) -> bool:
+        """Return whether the pools do not hold their initial experts yet."""
+        return self._residency.is_filling()
+
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
         self._residency.check(idle=idle)

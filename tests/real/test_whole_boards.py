@@ -154,6 +154,21 @@ def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
         WholeBoards(layout(), tmp_path)
 
 
+def test_units_of_two_panels_never_share_a_serial(tmp_path: Path) -> None:
+    units = {"b-c": {"at": [0, 0]}, "c": {"at": [1, 0]}}
+    for name in ("A.png", "A-b.png"):
+        save(tmp_path / name, draw(layout()))
+    with pytest.raises(ConfigError, match="two pictures have the serial 'A-b-c', one of them A"):
+        WholeBoards(layout([PARTS[0]], panel={"units": units}), tmp_path)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "S1.png", draw(layout()))
+    (tmp_path / "more").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
+        WholeBoards(layout(), tmp_path)
+
+
 def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> None:
     two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
     placed = files(tmp_path, not_inspected=["P2", "P4"], fiducials=two, components={"A": {"size": [2.4, 1.2]}})

@@ -124,7 +124,10 @@ GENERIC = "refdes,x,y,rotation,side\n"
         (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m away; are the units right"),
         ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
         ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
-        (GENERIC + "R1," + "9" * 200_000 + ",2,0,top\n", "pnp.csv:2: not a line of a table"),
+        (
+            GENERIC + "R1," + "9" * 200_000 + ",2,0,top\n",
+            "pnp.csv:2: a line of 200,011 characters; this is no placement file",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:

@@ -146,7 +146,8 @@ class Eviction(Policy, ABC):
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         """Yield experts of the pool, the first to leave first; the caller skips experts that may not leave yet.
 
-        This is called for every switch, and the caller takes only as many experts as must leave: do not look at all.
+        This is called often, not only for switches, and the caller takes only as many experts as must leave: do not
+        look at all of them.
         """
 
     def spares(self, expert: str, newcomer: str, why: Why) -> bool:
