@@ -61,8 +61,13 @@ def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location
     if location.fit is None:
         other = _lies_otherwise(grey, layout, expected)
         return replace(location, why=location.why + other, skipped=skipped)
-    for name, why in _marked(grey, layout, location.fit):
-        skipped.setdefault(name, why)
+    for name in layout.marks:
+        level = _level_at_mark(grey, layout, location.fit, name)
+        if level is None and name not in skipped:
+            why = f"the bad mark of unit '{name}' lies partly outside of the picture"
+            return replace(location, fit=None, why=why, skipped=skipped)
+        if level is not None and _is_bad(layout, level):
+            skipped.setdefault(name, f"it has a bad mark of grey level {level:.0f}")
     return replace(location, skipped=skipped)
 
 
@@ -196,20 +201,20 @@ def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> str:
     return ""
 
 
-def _marked(grey: Pixels, layout: Layout, fit: Fit) -> Iterator[tuple[str, str]]:
-    """Yield each unit with a bad mark, and why it is skipped."""
-    mark = layout.recipe.bad_mark
-    if mark is None:
-        return
+def _level_at_mark(grey: Pixels, layout: Layout, fit: Fit, unit: str) -> float | None:
+    """Return the mean grey level at the bad mark of a unit; None if the mark lies partly outside of the picture."""
+    assert layout.recipe.bad_mark is not None
     # The rim of a mark may be soft, and the mark a little aside.
-    diameter = 0.7 * mark.diameter * 1000 / fit.um_per_pixel
-    for name, point in layout.marks.items():
-        ((x, y),) = fit.pixels(_points([point]))
-        level = mean_in(grey, float(x), float(y), diameter)
-        if level is None:
-            yield name, "its bad mark would lie outside of the picture"
-        elif (level >= mark.level) if mark.look == "bright" else (level <= mark.level):
-            yield name, f"it has a bad mark (grey level {level:.0f}; {mark.look} is {mark.level})"
+    diameter = 0.7 * layout.recipe.bad_mark.diameter * 1000 / fit.um_per_pixel
+    ((x, y),) = fit.pixels(_points([layout.marks[unit]]))
+    return mean_in(grey, float(x), float(y), diameter)
+
+
+def _is_bad(layout: Layout, level: float) -> bool:
+    """Tell whether a grey level is that of a bad mark."""
+    mark = layout.recipe.bad_mark
+    assert mark is not None
+    return level >= mark.level if mark.look == "bright" else level <= mark.level
 
 
 def _listed(names: list[str]) -> str:

@@ -206,6 +206,10 @@ def test_each_component_has_a_crop_or_a_result() -> None:
     (result,) = results
     assert (result.request.image, result.request.refdes, result.verdict) == ("SN1.png/E1", "E1", Verdict.REVIEW)
     assert "pixels outside of the picture" in result.findings[0].doubt
+    assert board.pixels is not None
+    assert board.location is not None
+    assert board.location.fit is not None
+    assert crop(board.pixels, drawn.sites[-1], board.location.fit) is None
 
 
 def test_a_board_that_is_not_registered_is_to_review_with_the_reason() -> None:
@@ -258,6 +262,12 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
     assert [(r.request.serial, r.request.refdes) for r in skipped] == [("SN1-r1c2", "P1"), ("SN1-r1c2", "P2")]
     assert {r.failure.kind for r in skipped if r.failure} == {FailureKind.SKIPPED}
     assert all(r.verdict is None and "it has a bad mark" in str(r.error) for r in skipped)
+    drawn = board.overlay()
+    assert ((drawn == 150).all(axis=2)).sum() > 50  # crossed out in grey
+    beside = layout(ON_PANEL, **{**PANEL, "bad_mark": {"at": [1, 15.9], "diameter": 8, "look": "dark", "level": 5}})
+    unseen = locate(picture, beside)  # nobody knows whether the unit is bad
+    assert (unseen.registered, unseen.skipped) == (False, {})
+    assert unseen.why == "the bad mark of unit 'r1c1' lies partly outside of the picture"
     told = read_board(picture, panel, "SN1", serials={"r1c1": "X7"}, skip=["r1c1"])
     assert {p.serial for p in told.pictures()} == {"SN1-r1c2"}
     assert {r.request.serial for r in told.results()} == {"X7"}
