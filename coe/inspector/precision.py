@@ -146,7 +146,7 @@ def applied(board: Rules, choice: Choice) -> Rules:
     components = board.router.components
     probability = usage(components.values(), escalations)
     graph = ExpertGraph(experts.values(), edges, probability, first_experts(components.values()))
-    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    router = Router(components, escalations, board.router.names)
     return replace(board, experts=experts, router=router, graph=graph)
 
 

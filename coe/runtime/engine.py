@@ -201,7 +201,7 @@ class Engine:
             self._inbox.put(Rejected(job.request, STOPPED))
             return
         try:
-            self._inputs.begin(job.image, job.request.component)
+            self._inputs.begin(job.image, job.request.rule)
             event = Arrived(job.request)
         except BaseException as error:
             kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
