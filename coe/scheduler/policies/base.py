@@ -20,9 +20,9 @@ from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
-from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
+from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.pool import ModelPool
 
 
@@ -49,7 +49,7 @@ class World:
     cache: HostCache | None = None
     history: History = field(default_factory=History)
     """The images under way with their components, serials and findings, and when experts ran."""
-    foresight: Foresight | None = None
+    foresight: LineForesight | None = None
     """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))
     """The rules: which experts an image of a component will need."""
