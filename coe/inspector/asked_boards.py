@@ -36,22 +36,21 @@ def asked_boards(board: object, parts: object = None) -> tuple[AskedBoard, ...]:
 
 
 def _mixes(board: object) -> dict[str | Path, float]:
-    if isinstance(board, str | Path):
-        board = [board]
-    if not isinstance(board, Sequence | Mapping) or not board or not all(map(_is_name, board)):
+    boards = [board] if isinstance(board, str | Path) else board
+    if not isinstance(boards, Sequence | Mapping) or not boards or not all(map(_is_name, boards)):
         raise ConfigError(
             f"board={values.shown(board)}: give the name of a board or the path of its file, a list of them, or a "
             "mapping from each to how many of them pass in the same time"
         )
-    sources = list(board)
+    sources = list(boards)
     if len({str(source) for source in sources}) < len(sources):
         raise ConfigError(f"board={values.shown(board)}: a board stands there twice; take one of the two out")
-    if not isinstance(board, Mapping):
+    if not isinstance(boards, Mapping):
         return dict.fromkeys(sources, 1.0)
-    for source, mix in board.items():
+    for source, mix in boards.items():
         if isinstance(mix, bool) or not isinstance(mix, int | float) or not 0 < mix < math.inf:
             raise ConfigError(f"board '{source}' cannot have the mix {values.shown(mix)}; give a number above 0")
-    return {source: float(mix) for source, mix in board.items()}
+    return {source: float(mix) for source, mix in boards.items()}
 
 
 def _is_name(source: object) -> bool:

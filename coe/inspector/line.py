@@ -298,11 +298,8 @@ class Line:
             picture.board if board is None else board.key,
         )
         known = {} if board is None else board.read.references
-        try:
-            future = self._engine.submit(request, taken.source, taken.reference or known.get(picture.component))
-        except BaseException:
-            self._boards.answered(board)
-            raise
+        # If an interrupt ends this call, the image may be under way all the same: the rules of its board then stay.
+        future = self._engine.submit(request, taken.source, taken.reference or known.get(picture.component))
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(partial(_leave, ticket, self._boards, board))
         return future

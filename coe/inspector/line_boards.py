@@ -153,7 +153,7 @@ class LineBoards:
             return board
 
     def answered(self, board: LineBoard | None) -> None:
-        """Note that an image that `accept` let in has its result, or was not handed in after all."""
+        """Note that an image that `accept` let in has its result."""
         if board is None:
             return
         with self._lock:

@@ -141,7 +141,8 @@ def write_report(
     template = _template()
     script = "".join(template.blocks["script"](template.new_context()))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
-    components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
+    in_gallery = [result.request for result in shown[:pictures]]
+    components = sorted({summary.titled(request, request.component) for request in in_gallery}, key=natural)
     page = template.generate(
         board=board,
         summary=summary,
@@ -195,8 +196,8 @@ def outcome(result: Result) -> str:
 def _boards(results: Iterable[Result], summary: Summary) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
-        if result.request.serial in by_serial:
-            by_serial[result.request.serial].append(result)
+        if (serial := summary.titled(result.request, result.request.serial)) in by_serial:
+            by_serial[serial].append(result)
     boards = [_board(serial, by_serial[serial], tally) for serial, tally in summary.boards.items()]
     return sorted(boards, key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
 

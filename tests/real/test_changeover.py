@@ -1,0 +1,210 @@
+"""Several boards on a real line, and a change of boards while images are under way."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tiny_line
+
+from coe import Inspector, Picture
+from coe.board import rules
+from coe.core import FailureKind, Result
+from coe.errors import ConfigError, LineClosed, StoreError
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import RulesChanged, single_events
+from coe.scheduler.pace import FollowingCosts
+from coe.scheduler.strategies import strategy
+from coe.store.store import Store
+
+OTHER = """
+board: other
+experts:
+  body-a: {kind: narrow, labels: [ok, bad], input: 48}
+  joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}, weights: tiny/joint}
+components:
+  A: {count: 2, inspect: body-a, then: {ok: NG, bad: joint}}
+  D: {count: 1, inspect: joint}
+"""
+"""A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
+MEMORY = {"memory": "46MB", "executors": "cpu=2"}
+
+
+@pytest.fixture
+def folder(own_tiny: tuple[Path, Path]) -> Path:
+    """A folder with both board files, `tiny.yaml` and `other.yaml`, and a store with the experts of both."""
+    board, store = own_tiny
+    (board.parent / "other.yaml").write_text(OTHER, encoding="utf-8")
+    put(store, board.parent / "other.yaml", "body-a", seed=7)
+    store.rename(board.parent / "store")
+    return board.parent
+
+
+def put(store: Path, board: Path, expert: str, *, seed: int) -> None:
+    """Put new weights for an expert into a store."""
+    import torch
+
+    from coe.store import kinds
+
+    spec = rules.load(board).experts[expert]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        state = kinds.resolve(spec.kind).skeleton(spec).state_dict()
+    Store(store).put(spec.weights, kind=spec.kind, labels=spec.labels, input_size=spec.input_size, state=state)
+
+
+def of_boards(pictures: list[Picture]) -> dict[str, list[Picture]]:
+    """Pictures for each of the two boards: the same, as components that each board has."""
+    others = [replace(picture, component="AD"[number % 2], board="other") for number, picture in enumerate(pictures)]
+    return {"tiny": [replace(picture, board="tiny") for picture in pictures], "other": others}
+
+
+def said(result: Result) -> object:
+    """What must not depend on the line."""
+    return result.verdict, result.error, [(finding.expert, finding.label) for finding in result.findings]
+
+
+def alone(folder: Path, pictures: list[Picture]) -> dict[str, object]:
+    """Inspect pictures of one board on a line of this board alone."""
+    with Inspector(folder / f"{pictures[0].board}.yaml", store=folder / "store", **MEMORY) as line:
+        return {result.request.image: said(result) for result in line.stream(pictures)}
+
+
+def test_two_boards_share_one_line_and_their_equal_experts(folder: Path, pictures: list[Picture]) -> None:
+    images = of_boards(pictures[:12])
+    with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
+        mixed = [picture for pair in zip(*images.values(), strict=True) for picture in pair]
+        results = list(line.stream(mixed))
+        assert line.boards == ("tiny", "other")
+        assert sorted(line.rules.experts) == ["body-a", "body-b", "body-c", "joint", "other/body-a"]
+    for board, of_board in images.items():
+        here = {result.request.image: said(result) for result in results if result.request.board == board}
+        assert here == alone(folder, of_board)
+
+
+def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Path, pictures: list[Picture]) -> None:
+    images, told = of_boards(pictures), []
+    options = {"store": folder / "store", "say": told.append, "keep_trace": True, **MEMORY}
+    with Inspector(folder / "tiny.yaml", **options) as line:
+        opened, first_plan, costs = line.rules, line.plan, line.costs
+        futures = [line.submit(p.image, p.component, name=p.name, refdes=p.refdes) for p in images["tiny"]]
+        told.clear()
+        line.set_boards(folder / "other.yaml")
+        futures += [line.submit(p.image, p.component, name=p.name, board="other") for p in images["other"]]
+        line.set_boards([folder / "tiny.yaml", folder / "other.yaml"])
+        futures += [line.submit(p.image, p.component, name=p.name, board="tiny") for p in images["tiny"]]
+        results = [future.result() for future in futures]
+    # Nothing is measured, because the line knows what experts of these architectures cost.
+    assert told == [f"reading the weights of {number} experts, to prove them" for number in (1, 3)]
+    count = len(pictures)
+    expected = {board: alone(folder, of_board) for board, of_board in images.items()}
+    for board, part in (
+        ("tiny", results[:count]),
+        ("other", results[count : 2 * count]),
+        ("tiny", results[2 * count :]),
+    ):
+        assert {result.request.board for result in part} == {board}
+        assert {result.request.image: said(result) for result in part} == expected[board]
+    fresh = Controller(
+        router=opened.router,
+        graph=opened.graph,
+        costs=FollowingCosts(costs),
+        plan=first_plan,
+        strategy=strategy("line"),
+        parts={"": ()},
+    )
+    assert sum(isinstance(part, RulesChanged) for _, event, _ in line.trace[1:] for part in single_events(event)) >= 2
+    for now, event, commands in line.trace:
+        assert (fresh.start(now) if event is None else fresh.handle(event, now)) == commands
+        fresh.check()
+    fresh.check(idle=True)
+    line._engine.controller.check(idle=True)
+
+
+def test_experts_that_no_board_needs_leave_memory(folder: Path, pictures: list[Picture]) -> None:
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        line.ready()
+        line.set_boards(folder / "other.yaml")
+        line.submit(pictures[0].image, "D").result()
+        line.drain()
+    resident = {expert for pool in line._engine.controller.pools.values() for expert in pool.by_arrival()}
+    assert resident <= {"joint", "other/body-a"}
+
+
+@pytest.mark.parametrize("trouble", ["missing", "damaged", "rules"])
+def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
+    folder: Path, pictures: list[Picture], trouble: str
+) -> None:
+    weights = folder / "store" / "other" / "body-a"
+    if trouble == "missing":
+        shutil.rmtree(weights)
+    elif trouble == "damaged":
+        file = next(weights.glob("weights*"))
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    else:
+        (folder / "other.yaml").write_text(OTHER.replace("inspect: joint", "inspect: jiont"), encoding="utf-8")
+    before = of_boards(pictures[:6])["tiny"]
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        with pytest.raises((StoreError, ConfigError), match={"rules": "jiont"}.get(trouble, "other/body-a")):
+            line.set_boards([folder / "tiny.yaml", folder / "other.yaml"])
+        assert line.boards == ("tiny",)
+        assert {result.request.image: said(result) for result in line.stream(before)} == alone(folder, before)
+
+
+def test_weights_that_were_replaced_come_with_the_next_change(folder: Path, pictures: list[Picture]) -> None:
+    image = pictures[0].image
+    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
+        (before,) = line.submit(image, "A").result().findings[:1]
+        put(folder / "store", folder / "other.yaml", "body-a", seed=11)
+        line.set_boards(folder / "other.yaml")
+        # Another name for the line, because what is loaded as `body-a` is the old expert; results show the board's name.
+        assert sorted(line.rules.experts) == ["joint", "other/body-a"]
+        (after,) = line.submit(image, "A").result().findings[:1]
+    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
+        (expected,) = line.submit(image, "A").result().findings[:1]
+    assert (after.expert, after.label, after.score) == (
+        "body-a",
+        expected.label,
+        pytest.approx(expected.score, abs=1e-3),
+    )
+    assert abs(after.score - before.score) > 0.01
+
+
+def test_the_same_boards_again_change_nothing(folder: Path, pictures: list[Picture]) -> None:
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        line.ready()
+        line.submit(pictures[0].image, "C").result()
+        before = line.metrics()
+        line.set_boards(folder / "tiny.yaml")
+        line.submit(pictures[0].image, "C").result()
+        assert (line.metrics().evictions, line.metrics().switches) == (before.evictions, before.switches)
+
+
+def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures: list[Picture]) -> None:
+    image = pictures[0].image
+    with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
+        with pytest.raises(ConfigError, match=r"several boards; say which the image is of: board= one of .*'tiny'"):
+            line.submit(image, "A")
+        with pytest.raises(ConfigError, match="board 'ohter' is not on this line; did you mean 'other'?"):
+            line.submit(image, "A", board="ohter")
+        failure = line.submit(image, "B", board="other").result().failure
+        assert failure is not None
+        assert (failure.kind, "'other/B'" in failure.reason) == (FailureKind.RULES, True)
+        line.set_boards(folder / "other.yaml")
+        assert line.submit(image, "D").result().request.board == "other"
+        with pytest.raises(ConfigError, match="board 'tiny' is not on this line"):
+            line.submit(image, "A", board="tiny")
+    with pytest.raises(LineClosed):
+        line.set_boards(folder / "tiny.yaml")
+
+
+def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
+    large = OTHER.replace("kind: narrow, labels: [ok, bad], input: 48", "kind: narrow, labels: [ok, bad], input: 1024")
+    (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
+    put(folder / "store", folder / "large.yaml", "body-a", seed=1)
+    with Inspector(folder / "tiny.yaml", store=folder / "store", memory="40MB", executors="cpu=2") as line:
+        with pytest.raises(ConfigError, match="the memory of this line does not hold expert"):
+            line.set_boards(folder / "large.yaml")
+        assert line.boards == ("tiny",)
