@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tiny_line
 
 from coe import Inspector, Picture
 from coe.board import rules
@@ -119,8 +118,6 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
     for now, event, commands in line.trace:
         assert (fresh.start(now) if event is None else fresh.handle(event, now)) == commands
         fresh.check()
-    fresh.check(idle=True)
-    line._engine.controller.check(idle=True)
 
 
 def test_experts_that_no_board_needs_leave_memory(folder: Path, pictures: list[Picture]) -> None:
@@ -159,16 +156,13 @@ def test_weights_that_were_replaced_come_with_the_next_change(folder: Path, pict
         (before,) = line.submit(image, "A").result().findings[:1]
         put(folder / "store", folder / "other.yaml", "body-a", seed=11)
         line.set_boards(folder / "other.yaml")
-        # Another name for the line, because what is loaded as `body-a` is the old expert; results show the board's name.
+        # Another name for the line, because what is loaded as `body-a` is the old expert.
         assert sorted(line.rules.experts) == ["joint", "other/body-a"]
         (after,) = line.submit(image, "A").result().findings[:1]
     with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
         (expected,) = line.submit(image, "A").result().findings[:1]
-    assert (after.expert, after.label, after.score) == (
-        "body-a",
-        expected.label,
-        pytest.approx(expected.score, abs=1e-3),
-    )
+    assert (after.expert, after.label) == ("body-a", expected.label)
+    assert after.score == pytest.approx(expected.score, abs=1e-3)
     assert abs(after.score - before.score) > 0.01
 
 
@@ -187,7 +181,7 @@ def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures:
     with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
         with pytest.raises(ConfigError, match=r"several boards; say which the image is of: board= one of .*'tiny'"):
             line.submit(image, "A")
-        with pytest.raises(ConfigError, match="board 'ohter' is not on this line; did you mean 'other'?"):
+        with pytest.raises(ConfigError, match=r"board 'ohter' is not on this line; did you mean 'other'\?"):
             line.submit(image, "A", board="ohter")
         failure = line.submit(image, "B", board="other").result().failure
         assert failure is not None
