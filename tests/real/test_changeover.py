@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import queue
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import FailureKind, Result
-from coe.errors import ConfigError, LineClosed, StoreError
+from coe.errors import ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_events
 from coe.scheduler.pace import FollowingCosts
@@ -28,6 +30,7 @@ components:
   D: {count: 1, inspect: joint}
 """
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
+DECIDES = ("router", "pools", "executors", "under_way", "start", "handle", "check")
 MEMORY = {"memory": "46MB", "executors": "cpu=2"}
 
 
@@ -202,3 +205,28 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
         with pytest.raises(ConfigError, match="the memory of this line does not hold expert"):
             line.set_boards(folder / "large.yaml")
         assert line.boards == ("tiny",)
+
+
+def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None:
+    def decider(**options: object) -> object:
+        controller = Controller(**options)  # type: ignore[arg-type]
+        return SimpleNamespace(**{name: getattr(controller, name) for name in DECIDES})
+
+    options = {"store": folder / "store", "make_decider": decider, **MEMORY}
+    refused = pytest.raises(ConfigError, match="this line decides by `make_decider`")
+    with Inspector(folder / "tiny.yaml", **options) as line, refused:
+        line.set_boards(folder / "other.yaml")
+
+
+def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture]) -> None:
+    raised: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+
+        def change(_: object) -> None:
+            try:
+                line.set_boards(folder / "other.yaml")
+            except WouldWaitForItself as error:
+                raised.put(error)
+
+        line.submit(pictures[0].image, "C").add_done_callback(change)
+        assert "set_boards()" in str(raised.get(timeout=60))

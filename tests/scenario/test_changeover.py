@@ -8,8 +8,10 @@ import pytest
 from lines import board, cost, joined, line_of, log_of
 
 from coe.board.parts import PlacedPart
-from coe.core import FailureKind, Verdict
+from coe.board.router import Router
+from coe.core import FailureKind, Finding, Verdict
 from coe.errors import ConfigError, RulesError
+from coe.inspector.precision import Choice, applied
 from coe.scheduler.line_foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
 from coe.testing import VirtualLine
@@ -127,6 +129,56 @@ def test_rules_that_requests_under_way_need_cannot_go() -> None:
     line.change(5.1, joined({"B": B}), parts={"B": ()})
     with pytest.raises(ValueError, match="the new rules lack experts that requests under way need: A/r"):
         line.run()
+
+
+def test_each_board_says_whether_it_stops_at_ng() -> None:
+    """Both boards inspect U with expert u, which leads to x and y; only A looks no further once an image is NG."""
+    fan = board({"U": 1}, {"u": "[x, y]"})
+    components = {name: replace(component, stop_at_ng=True) for name, component in fan.components.items()}
+    stopping = replace(fan, router=Router(components))
+    rules = joined({"A": stopping, "B": fan}, shared={"u", "x", "y"})
+    line = line_of(rules, 24, findings={(number, "x"): "bad" for number in (0, 1)})
+    line.arrive(9.0, "U", board="A")
+    line.arrive(9.0, "U", board="B")
+    line.run()
+    found = {id: [finding.expert for finding in result.findings] for id, result in line.results.items()}
+    assert [line.results[id].verdict for id in (0, 1)] == [Verdict.NG, Verdict.NG]
+    assert found == {0: ["u", "x"], 1: ["u", "x", "y"]}
+
+
+def test_a_second_look_has_the_name_of_the_board_file() -> None:
+    choice = Choice({"A/r": "q8", "A/c": "fp32", "B/r": "fp32", "B/d": "fp32"}, {"A/r": 0.5})
+    rules = applied(joined({"A": A, "B": B}), choice)
+    doubtful = Finding("A/r", "q8", "ok", 1.0, margin=0.1)
+    line = line_of(rules, 80, findings={(0, "A/r"): doubtful})
+    line.arrive(5.0, "R", board="A")
+    line.arrive(5.0, "R", board="B")
+    line.run()
+    found = {id: [finding.expert for finding in result.findings] for id, result in line.results.items()}
+    assert found == {0: ["r", "r@fp32"], 1: ["r"]}
+
+
+def test_boards_of_two_products_with_one_serial_are_due_apart() -> None:
+    line = line_for("A", "B", strategy="line")
+    line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
+    line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
+    line.run()
+    assert [line.results[id].late for id in (0, 1)] == [True, False]
+    assert [what for _, what in line.log if what.startswith("late")] == ["late S1"]
+
+
+def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() -> None:
+    """The pool holds one expert. The image of B becomes old while images of A keep coming."""
+    waits = {}
+    for max_wait_s in (3.0, 600.0):
+        line = line_for("A", "B", capacity=14, strategy="line", max_wait_s=max_wait_s)
+        line.arrive(2.0, "D", board="B")
+        for number in range(40):
+            line.arrive(2.0 + 0.25 * number, "R", board="A")
+        line.run()
+        waits[max_wait_s] = line.results[0].latency_s
+    assert waits[3.0] <= waits[600.0]
+    assert waits[3.0] < 5.0
 
 
 def test_boards_that_share_experts_in_a_circle_are_refused() -> None:

@@ -151,8 +151,9 @@ class CudaDevice:
                 give_back(self.driver)
                 sizes, before = self._sizing.of(experts), self.driver.usage().reserved
                 self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
-                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy.
-                staged = STAGED * (padded(sizes.file, PAGE) + PAGE) + PAGE * len(experts)
+                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy. Files of
+                # boards to come may be a page larger, because each file holds its name.
+                staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
                 self._spare = aside(lambda: self._capture(experts, executors, sizes))
@@ -170,7 +171,8 @@ class CudaDevice:
         with self._watched():
             for expert in experts:
                 network = self._networks.recipe_of(expert), expert.input_size
-                if network not in self._captured or weights(self.store, expert).bytes > self._largest_file:
+                size = weights(self.store, expert).bytes
+                if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
                     raise ConfigError(
                         f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
                         "line has not captured, and a GPU has no memory left for more while a line runs; close the "
