@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from built_once import linked_copy
 
 from coe import Inspector, Picture
 from coe.board import rules
@@ -31,6 +32,7 @@ components:
 """
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
 DECIDES = ("router", "pools", "executors", "under_way", "start", "handle", "check")
+Prepared = tuple[rules.Rules, Store]
 MEMORY = {"memory": "46MB", "executors": "cpu=2"}
 
 
@@ -205,6 +207,28 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
         with pytest.raises(ConfigError, match="the memory of this line does not hold expert"):
             line.set_boards(folder / "large.yaml")
         assert line.boards == ("tiny",)
+
+
+@pytest.mark.slow
+def test_experts_that_stay_keep_their_precision(
+    prepared_tiny: Prepared, tmp_path: Path, pictures: list[Picture]
+) -> None:
+    """The joint of both boards runs in bf16; body-a of the other board was never prepared, and runs in fp32."""
+    board, store = prepared_tiny
+    (tmp_path / "other.yaml").write_text(OTHER, encoding="utf-8")
+    own = linked_copy(store.root, tmp_path / "store")
+    put(own, tmp_path / "other.yaml", "body-a", seed=7)
+    options = {"store": own, "precision": "half", "label_floor": 0.0, "memory": "60MB", "executors": "cpu=1"}
+    image = pictures[0].image
+    with Inspector(board.path, **options) as line:
+        before = {id: expert.variant for id, expert in line.rules.experts.items()}
+        line.set_boards([board.path, tmp_path / "other.yaml"])
+        after = {id: expert.variant for id, expert in line.rules.experts.items()}
+        (finding,) = line.submit(image, "D", board="other").result().findings[:1]
+        assert line.submit(image, "A", board="other").result().findings[0].variant == "fp32"
+    assert before["joint"] == "bf16"
+    assert after == {**before, "other/body-a": "fp32"}
+    assert (finding.expert, finding.variant) == ("joint", "bf16")
 
 
 def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None:
