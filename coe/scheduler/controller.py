@@ -221,6 +221,8 @@ class Controller:
             self._least_time = LeastTime(self.world, self._cases)
             self._residency.change(self.world, self.plan)
             self._make_rankings()
+        if self._stopped:
+            self._residency.stop()
 
     # Requests
 
