@@ -23,7 +23,7 @@ from coe.board.image_source import ImageLike as Image
 from coe.board.image_source import Picture
 from coe.board.rules import Rules
 from coe.board.union import Member
-from coe.core import Request, Result
+from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ConfigError, LineClosed
 from coe.inspector import references
 from coe.inspector.asked_boards import Boards, Parts
@@ -284,7 +284,6 @@ class Line:
 
     def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
         picture, id = taken.picture, self._engine.next_id()
-        # The board may have changed while the picture waited for room, or left: then no rule has its component.
         board = self._boards.accept(picture.board)
         request = Request(
             id,
@@ -295,11 +294,15 @@ class Line:
             taken.due_s,
             taken.submitted_s,
             picture.board,
-            picture.board if board is None else board.key,
+            board.key if board is not None else "",
         )
-        known = {} if board is None else board.read.references
         # If an interrupt ends this call, the image may be under way all the same: the rules of its board then stay.
-        future = self._engine.submit(request, taken.source, taken.reference or known.get(picture.component))
+        if board is None:
+            reason = f"board '{picture.board}' left the line while the image waited for room"
+            future = self._engine.submit(request, taken.source, refused=Failure(FailureKind.RULES, reason))
+        else:
+            reference = taken.reference or board.read.references.get(picture.component)
+            future = self._engine.submit(request, taken.source, reference)
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         future.add_done_callback(partial(_leave, ticket, self._boards, board))
         return future

@@ -138,12 +138,22 @@ class Engine:
             self._end_others()
             raise
 
-    def submit(self, request: Request, source: ImageSource, reference: ReferenceSource | None = None) -> Pending:
-        """Take in an image, and its reference if experts compare it; the future's result is its one reply."""
+    def submit(
+        self,
+        request: Request,
+        source: ImageSource,
+        reference: ReferenceSource | None = None,
+        *,
+        refused: Failure | None = None,
+    ) -> Pending:
+        """Take in an image, and its reference if experts compare it; the future's result is its one reply.
+
+        With `refused` that reply is this failure, and the image is not looked at.
+        """
         job = _Job(request, ImageInputs(source, reference), Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
-            self._inputs.put(lambda: self._receive(job))
+            self._inputs.put(lambda: self._receive(job, refused))
         except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
             self._jobs.pop(request.id, None)
             raise
@@ -208,11 +218,11 @@ class Engine:
 
     # Workers
 
-    def _receive(self, job: _Job) -> None:
+    def _receive(self, job: _Job, refused: Failure | None) -> None:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
-        if self._stopped:  # hundreds of large pictures may wait here
-            self._inbox.put(Rejected(job.request, STOPPED))
+        if self._stopped or refused is not None:  # hundreds of large pictures may wait here
+            self._inbox.put(Rejected(job.request, refused or STOPPED))
             return
         try:
             self._inputs.begin(job.image, job.request.rule)

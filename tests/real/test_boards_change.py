@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import queue
+import re
 import shutil
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from built_once import linked_copy
+from quick_line import LIGHT, QuickDevice, quick
+from tiny_line import TINY
 
 from coe import Inspector, Picture
 from coe.board import rules
-from coe.core import FailureKind, Result
+from coe.core import FailureKind, Result, Verdict
 from coe.errors import ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_events
@@ -254,3 +259,32 @@ def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture
 
         line.submit(pictures[0].image, "C").add_done_callback(change)
         assert "set_boards()" in str(raised.get(timeout=60))
+
+
+def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    """One image at a time; the second waits until the first has run, and its board has left by then."""
+    second, device = tmp_path / "second.yaml", QuickDevice()
+    text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
+    second.write_text(text.replace("board: tiny", "board: second"), encoding="utf-8")
+    results: list[Result] = []
+
+    def submit() -> None:
+        results.append(line.submit(LIGHT, "C", board="tiny").result())
+
+    with quick(tiny, device, inbox=1) as line:
+        device.gate.clear()
+        first = line.submit(LIGHT, "C")
+        thread = threading.Thread(target=submit)
+        thread.start()
+        while "1 waiting" not in repr(line._inbox):
+            time.sleep(0.001)
+        line.set_boards(second)
+        device.gate.set()
+        thread.join()
+        third = line.submit(LIGHT, "C")
+    assert [future.result().request.board for future in (first, third)] == ["tiny", "second"]
+    assert [future.result().verdict for future in (first, third)] == [Verdict.OK, Verdict.OK]
+    failure = results[0].failure
+    assert failure is not None
+    assert failure.kind is FailureKind.RULES
+    assert failure.reason == "board 'tiny' left the line while the image waited for room"
