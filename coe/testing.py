@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from coe.board import rules
 from coe.board.parts import PlacedPart
+from coe.board.router import follows
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -187,7 +188,9 @@ class VirtualLine:
         """
         self._findings.experts |= board.experts
         plan = self._plan if plan is None else plan
-        event = RulesChanged(board.router, board.graph, self.costs, plan, {"": ()} if parts is None else parts)
+        followers = follows(board.components.values(), board.router.escalations)
+        parts = {"": ()} if parts is None else parts
+        event = RulesChanged(board.router, board.graph, self.costs, plan, parts, followers)
         self._simulator.at(at_s, event)
 
     def stop(self, at_s: float) -> None:

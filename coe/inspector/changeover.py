@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coe.board.router import follows
 from coe.board.rules import Rules
 from coe.board.union import union
 from coe.config import format_bytes
@@ -110,4 +111,5 @@ def _plan(assembly: Assembly, rules: Rules, lineup: Lineup) -> Plan:
 
 def _event(assembly: Assembly, rules: Rules, lineup: Lineup, boards: Sequence[LineBoard]) -> RulesChanged:
     parts = {board.key: board.read.parts for board in boards}
-    return RulesChanged(rules.router, rules.graph, lineup.costs, _plan(assembly, rules, lineup), parts)
+    followers = follows(rules.components.values(), rules.router.escalations)
+    return RulesChanged(rules.router, rules.graph, lineup.costs, _plan(assembly, rules, lineup), parts, followers)

@@ -212,7 +212,7 @@ class Controller:
         self.router, self.graph, self.costs = event.router, event.graph, self.costs.restated(event.costs)
         self.plan = self.strategy.pooled(event.plan)
         self._cases.follow(event.router)
-        self.demand.begin(_usage(event.graph), follows(event.router.components.values(), event.router.escalations))
+        self.demand.begin(_usage(event.graph), event.followers)
         self.history.tell_only([] if self._foresight is None else [self._foresight])
         if self._foresight is not None:
             self._foresight.follow(event.router, event.parts)

@@ -226,7 +226,8 @@ class RulesChanged:
     So the rules of a board must stay until its last request, decoded or not, has its reply; experts of boards that are
     gone leave at once. An id of an expert means the same weights and the same steps in all rules of a line. `costs` are
     those of all experts as stated; `plan` has the pools and executors of the line, with other workspaces perhaps;
-    `parts` names each board by its key, and holds its parts list, empty if its order is to be learned.
+    `parts` names each board by its key, and holds its parts list, empty if its order is to be learned. `followers` are
+    those of the router (`coe.board.router.follows`): they take as long as all that the controller does with the event.
     """
 
     router: Router
@@ -234,6 +235,7 @@ class RulesChanged:
     costs: CostTable
     plan: Plan
     parts: Mapping[str, Sequence[PlacedPart]]
+    followers: Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,8 +115,8 @@ class ModelPool:
         return (expert for expert in self._entries if expert not in self._unnamed and expert in self)
 
     def unnamed(self) -> list[str]:
-        """Return ready experts that no rule names any more."""
-        return [expert for expert in self._unnamed if self.is_ready(expert)]
+        """Return experts that no rule names any more and that may leave."""
+        return [expert for expert in self._unnamed if self.evictable(expert)]
 
     def by_arrival(self) -> Iterator[str]:
         """Yield ready experts, the longest resident first."""

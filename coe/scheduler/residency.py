@@ -97,7 +97,7 @@ class Residency:
             self._dismiss(pool)
 
     def _dismiss(self, pool: ModelPool) -> None:
-        """Let the experts leave that no rule names any more; no stage can wait for them."""
+        """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
         for expert in pool.unnamed() if pool.id not in self._lost else ():
             pool.leave(expert)
             self._upgrades.left(pool.id, expert)
@@ -350,6 +350,7 @@ class Residency:
         flight = executor.end()
         executor.pool.unpin(flight.batch.expert, flight.held_bytes)
         self._give_up_lost(executor.pool)
+        self._dismiss(executor.pool)
         return flight.batch
 
     def lose(self, pool: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -61,8 +62,17 @@ class ChangingLine(VirtualLine):
     def begin(self, plot: Plot) -> None:
         """Put the whole plot onto the line."""
         self.boards, self.left, self._of = plot.first, Counter(), {}
-        for image in plot.images:
-            id = self.arrive(image.at_s + image.decoded_s, image.component, board=image.board, serial="S")
+        for number, image in enumerate(plot.images):
+            # Physical boards of up to four parts, some of them due.
+            due_s = image.at_s + (math.inf, 3.0)[number // 4 % 2]
+            id = self.arrive(
+                image.at_s + image.decoded_s,
+                image.component,
+                board=image.board,
+                serial=f"S{number // 4}",
+                refdes=image.component,
+                due_s=due_s,
+            )
             self._of[id] = image
             self._simulator._when(image.at_s, lambda key=image.board: self.left.update([key]))
         for at_s, boards in plot.changes:

@@ -87,7 +87,7 @@ class Line:
     def switch(self, *boards: ReadBoard) -> tuple[RulesChanged, RulesChanged]:
         """Switch to boards; return the rules for now, and those for then."""
         now, then = (
-            RulesChanged(board.rules.router, board.rules.graph, CostTable({}), Plan((), ()), {})
+            RulesChanged(board.rules.router, board.rules.graph, CostTable({}), Plan((), ()), {}, {})
             for board in (boards[0], boards[0])
         )
         self.boards.switch([self._enrol(board) for board in boards], now, then)
