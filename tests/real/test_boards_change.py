@@ -261,11 +261,51 @@ def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture
         assert "set_boards()" in str(raised.get(timeout=60))
 
 
+def of_tiny(folder: Path, name: str) -> Path:
+    """Write another board with the experts of board tiny; return its path."""
+    text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
+    (folder / f"{name}.yaml").write_text(text.replace("board: tiny", f"board: {name}"), encoding="utf-8")
+    return folder / f"{name}.yaml"
+
+
+def test_boards_change_over_and_over_while_threads_submit(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    """Board tiny stays; two others come and go. Each image has one result."""
+    first, second = of_tiny(tmp_path, "first"), of_tiny(tmp_path, "second")
+    ended, results, refused = threading.Event(), [], []
+
+    def feed(board: str) -> None:
+        while not ended.is_set():
+            try:
+                results.append(line.submit(LIGHT, "C", board=board).result())
+            except ConfigError:
+                refused.append(board)
+
+    with quick(tiny, inbox=3, keep_trace=True) as line:
+        threads = [
+            threading.Thread(target=feed, args=[board]) for board in ("tiny", "tiny", "first", "second", "second")
+        ]
+        for thread in threads:
+            thread.start()
+        for boards in [[tiny[0]], [tiny[0], first], [second, tiny[0]], [tiny[0], first, second]] * 5:
+            line.set_boards(boards)
+            time.sleep(0.002)
+        while {result.request.board for result in list(results)} != {"tiny", "first", "second"}:
+            time.sleep(0.002)  # all three are on the line now
+        ended.set()
+        for thread in threads:
+            thread.join()
+        line._engine.controller.check()
+        seen = line.metrics()
+    assert seen.images == len(results) == len({result.request.id for result in results})
+    assert {result.verdict for result in results if result.request.board == "tiny"} == {Verdict.OK}
+    kinds = {result.failure.kind for result in results if result.failure is not None}
+    assert kinds <= {FailureKind.RULES}
+    assert set(refused) <= {"first", "second"}
+
+
 def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple[Path, Path], tmp_path: Path) -> None:
     """One image at a time; the second waits until the first has run, and its board has left by then."""
-    second, device = tmp_path / "second.yaml", QuickDevice()
-    text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
-    second.write_text(text.replace("board: tiny", "board: second"), encoding="utf-8")
+    second, device = of_tiny(tmp_path, "second"), QuickDevice()
     results: list[Result] = []
 
     def submit() -> None:
