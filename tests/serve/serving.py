@@ -16,7 +16,7 @@ import numpy as np
 import uvicorn
 from PIL import Image
 
-from coe.serve.config import ServeConfig
+from coe.serve.config import Limits, ServeConfig
 from coe.serve.database import keys, recipes
 from coe.serve.database.opening import Database
 from coe.serve.gate.server import make_server, open_gate
@@ -37,6 +37,10 @@ class Served:
     engineer: httpx.Client
     admin: httpx.Client
     nobody: httpx.Client
+
+    def limit(self, **limits: float) -> None:
+        """Give this gate alone other limits."""
+        self.gate.config = self.gate.config.model_copy(update={"limits": Limits.model_validate(limits)})
 
     @property
     def database(self) -> Database:

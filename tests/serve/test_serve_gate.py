@@ -201,7 +201,7 @@ def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Ser
 
 
 def test_too_many_waiting_boards_send_further_boards_away(served: Served) -> None:
-    object.__setattr__(served.gate.config.limits, "waiting_boards", 1)
+    served.limit(waiting_boards=1)
     assert hand_in(served.feeder, "k1", {"R1": "A"}).status_code == 202
     assert hand_in(served.feeder, "k2", {"R1": "A"}).status_code == 503
 

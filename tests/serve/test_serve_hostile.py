@@ -102,7 +102,7 @@ def test_names_that_look_like_statements_are_names(served: Served) -> None:
 
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served: Served) -> None:
-    object.__setattr__(served.gate.config.limits, "body", 50_000)
+    served.limit(body=50_000)
     problem(put(served.feeder, "k", "v", b"x" * 60_000), 413, "too-large")
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=iter([b"x" * 10_000] * 6))
     problem(answer, 413, "too-large")
@@ -159,7 +159,7 @@ def head(served: Served, length: int) -> bytes:
 
 
 def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
-    object.__setattr__(served.gate.config.limits, "body_s", 0.2)
+    served.limit(body_s=0.2)
     answer = raw(served, head(served, 1000), b"x" * 10)
     assert answer.startswith(b"HTTP/1.1 408")
     assert b"urn:coe:problem:too-slow" in answer
