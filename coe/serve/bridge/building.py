@@ -1,0 +1,60 @@
+"""The sinks of a config. Law: what a sink lacks, a package or a secret, is said at the start in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from coe.errors import ConfigError
+from coe.serve.bridge.courier import Post
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.sinks import Words
+from coe.serve.bridge.tls import context_of
+from coe.serve.config import ServeConfig
+from coe.serve.sink_config import Broker, MessageFormat, MqttSink, SinkKind
+
+_PACKAGES = {
+    SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
+}
+"""What a kind of sink imports, the package that has it, and our extra that brings it."""
+
+
+def expect_packages(config: ServeConfig) -> None:
+    """Raise ConfigError if a sink of the config needs a package that is not installed."""
+    kinds = {SinkKind.MQTT: config.sinks.mqtt}
+    for kind, sinks in kinds.items():
+        module, package, extra = _PACKAGES[kind]
+        if sinks and find_spec(module) is None:
+            raise ConfigError(f"sinks.{kind} needs {package}, which is not installed; install coe[{extra}]")
+
+
+def posts_of(config: ServeConfig) -> Iterator[Post]:
+    """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
+    expect_packages(config)
+    for name, mqtt in config.sinks.mqtt.items():
+        yield _mqtt(config, name, mqtt)
+
+
+def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
+    from coe.serve.bridge.mqtt import MqttPlace
+    from coe.serve.bridge.mqtt import MqttSink as Connection
+
+    what = f"sinks.mqtt.{name}"
+    place = MqttPlace(
+        host=sink.host,
+        port=sink.port_number,
+        client=f"coe-{config.station}-{name}",
+        topic=sink.topic or f"coe/{config.station}",
+        user=sink.user,
+        password=_password(sink, what),
+        tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
+    )
+    return Post(name, Connection(place), _words(config, sink.format), sink.heartbeat_s)
+
+
+def _password(broker: Broker, what: str) -> str | None:
+    return None if broker.password is None else broker.password.read(f"{what}.password")
+
+
+def _words(config: ServeConfig, format: MessageFormat) -> Words:
+    return EventWords(config.station)
