@@ -10,8 +10,10 @@ from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_words import EventWords
 from coe.serve.bridge.sinks import Words
 from coe.serve.bridge.tls import context_of
+from coe.serve.bridge.webhook import WebhookPlace
+from coe.serve.bridge.webhook import WebhookSink as WebhookConnection
 from coe.serve.config import ServeConfig
-from coe.serve.sink_config import Broker, MessageFormat, MqttSink, SinkKind
+from coe.serve.sink_config import Broker, MessageFormat, MqttSink, SinkKind, Tls, WebhookSink
 
 _PACKAGES = {
     SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
@@ -33,6 +35,8 @@ def posts_of(config: ServeConfig) -> Iterator[Post]:
     expect_packages(config)
     for name, mqtt in config.sinks.mqtt.items():
         yield _mqtt(config, name, mqtt)
+    for name, hook in config.sinks.webhooks.items():
+        yield _webhook(config, name, hook)
 
 
 def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
@@ -50,6 +54,21 @@ def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
         tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
     )
     return Post(name, Connection(place), _words(config, sink.format), sink.heartbeat_s)
+
+
+def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
+    what = f"sinks.webhooks.{name}"
+    url = sink.url
+    assert url.port is not None  # that of the scheme, if the URL has none
+    place = WebhookPlace(
+        host=sink.host,
+        port=url.port,
+        target=(url.path or "/") + (f"?{url.query}" if url.query else ""),
+        timeout_s=sink.timeout_s,
+        secret=sink.secret.read(f"{what}.secret"),
+        tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
+    )
+    return Post(name, WebhookConnection(place), _words(config, sink.format), sink.heartbeat_s)
 
 
 def _password(broker: Broker, what: str) -> str | None:
