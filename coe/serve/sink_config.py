@@ -202,6 +202,8 @@ class Sinks(Form):
     amqp: dict[Name, AmqpSink] = Field(default_factory=dict)
     webhooks: dict[Name, WebhookSink] = Field(default_factory=dict)
     hosts: tuple[Host, ...] = ()
+    cfx_handle: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[!-~]+$")] | None = None
+    """The name of the station in messages of IPC-CFX, as `VENDOR.MODEL.SERIAL`; the station's own name if not given."""
     opcua: OpcUaSink | None = None
 
     @model_validator(mode="after")

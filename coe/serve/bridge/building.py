@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 from coe.errors import ConfigError
+from coe.serve.bridge.cfx import CfxWords
 from coe.serve.bridge.courier import Post
 from coe.serve.bridge.event_words import EventWords
 from coe.serve.bridge.sinks import Words
@@ -13,17 +14,18 @@ from coe.serve.bridge.tls import context_of
 from coe.serve.bridge.webhook import WebhookPlace
 from coe.serve.bridge.webhook import WebhookSink as WebhookConnection
 from coe.serve.config import ServeConfig
-from coe.serve.sink_config import Broker, MessageFormat, MqttSink, SinkKind, Tls, WebhookSink
+from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, SinkKind, Tls, WebhookSink
 
 _PACKAGES = {
     SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
+    SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
 }
 """What a kind of sink imports, the package that has it, and our extra that brings it."""
 
 
 def expect_packages(config: ServeConfig) -> None:
     """Raise ConfigError if a sink of the config needs a package that is not installed."""
-    kinds = {SinkKind.MQTT: config.sinks.mqtt}
+    kinds = {SinkKind.MQTT: config.sinks.mqtt, SinkKind.AMQP: config.sinks.amqp}
     for kind, sinks in kinds.items():
         module, package, extra = _PACKAGES[kind]
         if sinks and find_spec(module) is None:
@@ -35,6 +37,8 @@ def posts_of(config: ServeConfig) -> Iterator[Post]:
     expect_packages(config)
     for name, mqtt in config.sinks.mqtt.items():
         yield _mqtt(config, name, mqtt)
+    for name, amqp in config.sinks.amqp.items():
+        yield _amqp(config, name, amqp)
     for name, hook in config.sinks.webhooks.items():
         yield _webhook(config, name, hook)
 
@@ -53,7 +57,25 @@ def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
         password=_password(sink, what),
         tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
     )
-    return Post(name, Connection(place), _words(config, sink.format), sink.heartbeat_s)
+    return Post(name, Connection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+
+
+def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
+    from coe.serve.bridge.amqp import AmqpPlace, domain_of
+    from coe.serve.bridge.amqp import AmqpSink as Connection
+
+    what = f"sinks.amqp.{name}"
+    place = AmqpPlace(
+        host=sink.host,
+        port=sink.port_number,
+        address=sink.address,
+        handle=_handle(config),
+        virtual_host=sink.virtual_host,
+        user=sink.user,
+        password=_password(sink, what),
+        tls=None if sink.tls is None else domain_of(sink.tls, f"{what}.tls"),
+    )
+    return Post(name, Connection(place), CfxWords(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
 
 
 def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
@@ -68,12 +90,18 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
         secret=sink.secret.read(f"{what}.secret"),
         tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
     )
-    return Post(name, WebhookConnection(place), _words(config, sink.format), sink.heartbeat_s)
+    return Post(name, WebhookConnection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
 
 
 def _password(broker: Broker, what: str) -> str | None:
     return None if broker.password is None else broker.password.read(f"{what}.password")
 
 
-def _words(config: ServeConfig, format: MessageFormat) -> Words:
+def _words(config: ServeConfig, format: MessageFormat, heartbeat_s: float) -> Words:
+    if format is MessageFormat.CFX:
+        return CfxWords(_handle(config), heartbeat_s)
     return EventWords(config.station)
+
+
+def _handle(config: ServeConfig) -> str:
+    return config.sinks.cfx_handle or config.station

@@ -83,7 +83,7 @@ class Courier:
         with self._database.reading() as connection:
             # The pause is kept by this loop: a clock that was set back would make the outbox's time wrong.
             due = outbox.due(connection, self._post.name, _ALWAYS, limit=TOGETHER)
-            return [_happening(connection, delivery.event) for delivery in due]
+            return [happening_of(connection, delivery.event) for delivery in due]
 
     def _tell(self, waiting: list[Happening]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
@@ -154,7 +154,8 @@ class Courier:
         self._may_have_fault = True
 
 
-def _happening(connection: Connection, event: Event) -> Happening:
+def happening_of(connection: Connection, event: Event) -> Happening:
+    """Return an event with its board and its recipe; raises DatabaseTrouble."""
     board = None if event.board_id is None else boards.get(connection, event.board_id)
     recipe = None if board is None else recipes.get(connection, board.recipe_id)
     return Happening(event, recipe, board)
