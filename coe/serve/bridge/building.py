@@ -14,21 +14,26 @@ from coe.serve.bridge.tls import context_of
 from coe.serve.bridge.webhook import WebhookPlace
 from coe.serve.bridge.webhook import WebhookSink as WebhookConnection
 from coe.serve.config import ServeConfig
-from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, SinkKind, Tls, WebhookSink
+from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, OpcUaSink, SinkKind, Tls, WebhookSink
 
 _PACKAGES = {
     SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
     SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
+    SinkKind.OPCUA: ("asyncua", "asyncua", "opcua"),
 }
 """What a kind of sink imports, the package that has it, and our extra that brings it."""
 
 
 def expect_packages(config: ServeConfig) -> None:
     """Raise ConfigError if a sink of the config needs a package that is not installed."""
-    kinds = {SinkKind.MQTT: config.sinks.mqtt, SinkKind.AMQP: config.sinks.amqp}
-    for kind, sinks in kinds.items():
+    used = {
+        SinkKind.MQTT: bool(config.sinks.mqtt),
+        SinkKind.AMQP: bool(config.sinks.amqp),
+        SinkKind.OPCUA: config.sinks.opcua is not None,
+    }
+    for kind, is_used in used.items():
         module, package, extra = _PACKAGES[kind]
-        if sinks and find_spec(module) is None:
+        if is_used and find_spec(module) is None:
             raise ConfigError(f"sinks.{kind} needs {package}, which is not installed; install coe[{extra}]")
 
 
@@ -41,6 +46,8 @@ def posts_of(config: ServeConfig) -> Iterator[Post]:
         yield _amqp(config, name, amqp)
     for name, hook in config.sinks.webhooks.items():
         yield _webhook(config, name, hook)
+    if config.sinks.opcua is not None:
+        yield _opcua(config, config.sinks.opcua)
 
 
 def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
@@ -91,6 +98,25 @@ def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
         tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
     )
     return Post(name, WebhookConnection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+
+
+def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
+    from coe.serve.bridge.opcua import OpcUaPlace
+    from coe.serve.bridge.opcua import OpcUaSink as Connection
+
+    for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"sinks.opcua: there is no file {file}")
+    place = OpcUaPlace(
+        host=sink.host,
+        port=sink.port,
+        station=config.station,
+        nodeset=sink.nodeset,
+        certificate=sink.certificate,
+        private_key=sink.private_key,
+        clients=sink.clients,
+    )
+    return Post(SinkKind.OPCUA.value, Connection(place), EventWords(config.station))
 
 
 def _password(broker: Broker, what: str) -> str | None:
