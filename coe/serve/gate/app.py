@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import boards, control, events, faults, health, metrics, openapi, recipes, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -26,6 +26,7 @@ OPERATIONS: Sequence[Operation] = [
     *events.OPERATIONS,
     *recipes.OPERATIONS,
     *control.OPERATIONS,
+    *faults.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
@@ -38,6 +39,7 @@ def application(gate: Gate) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gate.feed.begin()
         feed = asyncio.create_task(gate.feed.run())
         yield
         await gate.feed.close()
