@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, faults, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import boards, control, events, faults, health, metrics, models, openapi, recipes, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -27,6 +27,7 @@ OPERATIONS: Sequence[Operation] = [
     *recipes.OPERATIONS,
     *control.OPERATIONS,
     *faults.OPERATIONS,
+    *models.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
