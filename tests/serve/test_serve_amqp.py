@@ -19,12 +19,12 @@ import pytest
 pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe[amqp]")
 
 from brokers import answers, free_port, wait_until
-from builders import NOON, decided, ng
 from proton import Event
 from proton import Message as Envelope
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
 from proton.utils import BlockingConnection
+from serve_rows import NOON, decided, ng
 from serving import config_of
 
 from coe.serve.bridge import courier, process

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from brokers import wait_until
-from builders import NOON, decided, ng
+from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge import courier, process
 from coe.serve.bridge.courier import Post

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 import pytest
-from builders import NOON, accepted, decided, decision, late, ng
+from serve_rows import NOON, accepted, decided, decision, late, ng
 
 from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxWords, time_span

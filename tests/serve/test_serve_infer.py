@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lines import DARK, LIGHT, deciding, quick_opener
 from quick_line import QuickDevice
 from serving import Served
+from stations import DARK, LIGHT, deciding, quick_opener
 
 from coe.errors import ConfigError
 from coe.serve.gate.tensors import Output, encode, parse

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokers import Mosquitto, free_port, hearing, wait_until
-from builders import NOON
+from serve_rows import NOON
 from serving import config_of
 
 from coe.serve.bridge import courier, process

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from asyncua import Client, Node, ua
 from asyncua.crypto.security_policies import SecurityPolicyBasic256Sha256
-from builders import NOON, decided, ng
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.event_words import EventWords

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokers import free_port, wait_until
-from builders import NOON, decided, ng
+from serve_rows import NOON, decided, ng
 from serving import config_of
 
 from coe.serve.bridge import courier, process
