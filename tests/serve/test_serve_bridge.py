@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 from brokers import wait_until
@@ -149,6 +150,35 @@ def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database: Datab
         sink.fails_after = -1
         wait_until(lambda: len(sink.numbers) == 6)
     assert sink.numbers == [0, 1, 2, 3, 4, 5]
+
+
+def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(threading.Event):
+        pauses: ClassVar[list[float]] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.pauses.append(timeout or 0.0)
+            if len(self.pauses) == 8:
+                sink.is_down = False
+            if len(self.pauses) == 9:
+                sink.is_down = True
+            if len(self.pauses) == 11:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 60.0)
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["plant"], NOON)
+    append(sqlite_database, 1)
+    sink = Remembered()
+    sink.is_down = True
+    stop = Watched()
+    courier.Courier(Post("plant", sink, EventWords("a")), sqlite_database, stop).run()
+    assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, courier.LOOK_S, 1, 2]
+    assert sink.numbers == [1]
 
 
 def test_a_clock_that_was_set_back_does_not_silence_a_sink(sqlite_database: Database) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from brokers import Mosquitto, free_port, hearing, wait_until
-from serve_rows import NOON
+from serve_rows import NOON, decided, ng
 from serving import config_of
 
 from coe.serve.bridge import courier, process
@@ -81,6 +81,22 @@ def test_events_and_the_retained_state_have_their_topics(
                 _, state, retained = late.heard[0]
                 assert (state["line"], state["intake"], state["faults"], retained) == ("down", "open", 0, True)
         wait_until(lambda: hearer.bodies("coe/test/state")[-1] == {"online": False})
+
+
+def test_messages_of_ipc_cfx_have_their_topics_too(
+    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
+) -> None:
+    with (
+        hearing(broker.port, "line-1/CFX/#") as hearer,
+        bridged(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
+    ):
+        with sqlite_database.writing() as connection:
+            decided(connection, "k1", ng())
+        wait_until(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
+        [inspected] = hearer.bodies("line-1/CFX/Production/TestAndInspection/UnitsInspected")
+        [beat] = hearer.bodies("line-1/CFX/Heartbeat")
+    assert inspected["MessageBody"]["InspectedUnits"][0]["OverallResult"] == "Failed"
+    assert (beat["Source"], beat["MessageBody"]["HeartbeatFrequency"]) == ("test", "00:01:00")
 
 
 def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mosquitto) -> None:
