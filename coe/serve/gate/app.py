@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import boards, calls, control, escapes, events, health, metrics, openapi, recipes, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -23,6 +23,8 @@ from coe.serve.gate.state import Gate
 OPERATIONS: Sequence[Operation] = [
     *uploads.OPERATIONS,
     *boards.OPERATIONS,
+    *calls.OPERATIONS,
+    *escapes.OPERATIONS,
     *events.OPERATIONS,
     *recipes.OPERATIONS,
     *control.OPERATIONS,
