@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import psutil
 
 from coe import config
-from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.errors import ConfigError
 from coe.inspector.cores import threads_each
@@ -18,7 +17,6 @@ from coe.runtime.cuda.device import CudaDevice
 from coe.runtime.cuda.garbage import give_back
 from coe.runtime.device import Device
 from coe.store.kinds import Kind
-from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.system import usable_cores
 

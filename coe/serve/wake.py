@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+_INSIDE, _OUTSIDE = b"i", b"o"
 
 
 class Bell:
@@ -25,15 +26,14 @@ class Bell:
     def ring(self) -> None:
         """Ring from any thread of this process."""
         with suppress(BlockingIOError):  # it is full of rings already
-            os.write(self._number, b"!")
+            os.write(self._number, _INSIDE)
 
-    def wait(self, timeout_s: float, others: Sequence[int] = ()) -> list[int]:
-        """Wait for a ring, or until one of `others`, descriptors, can be read; return those that can be."""
-        readable, _, _ = select.select([self._number, *others], [], [], max(0.0, timeout_s))
-        if self._number in readable:
-            with suppress(BlockingIOError):
-                os.read(self._number, 1 << 16)
-        return [number for number in readable if number != self._number]
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a ring, at most for a time; return whether another process rang."""
+        readable, _, _ = select.select([self._number], [], [], max(0.0, timeout_s))
+        with suppress(BlockingIOError):
+            return bool(readable) and _OUTSIDE in os.read(self._number, 1 << 16)
+        return False
 
     def close(self) -> None:
         """Close it."""
@@ -47,7 +47,7 @@ def ring(path: Path) -> bool:
     except OSError:
         return False
     try:
-        os.write(number, b"!")
+        os.write(number, _OUTSIDE)
     except OSError:
         return False
     finally:

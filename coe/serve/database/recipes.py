@@ -101,6 +101,15 @@ def all_active(connection: Connection) -> list[Recipe]:
     return [version for version in found if version is not None]
 
 
+def newest_activation(connection: Connection) -> Activation | None:
+    """Return the newest activation that succeeded, of any recipe; None if there is none."""
+    query = (
+        select(activation).where(activation.c.state == ActivationState.ACTIVE).order_by(activation.c.id.desc()).limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else record(Activation, row)
+
+
 def ask_activation(connection: Connection, recipe_id: int, *, by: str, now_us: int) -> Activation:
     """Ask the line to make a version the active version."""
     row = {"recipe_id": recipe_id, "state": ActivationState.ASKED, "asked_us": now_us, "asked_by": by, "reason": ""}

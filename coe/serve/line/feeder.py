@@ -1,0 +1,103 @@
+"""The thread that hands pictures to an `Inspector`. Law: it alone may wait for room; the loop never does."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from coe.core import Failure, FailureKind, Request, Result
+from coe.errors import LineClosed, sentence_of
+from coe.serve import points
+from coe.serve.line.items import Item
+from coe.serve.line.product import Product
+from coe.serve.line.run import BoardRun
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A component's result; `run` is the attempt that it belongs to."""
+
+    run: BoardRun
+    refdes: str
+    result: Result
+
+
+class Feeder:
+    """Takes boards from the loop, hands their pictures in one by one, and gives results back through `found`."""
+
+    def __init__(self, now_s: Callable[[], float], ring: Callable[[], None]) -> None:
+        self._now_s, self._ring = now_s, ring
+        self._boards: queue.SimpleQueue[tuple[Product, BoardRun] | None] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
+        self._handing = 0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="coe-feeder", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every picture of every board was handed in, so that the line has room for another board."""
+        with self._lock:
+            return self._handing == 0
+
+    def feed(self, product: Product, run: BoardRun) -> None:
+        """Hand in the pictures of a board that have no result yet."""
+        with self._lock:
+            self._handing += 1
+        self._boards.put((product, run))
+
+    def found(self) -> list[Found]:
+        """Return the results since the last call."""
+        results = []
+        while True:
+            try:
+                results.append(self._found.get_nowait())
+            except queue.Empty:
+                return results
+
+    def close(self) -> None:
+        """End the thread, once the line that it feeds is closed."""
+        self._boards.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (task := self._boards.get()) is not None:
+            product, run = task
+            for item in run.waiting:
+                self._hand_in(product, run, item)
+            with self._lock:
+                self._handing -= 1
+            self._ring()
+
+    def _hand_in(self, product: Product, run: BoardRun, item: Item) -> None:
+        left_s = run.due_s - self._now_s()
+        # The line's serial stands for one handing in of a board; serials of feeders may be missing or come back.
+        serial = str(run.board.id)
+        request = Request(0, item.component, item.refdes, serial, item.refdes)
+        try:
+            future = product.line.submit(
+                item.image,
+                item.component,
+                serial=serial,
+                refdes=item.refdes,
+                name=f"{serial}/{item.refdes}",
+                within_s=left_s if 0 < left_s < float("inf") else None,
+            )
+        except LineClosed as error:
+            self._answer(run, item, Result.refused(request, Failure(FailureKind.LINE, str(error)), 0.0))
+        except Exception as error:  # one picture that cannot be handed in must not stop the others
+            reason = sentence_of(error, during="the picture was handed in")
+            self._answer(run, item, Result.refused(request, Failure(FailureKind.IMAGE, reason), 0.0))
+        else:
+            points.reached(points.Point.SUBMITTED)
+            future.add_done_callback(lambda done: self._done(run, item, done))
+
+    def _done(self, run: BoardRun, item: Item, future: Future[Result]) -> None:
+        self._answer(run, item, future.result())
+
+    def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
+        self._found.put(Found(run, item.refdes, result))
+        self._ring()

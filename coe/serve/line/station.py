@@ -1,0 +1,283 @@
+"""The loop that decides boards. Law: each accepted board gets one decision, by its due time, whatever happens.
+
+The loop waits for nothing but its bell: pictures are handed in by `feeder`, recipes are opened by `product`. Everything
+that it knows can be forgotten: what is written is in the database, and what is not is done again after a crash.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from coe.core import Failure, FailureKind
+from coe.serve import points
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, decisions, events, recipes, states, views
+from coe.serve.database.boards import Board
+from coe.serve.database.events import NewEvent
+from coe.serve.database.faults import NewFault
+from coe.serve.database.opening import Database
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.line.changeover import Changeover
+from coe.serve.line.danger import LateBoards
+from coe.serve.line.feeder import Feeder, Found
+from coe.serve.line.items import Items, items_of
+from coe.serve.line.product import OpenLine, Product, Products, line_opener
+from coe.serve.line.queue import Queue, Queued
+from coe.serve.line.report import Report
+from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
+from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
+from coe.serve.moments import now_us
+from coe.serve.pictures import Pictures
+from coe.serve.recipe import RecipeContent
+from coe.serve.wake import Bell
+from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
+
+LOOK_S = 0.25
+"""How often the loop looks into the database by itself; a ring makes it look at once."""
+RETRY_S = 0.2
+"""How long the loop waits before it asks a database again that did not answer."""
+MAX_ATTEMPTS = 5
+"""After so many attempts that ended with the line, a board is decided without findings."""
+ALONE_FROM = 2
+"""From this number of such attempts on, a board is inspected alone, so that it takes no other board down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The wall clock in UTC microseconds, and the monotonic clock in seconds."""
+
+    now_us: Callable[[], int] = now_us
+    now_s: Callable[[], float] = time.monotonic
+
+
+class Station:
+    """The line of a service: decides the accepted boards of a database, in their order. One process at a time."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        database: Database,
+        *,
+        open_line: OpenLine | None = None,
+        clocks: Clocks = Clocks(),
+    ) -> None:
+        self._config, self._database, self._clocks = config, database, clocks
+        self._pictures = Pictures(config.pictures)
+        self._bell = Bell(config.bell)
+        self._late_boards = LateBoards()
+        self._products = Products(config.data, open_line or line_opener(config, self._late_boards), self._bell.ring)
+        self._changeover = Changeover(database, self._products, clocks.now_us)
+        self._feeder = Feeder(clocks.now_s, self._bell.ring)
+        self._queue = Queue()
+        self._runs: dict[int, BoardRun] = {}
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._next_look_s = -math.inf
+        self._is_draining = False
+        self._broken = ""
+        self._has_begun = False
+        self.is_ending = False
+        """Whether it begins no more boards; `end` and signals set it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no board is under way."""
+        return not self._runs
+
+    def end(self) -> None:
+        """Begin no more boards; may be called by a signal handler."""
+        self.is_ending = True
+        self._bell.ring()
+
+    def run(self) -> None:
+        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close."""
+        ends_s = math.inf
+        while not (self.is_ending and (self.is_idle or self._clocks.now_s() >= ends_s)):
+            if self.is_ending and ends_s == math.inf:
+                ends_s = self._clocks.now_s() + self._config.drain_s
+            self.step()
+        self.close()
+
+    def step(self) -> None:
+        """Do what can be done now, and wait until there is more to do."""
+        try:
+            self._work()
+        except DatabaseTrouble as trouble:
+            # Nothing is lost: every part of the work is done again until it is written.
+            self._report.database_failed(trouble)
+            self._next_look_s = -math.inf
+            time.sleep(RETRY_S)
+            return
+        if self._bell.wait(self._pause_s()):
+            self._next_look_s = -math.inf
+
+    def close(self) -> None:
+        """End all threads; boards that are under way are begun again by the next line."""
+        if self._products.current is not None and self._runs:
+            self._products.current.line.stop()
+        self._products.close()
+        self._feeder.close()
+        with suppress(DatabaseTrouble):  # its last sign of life gets old, and says the same
+            self._report.say(LineState.DOWN)
+        self._bell.close()
+
+    def _work(self) -> None:
+        if not self._has_begun:
+            self._report.say(LineState.STARTING)
+            self._changeover.begin()
+            self._has_begun = True
+        self._collect()
+        if self._broken and not self.is_ending:
+            self._give_up(self._broken)
+        if self._clocks.now_s() >= self._next_look_s:
+            self._look()
+        self._decide()
+        self._changeover.step(self._clocks.now_s(), is_free=self.is_idle)
+        while not self.is_ending and self._begin_next():
+            self._decide()
+        self._report.worked(self._runs, self._queue, self._state(), self._products.current, self._late_boards.fetch())
+
+    def _look(self) -> None:
+        """Take in from the database what others have written."""
+        with self._database.reading() as connection:
+            self._queue.look(connection, self._clocks.now_us(), self._clocks.now_s())
+            self._changeover.look(connection)
+            self._is_draining = states.intake(connection) is not Intake.OPEN
+        self._next_look_s = self._clocks.now_s() + LOOK_S
+
+    def _pause_s(self) -> float:
+        """Return how long nothing has to be done unless the bell rings."""
+        dues = [run.due_s for run in self._runs.values() if not run.is_decided]
+        dues += [queued.due_s for queued in self._queue]
+        return max(0.0, min([self._next_look_s, *dues]) - self._clocks.now_s())
+
+    def _state(self) -> LineState:
+        if self._products.is_opening:
+            return LineState.CHANGING
+        if self._runs:
+            return LineState.RUNNING
+        return LineState.DRAINED if self._is_draining else LineState.WAITING
+
+    def _collect(self) -> None:
+        """Take results from the experts; if the line itself has failed, its boards wait for their turn again."""
+        for found in self._feeder.found():
+            if self._runs.get(found.run.board.id) is not found.run:
+                continue  # of an attempt that was given up
+            if found.result.failure is not None and found.result.failure.kind in UNSEEN_BY_LINE:
+                self._broken = found.result.failure.reason
+                continue
+            points.reached(points.Point.FOUND)
+            found.run.take(found.refdes, found.result)
+            self._report.image_done()
+            if is_lost_image(found.result):
+                self._check_file(found)
+
+    def _check_file(self, found: Found) -> None:
+        item = next(item for item in found.run.items.seen if item.refdes == found.refdes)
+        if isinstance(item.image, os.PathLike) and not os.path.exists(item.image):
+            message = f"the picture of {item.refdes} on board {found.run.board.id} is gone from {item.image}"
+            self._report.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=found.run.board.id))
+
+    def _give_up(self, reason: str) -> None:
+        """Let a failed line go, and put its undecided boards back into the queue."""
+        product = self._products.current
+        about = f"{product.recipe.name} {product.recipe.version}" if product else ""
+        self._report.fault(NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, reason, about))
+        self._products.give_up()
+        with self._database.reading() as connection:
+            again = [boards.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
+        due_s = {id: run.due_s for id, run in self._runs.items()}
+        self._queue.come_back([Queued(board, due_s[board.id]) for board in again if board is not None])
+        self._runs.clear()
+        self._broken = ""
+
+    def _decide(self) -> None:
+        """Decide complete boards and boards that are due, begun or not; amend decided boards by late findings."""
+        now_s = self._clocks.now_s()
+        for run in list(self._runs.values()):
+            if not run.is_decided and (run.is_complete or now_s >= run.due_s):
+                self._write_decision(run)
+            if run.late:
+                self._amend(run)
+            if run.is_decided and run.is_complete:
+                self._runs.pop(run.board.id, None)
+        for queued in self._queue:
+            if now_s >= queued.due_s:
+                self._decide_unseen(queued.board, None)
+
+    def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
+        product = self._products.current
+        router = product.line.rules.router if product else None
+        decision = decision_of(run, router, self._clocks.now_us(), failure)
+        with self._database.writing() as connection:
+            written = decisions.write(connection, decision)
+            points.reached(points.Point.DECIDING)
+        points.reached(points.Point.DECIDED)
+        run.is_decided = True
+        if not written:
+            # It was aborted, or decided by a commit of which nobody learned: what still comes changes nothing.
+            self._runs.pop(run.board.id, None)
+
+    def _amend(self, run: BoardRun) -> None:
+        product = self._products.current
+        if product is None:
+            return
+        amendment = amendment_of(run, product.line.rules.router, self._clocks.now_us())
+        with self._database.writing() as connection:
+            decisions.amend(connection, amendment)
+            points.reached(points.Point.AMENDED)
+        run.late.clear()
+
+    def _decide_unseen(self, board: Board, failure: Failure | None) -> None:
+        """Decide a board that nobody has looked at: each component is REVIEW."""
+        self._write_decision(BoardRun(board, self._items(board)), failure)
+        self._queue.leave(board.id)
+
+    def _begin_next(self) -> bool:
+        """Begin the board whose turn it is, if the line has room for it; return whether there may be another."""
+        queued, now_s = self._queue.first(), self._clocks.now_s()
+        if queued is None or self._is_draining or not self._feeder.is_idle:
+            return False
+        board = queued.board
+        reason = self._changeover.refusal(board.recipe_id, now_s)
+        if board.attempts >= MAX_ATTEMPTS:
+            reason = f"the line ended {board.attempts} times while it inspected this board"
+            self._report.fault(NewFault(Process.LINE, FaultKind.BOARD_FAILED, reason, f"board {board.id}", board.id))
+        if reason is not None:
+            self._decide_unseen(board, Failure(FailureKind.LINE, reason))
+            return True
+        if self._changeover.is_pending or self._must_wait(board):
+            return False
+        product = self._changeover.product_for(board.recipe_id, now_s, is_free=self.is_idle)
+        if product is None:
+            return False
+        self._begin(product, queued)
+        return True
+
+    def _must_wait(self, board: Board) -> bool:
+        """Whether a board may not be inspected beside those that are under way."""
+        others = [run.board for run in self._runs.values()]
+        return bool(others) and any(one.attempts >= ALONE_FROM for one in (board, *others))
+
+    def _begin(self, product: Product, queued: Queued) -> None:
+        board, moment_us = queued.board, self._clocks.now_us()
+        items = self._items(board)
+        with self._database.writing() as connection:
+            begun = boards.begin(connection, board.id, moment_us)
+            if begun:
+                body = {**board.facts, "components": items.number}
+                events.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
+        self._queue.leave(board.id)
+        if begun:
+            points.reached(points.Point.BOARD_BEGUN)
+            run = self._runs[board.id] = BoardRun(board, items, queued.due_s)
+            self._feeder.feed(product, run)
+
+    def _items(self, board: Board) -> Items:
+        with self._database.reading() as connection:
+            content = RecipeContent.model_validate(recipes.get(connection, board.recipe_id).content)
+            return items_of(board, content, views.of_board(connection, board.key), self._pictures)

@@ -1,0 +1,160 @@
+"""From results to a decision. Law: what has no verdict of the experts is REVIEW; nothing unseen becomes OK.
+
+Pure: no database, no clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from coe.board.router import Router, Step
+from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
+from coe.errors import RulesError
+from coe.results.result_lines import finding_row
+from coe.serve.database.calls import NewCall
+from coe.serve.database.decisions import Amendment, Decision
+from coe.serve.database.findings import GoodComponent
+from coe.serve.database.tallies import Tally, together
+from coe.serve.line.items import Item
+from coe.serve.line.run import BoardRun
+from coe.serve.moments import hour_of
+from coe.serve.words import CallReason
+
+
+def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Failure | None = None) -> Decision:
+    """Decide a board by what is known now: components without a result are REVIEW.
+
+    They are late, or `failure` says why they were not inspected. `router` is None if the rules cannot be opened; there
+    are no results then.
+    """
+    calls: list[NewCall] = []
+    good: list[GoodComponent] = []
+    tallies: list[Tally] = []
+    for item in run.items.seen:
+        result = run.results.get(item.refdes)
+        if result is None:
+            calls.append(_not_inspected(item, failure) if failure else _late(item))
+        elif result.verdict is Verdict.OK:
+            good.append(_good(item, result))
+        else:
+            calls.append(_called(item, result, router))
+        if result is not None:
+            tallies += _tallies(run, item, result, now_us)
+    for part in run.items.unseen:
+        detail = "the recipe names the component, and no picture of it came"
+        reason = CallReason.NOT_REGISTERED if run.items.reason else CallReason.MISSING_VIEW
+        calls.append(NewCall(part.refdes, part.component, Verdict.REVIEW, reason, detail=run.items.reason or detail))
+    verdict = worst([call.verdict for call in calls])
+    if verdict is Verdict.OK and (run.items.reason or not run.items.number):
+        verdict = Verdict.REVIEW
+    return Decision(
+        board=run.board,
+        verdict=verdict,
+        decided_us=now_us,
+        late=any(call.late for call in calls),
+        calls=calls,
+        good=good,
+        tallies=together(tallies),
+        reason=run.items.reason,
+    )
+
+
+def amendment_of(run: BoardRun, router: Router, now_us: int) -> Amendment:
+    """Return what late results add to a decided board: those that are worse than REVIEW may raise its severity."""
+    by_refdes = {item.refdes: item for item in run.items.seen}
+    raised: list[NewCall] = []
+    tallies: list[Tally] = []
+    for result in run.late:
+        item = by_refdes[result.request.refdes]
+        tallies += _tallies(run, item, result, now_us)
+        if result.verdict is Verdict.NG:
+            raised.append(_called(item, result, router))
+    return Amendment(run.board.id, now_us, raised, together(tallies))
+
+
+def culprit(router: Router, component: str, findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding with the worst consequence by the rules, the first of several; None without findings."""
+    rule = router.components.get(component)
+    by_expert = decided({finding.expert: finding for finding in findings})
+    if rule is None:
+        return None
+    worst_finding, worst_severity = None, -2
+    for step in rule.root.walk():
+        if (finding := by_expert.get(step.expert)) is not None:
+            severity = _severity(router, step, finding)
+            if severity > worst_severity:
+                worst_finding, worst_severity = finding, severity
+    return worst_finding
+
+
+def _severity(router: Router, step: Step, finding: Finding) -> int:
+    """Return how severe the consequence of a finding is by itself; -1 if other experts follow."""
+    try:
+        verdict = router.next(step, finding).verdict
+    except RulesError:  # no rule covers the label, so the component has no verdict
+        return Verdict.NG.severity
+    return -1 if verdict is None else verdict.severity
+
+
+def _called(item: Item, result: Result, router: Router | None) -> NewCall:
+    """Return the call of a component that is not OK, or that failed."""
+    finding = culprit(router, item.component, result.findings) if router else None
+    score = finding.score if finding and math.isfinite(finding.score) else None
+    return NewCall(
+        item.refdes,
+        item.component,
+        result.verdict or Verdict.REVIEW,
+        CallReason.EXPERT if result.failure is None else CallReason.FAILED,
+        view_id=item.view_id,
+        place=item.place,
+        detail=result.error or (finding.doubt if finding else ""),
+        expert=finding.expert if finding else "",
+        label=finding.label if finding else "",
+        score=score,
+        late=result.late,
+        findings=[finding_row(one) for one in result.findings],
+    )
+
+
+def _late(item: Item) -> NewCall:
+    return NewCall(
+        item.refdes,
+        item.component,
+        Verdict.REVIEW,
+        CallReason.LATE,
+        view_id=item.view_id,
+        place=item.place,
+        detail="there was no finding when the board was due",
+        late=True,
+    )
+
+
+def _not_inspected(item: Item, failure: Failure) -> NewCall:
+    return NewCall(
+        item.refdes,
+        item.component,
+        Verdict.REVIEW,
+        CallReason.FAILED,
+        view_id=item.view_id,
+        place=item.place,
+        detail=failure.reason,
+    )
+
+
+def _good(item: Item, result: Result) -> GoodComponent:
+    rows = [finding_row(finding) for finding in result.findings]
+    return GoodComponent(item.refdes, item.component, item.view_id, item.place, rows)
+
+
+def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator[Tally]:
+    called = int(result.verdict is not Verdict.OK)
+    for finding in deciding(result.findings):
+        score = finding.score if math.isfinite(finding.score) else 0.0
+        key = (hour_of(now_us), run.board.recipe_id, item.component, finding.expert, finding.label)
+        yield Tally(*key, 1, called, score, score * score)
+
+
+def is_lost_image(result: Result) -> bool:
+    """Return whether a result says that the picture could not be read."""
+    return result.failure is not None and result.failure.kind is FailureKind.IMAGE

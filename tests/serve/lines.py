@@ -1,0 +1,107 @@
+"""A station that decides boards of the tiny board's component C on a device that looks at brightness alone."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from quick_line import QuickDevice, quick
+
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, views
+from coe.serve.database.boards import Board, NewBoard
+from coe.serve.database.opening import Database
+from coe.serve.database.views import NewView
+from coe.serve.line.product import OpenLine
+from coe.serve.line.station import Clocks, Station
+from coe.serve.moments import microseconds, now_us
+from coe.serve.pictures import Pictures
+from coe.serve.request import BoardRequest, digest_of
+from coe.serve.words import Side
+
+
+def grey(level: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((50, 50, 3), level, np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+LIGHT, DARK = grey(200), grey(20)
+"""Pictures that component C passes and rejects."""
+
+
+def accept(
+    config: ServeConfig,
+    database: Database,
+    recipe_id: int,
+    pictures: Mapping[str, bytes],
+    *,
+    key: str = "k1",
+    within_s: float | None = None,
+) -> Board:
+    """Accept a board of components C with these pictures by refdes, as the gate does."""
+    folder = Pictures(config.pictures)
+    folder.prepare()
+    with database.writing() as connection:
+        for refdes, content in pictures.items():
+            receiving = folder.receive()
+            receiving.write(content)
+            kept = receiving.keep()
+            new_view = NewView(key, refdes, kept.file, kept.sha256, kept.size_bytes, 2500, now_us())
+            views.add(connection, new_view)
+        shown = {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
+        request = BoardRequest.model_validate({"recipe": "tiny", "views": shown}).model_dump(mode="json")
+        due_us = None if within_s is None else now_us() + microseconds(within_s)
+        new = NewBoard(key, digest_of(request), recipe_id, key, "", Side.TOP, "", request, "feeder", now_us(), due_us)
+        return boards.accept(connection, new)
+
+
+def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object) -> OpenLine:
+    """Return a function that opens lines on a quick device."""
+    return lambda board: quick((board, tiny[1]), device, **options)
+
+
+@contextmanager
+def deciding(
+    config: ServeConfig, database: Database, open_line: OpenLine, clocks: Clocks | None = None
+) -> Iterator[Station]:
+    """Run a station on a thread until the block ends."""
+    station = Station(config, database, open_line=open_line, **({"clocks": clocks} if clocks else {}))
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            station.run()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield station
+    finally:
+        station.end()
+        thread.join()
+    assert not errors, errors
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Wait until a condition holds."""
+    pause = threading.Event()
+    for _ in range(int(timeout_s / 0.01)):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def state_of(database: Database, id: int) -> Board:
+    with database.reading() as connection:
+        found = boards.get(connection, id)
+    assert found is not None
+    return found

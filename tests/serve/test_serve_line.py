@@ -1,0 +1,355 @@
+"""The line decides each accepted board once, by its due time, and what nobody has seen is REVIEW."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lines import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from quick_line import QuickDevice
+from serving import activated, config_of
+from tiny_line import TINY
+
+from coe.core import Verdict
+from coe.errors import DeviceLost
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, calls, events, faults, findings, recipes, states, tallies
+from coe.serve.database.faults import Fault
+from coe.serve.database.opening import Database, open_database
+from coe.serve.line.station import MAX_ATTEMPTS, Clocks
+from coe.serve.moments import now_us
+from coe.serve.words import (
+    ActivationState,
+    BoardState,
+    CallReason,
+    EventKind,
+    FaultKind,
+    Intake,
+    LineState,
+    Subject,
+)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ServeConfig:
+    return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    shutil.copy(sqlite_template, config.data / "serve.db")
+    found = open_database(config.database_url, busy_s=0.2)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def device() -> QuickDevice:
+    return QuickDevice()
+
+
+def kinds(database: Database, board: boards.Board) -> list[EventKind]:
+    with database.reading() as connection:
+        return [event.kind for event in events.after(connection, 0, board_id=board.id)]
+
+
+def is_decided(database: Database, board: boards.Board) -> bool:
+    return state_of(database, board.id).verdict is not None
+
+
+def calls_of(database: Database, board: boards.Board) -> list[calls.Call]:
+    with database.reading() as connection:
+        return calls.of_board(connection, board.id)
+
+
+def open_faults(database: Database) -> list[Fault]:
+    with database.reading() as connection:
+        return faults.open_faults(connection)
+
+
+def test_a_board_gets_its_verdict_its_calls_and_its_tallies(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK, "R3": LIGHT})
+    fine = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board) and is_decided(database, fine))
+    found = state_of(database, board.id)
+    assert (found.state, found.verdict, found.components, found.calls) == (BoardState.DECIDED, Verdict.NG, 3, 1)
+    (call,) = calls_of(database, board)
+    assert (call.refdes, call.expert, call.label, call.reason) == ("R2", "body-c", "bad", CallReason.EXPERT)
+    assert state_of(database, fine.id).state is BoardState.VERIFIED
+    with database.reading() as connection:
+        good = findings.unpack(boards.findings_of(connection, board.id))
+        assert [one.refdes for one in good] == ["R1", "R3"]
+        counted = {one.label: (one.findings, one.called) for one in tallies.between(connection, 0, now_us())}
+        assert counted == {"ok": (3, 0), "bad": (1, 1)}
+        assert states.line(connection) is LineState.DOWN
+    way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
+    assert kinds(database, board) == way
+
+
+def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=0.3)
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+        found = state_of(database, board.id)
+        assert (found.verdict, found.late) == (Verdict.REVIEW, True)
+        assert [call.reason for call in calls_of(database, board)] == [CallReason.LATE] * 2
+        device.gate.set()
+        eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
+    assert [call.verdict for call in calls_of(database, board)] == [Verdict.REVIEW, Verdict.NG]
+    assert kinds(database, board)[-1] is EventKind.BOARD_AMENDED
+
+
+def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=0.001)
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+    assert [call.reason for call in calls_of(database, board)] == [CallReason.LATE]
+    assert device.batches == []
+
+
+def test_a_component_without_a_picture_is_review(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, parts={"R1": "C", "R2": "C"})
+    board = accept(config, database, recipe.id, {"R1": LIGHT})
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+    (call,) = calls_of(database, board)
+    assert (call.refdes, call.verdict, call.reason) == ("R2", Verdict.REVIEW, CallReason.MISSING_VIEW)
+
+
+def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    board = accept(config, database, recipe.id, {"R1": LIGHT[:100], "R2": LIGHT, "R3": DARK})
+    lost = next(path for path in config.pictures.glob("*/*") if path.read_bytes() == DARK)
+    lost.unlink()
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board) and bool(open_faults(database)))
+    assert [(call.refdes, call.verdict, call.reason) for call in calls_of(database, board)] == [
+        ("R1", Verdict.REVIEW, CallReason.FAILED),
+        ("R3", Verdict.REVIEW, CallReason.FAILED),
+    ]
+    assert [fault.kind for fault in open_faults(database)] == [FaultKind.IMAGE_LOST]
+
+
+def test_an_aborted_board_gets_no_decision(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    board = accept(config, database, recipe.id, {"R1": DARK})
+    second = accept(config, database, recipe.id, {"R1": DARK}, key="k2")
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: state_of(database, board.id).state is BoardState.RUNNING)
+        with database.writing() as connection:
+            assert boards.abort(connection, state_of(database, board.id), now_us(), reason="wrong side")
+        device.gate.set()
+        eventually(lambda: is_decided(database, second))
+    assert state_of(database, board.id).state is BoardState.ABORTED
+    assert calls_of(database, board) == []
+
+
+def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    begun = accept(config, database, recipe.id, {"R1": DARK})
+    waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+    with database.writing() as connection:
+        boards.begin(connection, begun.id, now_us())
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, begun) and is_decided(database, waits))
+    found = state_of(database, begun.id)
+    assert (found.verdict, found.attempts) == (Verdict.NG, 2)
+
+
+def test_a_board_that_ends_the_line_again_and_again_is_review(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    board = accept(config, database, recipe.id, {"R1": LIGHT})
+    with database.writing() as connection:
+        for _ in range(MAX_ATTEMPTS):
+            boards.begin(connection, board.id, now_us())
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board) and bool(open_faults(database)))
+    (call,) = calls_of(database, board)
+    assert (call.verdict, call.reason) == (Verdict.REVIEW, CallReason.FAILED)
+    assert open_faults(database)[0].kind is FaultKind.BOARD_FAILED
+
+
+def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    opened: list[QuickDevice] = []
+
+    def open_line(board: Path) -> object:
+        opened.append(QuickDevice())
+        opened[-1].gate.clear()
+        line = quick_opener(tiny, opened[-1], inbox=1)(board)
+        lines.append(line)
+        return line
+
+    lines: list[object] = []
+    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK})
+    with deciding(config, database, open_line):  # type: ignore[arg-type]
+        eventually(lambda: bool(opened) and opened[0].reached.is_set())
+        lines[0].stop()  # type: ignore[attr-defined]
+        opened[0].gate.set()
+        eventually(lambda: len(opened) > 1)
+        opened[1].gate.set()
+        eventually(lambda: is_decided(database, board))
+    assert state_of(database, board.id).verdict is Verdict.NG
+    assert open_faults(database)[0].kind is FaultKind.INSPECTOR_FAILED
+
+
+def test_a_recipe_that_cannot_be_opened_leaves_the_version_before(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    first = activated(database, TINY)
+    with deciding(config, database, quick_opener(tiny, device)):
+        with database.writing() as connection:
+            second = recipes.add(
+                connection, "tiny", {"rules": TINY.replace("body-a", "body-x")}, by="ann", now_us=now_us()
+            )
+            asked = recipes.ask_activation(connection, second.id, by="ann", now_us=now_us())
+        eventually(lambda: answered(database, asked.id) is ActivationState.FAILED)
+        board = accept(config, database, first.id, {"R1": LIGHT})
+        eventually(lambda: is_decided(database, board))
+    assert state_of(database, board.id).verdict is Verdict.OK
+    with database.reading() as connection:
+        assert recipes.active(connection, "tiny") == first
+    assert open_faults(database)[0].kind is FaultKind.RECIPE_REFUSED
+
+
+def answered(database: Database, id: int) -> ActivationState:
+    with database.reading() as connection:
+        found = recipes.get_activation(connection, id)
+    assert found is not None
+    return found.state
+
+
+def test_boards_keep_the_version_that_they_were_accepted_with(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    """By the second version a dark C is REVIEW, by the first it is NG."""
+    first = activated(database, TINY)
+    second = activated(database, TINY.replace("bad: NG", "bad: REVIEW"))
+    old = accept(config, database, first.id, {"R1": DARK})
+    new = accept(config, database, second.id, {"R1": DARK}, key="k2")
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, old) and is_decided(database, new))
+    assert (state_of(database, old.id).verdict, state_of(database, new.id).verdict) == (Verdict.NG, Verdict.REVIEW)
+
+
+def test_a_board_whose_recipe_cannot_be_opened_is_review(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY.replace("body-a", "body-x"))
+    board = accept(config, database, recipe.id, {"R1": LIGHT})
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+    (call,) = calls_of(database, board)
+    assert (call.verdict, call.reason, "body-x" in call.detail) == (Verdict.REVIEW, CallReason.FAILED, True)
+
+
+def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    begun = accept(config, database, recipe.id, {"R1": LIGHT})
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: state_of(database, begun.id).state is BoardState.RUNNING)
+        with database.writing() as connection:
+            states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+        time.sleep(0.3)
+        waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+        device.gate.set()
+        eventually(lambda: is_decided(database, begun) and line_state(database) is LineState.DRAINED)
+        assert state_of(database, waits.id).state is BoardState.ACCEPTED
+        with database.writing() as connection:
+            states.change(connection, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
+        eventually(lambda: is_decided(database, waits))
+
+
+def line_state(database: Database) -> LineState:
+    with database.reading() as connection:
+        return states.line(connection)
+
+
+def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    board = accept(config, database, recipe.id, {"R1": DARK, "R2": LIGHT})
+    other = open_database(config.database_url)
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(device.reached.is_set)
+        with other.writing() as connection:
+            connection.exec_driver_sql("UPDATE board SET reason = reason")
+            device.gate.set()
+            time.sleep(1.0)
+        eventually(lambda: is_decided(database, board))
+    other.close()
+    assert state_of(database, board.id).verdict is Verdict.NG
+    with database.reading() as connection:
+        (fault,) = faults.newest(connection)
+    assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "line")
+
+
+def test_a_clock_that_jumps_is_told_and_moves_no_due_time(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    ahead_us = 0
+    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=60)
+    with deciding(config, database, quick_opener(tiny, device), Clocks(now_us=lambda: now_us() + ahead_us)):
+        eventually(device.reached.is_set)
+        ahead_us = 3600_000_000
+        eventually(lambda: bool(open_faults(database)))
+        device.gate.set()
+        eventually(lambda: is_decided(database, board))
+    assert (state_of(database, board.id).verdict, state_of(database, board.id).late) == (Verdict.OK, False)
+    assert open_faults(database)[0].kind is FaultKind.CLOCK
+
+
+def test_boards_that_will_be_late_are_named_before_they_are(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    device = QuickDevice(run=[lambda: time.sleep(0.1)] * 1000)
+    for number in range(4):
+        accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key=f"k{number}")
+    board = accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key="due", within_s=2.5)
+    with deciding(config, database, quick_opener(tiny, device, inbox=4)):
+        eventually(lambda: EventKind.BOARD_ENDANGERED in kinds(database, board))
+        assert not is_decided(database, board)
+
+
+def test_a_lost_device_makes_no_board_ok(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> None:
+    recipe = activated(database, TINY)
+    device = QuickDevice(run=[DeviceLost("the device is gone")] * 10)
+    board = accept(config, database, recipe.id, {"R1": LIGHT})
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+    assert state_of(database, board.id).verdict is Verdict.REVIEW
