@@ -48,7 +48,7 @@ def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:
 
 
 def _at_most(events: int, trials: int, rate: float) -> float:
-    """Return the probability of at most so many events, `events` < `trials`, `rate` in 0..1."""
+    """Return the probability of at most so many events, `events` < `trials`, for a rate in 0..1 above their share."""
     if rate >= 1:
         return 0.0
     if rate <= 0:
@@ -61,7 +61,7 @@ def _at_most(events: int, trials: int, rate: float) -> float:
     for number in range(events, 0, -1):
         mass *= number / (trials - number + 1) * (1 - rate) / rate
         total += mass
-        if number < rate * trials and mass < _NEGLIGIBLE * total:
+        if number < rate * trials and mass <= _NEGLIGIBLE * total:
             break
     return total
 

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, calls, control, escapes, events, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import boards, calls, control, escapes, events, health, metrics, openapi, recipes, stats, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -27,6 +27,7 @@ OPERATIONS: Sequence[Operation] = [
     *escapes.OPERATIONS,
     *events.OPERATIONS,
     *recipes.OPERATIONS,
+    *stats.OPERATIONS,
     *control.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,

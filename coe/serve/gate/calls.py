@@ -136,13 +136,12 @@ async def verify(visit: Visit) -> Response:
 def _add(visit: Visit, revision: int, new: NewVerification, connection: Connection) -> dict[str, Any]:
     call = _call(visit, connection)
     if call.revision != revision:
-        detail = f"call {call.id} has changed since you saw it; look at it again and then decide"
-        raise verifications.Changed(detail)
+        raise verifications.Changed(f"call {call.id} has changed since you saw it; look at it again and then decide")
     if call.is_open and call.claimed_by != visit.caller and call.claimed_until_us > new.verified_us:
         raise _taken(call)
     added = verifications.record_verification(connection, call, new)
-    detail = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
-    audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=detail)
+    word = {"outcome": added.outcome.value, "label": added.label, "supersedes": added.supersedes}
+    audit.append(connection, visit.caller, "verify", f"call {call.id}", now_us=new.verified_us, detail=word)
     return said(added)
 
 

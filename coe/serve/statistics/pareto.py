@@ -10,9 +10,7 @@ from enum import StrEnum
 from coe.serve.database.history import CallCount
 from coe.serve.words import CallKind, Outcome
 
-DEFINITION = (
-    "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
-)
+DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
 
 
 class By(StrEnum):
