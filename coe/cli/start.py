@@ -35,6 +35,11 @@ def profile() -> None:
     _start("profile")
 
 
+def serve() -> None:
+    """Run `coe-serve`."""
+    _start("serve")
+
+
 def _start(command: str) -> None:
     # A shell that puts a command into the background ignores SIGINT; it stays ignored.
     interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler

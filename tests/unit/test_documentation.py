@@ -19,7 +19,7 @@ import pages
 import pytest
 import typer
 
-COMMANDS = ("coe-inspect", "coe-experts", "coe-bench", "coe-profile")
+COMMANDS = ("coe-inspect", "coe-experts", "coe-bench", "coe-profile", "coe-serve")
 LINES = [
     (place, shlex.split(re.sub(r"\$\w+", "1", line), comments=True))  # a loop's variable is a number
     for place, line in pages.commands()

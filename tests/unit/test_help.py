@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import typer
 
-from coe.cli import bench, experts, inspect, profile
+from coe.cli import bench, experts, inspect, profile, serve
 
 APPLICATIONS = {
     "coe-bench": bench.app,
     "coe-experts": experts.app,
     "coe-inspect": inspect.app,
     "coe-profile": profile.app,
+    "coe-serve": serve.app,
 }
 
 

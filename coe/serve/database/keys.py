@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, insert, or_, select, update
 
+from coe.errors import ConfigError
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import api_key
 from coe.serve.words import Role
@@ -42,7 +43,9 @@ def hash_of(key: str) -> str:
 
 
 def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
-    """Add a key; its name must be new (IntegrityError)."""
+    """Add a key; raises ConfigError if its name was used before, also for a key that was ended."""
+    if connection.execute(select(api_key.c.id).where(api_key.c.name == name)).first() is not None:
+        raise ConfigError(f"there is a key '{name}' already; choose another name")
     row = {"name": name, "role": role, "hash": hash_of(key), "created_us": now_us, "expires_us": expires_us}
     return record(Key, connection.execute(insert(api_key).values(row).returning(api_key)).one())
 

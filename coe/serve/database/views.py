@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, exists, func, insert, select, update
 
+from coe.core import Verdict
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import board, call, view
-from coe.serve.words import UNDECIDED
+from coe.serve.words import UNDECIDED, BoardState
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,9 @@ def get(connection: Connection, id: int) -> View | None:
 
 
 def named(connection: Connection, board_key: str, name: str) -> View | None:
-    """Return the view of a name of a board, or None."""
-    row = connection.execute(select(view).where(view.c.board_key == board_key, view.c.name == name)).one_or_none()
+    """Return the view of a name of a board whose file is there, or None."""
+    query = select(view).where(view.c.board_key == board_key, view.c.name == name, view.c.removed_us.is_(None))
+    row = connection.execute(query).one_or_none()
     return None if row is None else record(View, row)
 
 
@@ -95,6 +97,20 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
         .order_by(view.c.id)
     )
     return records(View, connection.execute(query))
+
+
+def expired(connection: Connection, verdict: Verdict | None, before_us: int, *, limit: int) -> list[View]:
+    """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
+
+    None stands for boards that were aborted, and were accepted before that time. The oldest come first.
+    """
+    query = select(view).join(board, board.c.key == view.c.board_key).where(view.c.removed_us.is_(None))
+    if verdict is None:
+        query = query.where(board.c.state == BoardState.ABORTED, board.c.accepted_us < before_us)
+    else:
+        answered = board.c.state == BoardState.VERIFIED
+        query = query.where(board.c.verdict == verdict, board.c.decided_us < before_us, answered)
+    return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
 def orphans(connection: Connection, before_us: int, *, limit: int = 1000) -> list[View]:

@@ -16,7 +16,7 @@ from coe.serve.gate.state import Gate
 from coe.serve.words import Role
 
 _MOST_CHARACTERS = 200
-_WAY_OUT = "send the header `Authorization: Bearer coe_...` with a valid key; `coe-serve key add` makes keys"
+_WAY_OUT = "send the header `Authorization: Bearer coe_...` with a valid key; `coe-serve add-key` makes keys"
 
 
 def guarded(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:

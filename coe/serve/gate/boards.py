@@ -108,7 +108,8 @@ def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -
         raise unavailable(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
     recipe = _recipe(connection, form)
     content = RecipeContent.model_validate(recipe.content)
-    form.check(content, content.board(recipe.name), {view.name: view for view in views.of_board(connection, key)})
+    there = {view.name: view for view in views.of_board(connection, key) if view.removed_us is None}
+    form.check(content, content.board(recipe.name), there)
     return recipe
 
 

@@ -10,20 +10,20 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from coe.errors import ConfigError
 from coe.serve.config import ServeConfig
-from coe.serve.database import keys, states, views
+from coe.serve.database import states, views
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import open_database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
 from coe.serve.gate.state import Gate
-from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
+from coe.serve.retention import sweep
 from coe.serve.words import Process
 
-BEAT_S = 2.0
+BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
 CONNECTIONS = 2000
@@ -60,18 +60,10 @@ class _Server(uvicorn.Server):
 
 
 def open_gate(config: ServeConfig) -> Gate:
-    """Open the database and the folder of pictures; raises ConfigError for what cannot be served.
-
-    Without a key nobody could use it, and from other machines everybody would try.
-    """
+    """Open the database and the folder of pictures; raises ConfigError for what cannot be served."""
     database = open_database(config.database_url)
     expect_newest(database)
-    with database.reading() as connection:
-        if not config.listen.is_loopback and not keys.any_valid(connection, now_us()):
-            raise ConfigError(
-                f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
-                "`coe-serve key add`"
-            )
+    expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
     with database.reading() as connection:
@@ -103,12 +95,21 @@ def make_server(gate: Gate) -> uvicorn.Server:
 async def serve(config: ServeConfig) -> None:
     """Serve until SIGTERM or SIGINT; raises ConfigError if it cannot begin."""
     gate = open_gate(config)
-    beating = asyncio.create_task(_beat(gate))
+    tasks = [asyncio.create_task(_beat(gate)), asyncio.create_task(_tidy(gate))]
     try:
         await make_server(gate).serve()
     finally:
-        beating.cancel()
+        for task in tasks:
+            task.cancel()
         gate.close()
+
+
+async def _tidy(gate: Gate) -> None:
+    """Remove the pictures whose time has come, now and then."""
+    while True:
+        with suppress(DatabaseTrouble, OSError):  # the next time will do
+            await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
+        await asyncio.sleep(TIDY_S)
 
 
 async def _beat(gate: Gate) -> None:

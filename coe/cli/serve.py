@@ -1,0 +1,191 @@
+"""`coe-serve`: the line as a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coe import config
+from coe.cli.common import Exit, application, complain, err, out, run
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coe.serve.database.opening import Database
+
+app = application("Run the line as a service: boards come in over HTTP, decisions go out in time, the history stays.")
+
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file of the service.")]
+
+
+class KeyRole(StrEnum):
+    """The roles that a key may have, as `coe.serve.words.Role`."""
+
+    FEEDER = "feeder"
+    OPERATOR = "operator"
+    ENGINEER = "engineer"
+    ADMIN = "admin"
+
+
+@app.command("run")
+def run_service(config_path: ConfigArgument) -> None:
+    """Run a service until SIGTERM or Ctrl-C; begun boards are finished first.
+
+    Example: coe-serve run line7/serve.yaml
+    """
+    from coe.serve.supervisor import Supervisor
+
+    supervisor = Supervisor(config_path)
+    listen = supervisor.config.listen
+    scheme = "https" if listen.has_tls else "http"
+    err.print(f"{supervisor.config.station}: {scheme}://{listen.host}:{listen.port}, data in {supervisor.config.data}")
+    supervisor.run()
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the new service.")],
+    board: Annotated[str, typer.Option(help="Board: a name or a YAML file of routing rules; its recipe is active.")],
+    store: StoreOption = None,
+    memory: Annotated[str, typer.Option(help="Memory for experts and activations, as 1.5GiB.")] = "",
+    allow_kind: AllowKindOption = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on which the service listens.")] = 8080,
+    within: Annotated[
+        float | None, typer.Option(help="Seconds until a board is due, unless its feeder says otherwise.")
+    ] = None,
+) -> None:
+    """Make a service: a config file, a database, a key for each role, and the recipe of a board.
+
+    Example: coe-serve init line7 --board demo --memory 150MB
+    """
+    from coe.serve.creation import Wanted, create
+
+    wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or ()), port, within)
+    created = create(folder, wanted)
+    out.print(f"recipe '{created.recipe}' is active; keys for each role are in {created.keys}", soft_wrap=True)
+    out.print(f"start it with: coe-serve run {created.config}", soft_wrap=True)
+
+
+@app.command()
+def migrate(config_path: ConfigArgument) -> None:
+    """Bring the database of a service that is not running to the schema of this version; make a backup first.
+
+    Example: coe-serve migrate line7/serve.yaml
+    """
+    from coe.serve.database import migration
+
+    with _database(config_path) as database:
+        changed = migration.migrate(database)
+    out.print("the database was brought to the newest schema" if changed else "the database has the newest schema")
+
+
+@app.command()
+def backup(
+    config_path: ConfigArgument,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder of the copy.")],
+) -> None:
+    """Copy the data of a service, which may be running, into a new folder.
+
+    Example: coe-serve backup line7/serve.yaml /mnt/backup/line7-monday
+    """
+    from coe.serve.backup import back_up
+    from coe.serve.config import load
+
+    made = back_up(load(config_path), folder)
+    missing = f"; {made.missing} pictures were not there" if made.missing else ""
+    out.print(f"the database and {made.pictures} pictures are in {made.folder}{missing}", soft_wrap=True)
+
+
+@app.command("verify-audit")
+def verify_audit(config_path: ConfigArgument) -> None:
+    """Check the chain of the audit: whether an entry was changed or removed. Exit status 1 if one was.
+
+    Example: coe-serve verify-audit line7/serve.yaml
+    """
+    from coe.serve.database import audit
+
+    with _database(config_path) as database, database.reading() as connection:
+        proof = audit.prove(connection)
+    if proof.broken_id is not None:
+        complain(f"entry {proof.broken_id} of the audit was changed, or the entry before it was removed")
+        raise typer.Exit(Exit.NOT_GOOD)
+    out.print(f"{proof.sound} entries are sound; the last hash is {proof.last_hash}", soft_wrap=True)
+
+
+@app.command("add-key")
+def add_key(
+    config_path: ConfigArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The holder, as it appears in the audit.")],
+    role: Annotated[KeyRole, typer.Option(help="What the holder may do.")],
+    days: Annotated[int | None, typer.Option(min=1, max=36500, help="Days until it expires. Default: never.")] = None,
+) -> None:
+    """Make a key and print it; it is not shown again.
+
+    Example: coe-serve add-key line7/serve.yaml printer-2 --role feeder --days 365
+    """
+    from coe.serve.database import audit, keys
+    from coe.serve.moments import DAY_US, now_us
+    from coe.serve.words import Role
+
+    made, moment_us = keys.generate(), now_us()
+    expires_us = None if days is None else moment_us + days * DAY_US
+    with _database(config_path) as database, database.writing() as connection:
+        keys.add(connection, name, Role(role.value), made, now_us=moment_us, expires_us=expires_us)
+        audit.append(connection, "console", "add key", name, now_us=moment_us, detail={"role": role.value})
+    out.print(made, soft_wrap=True)
+
+
+@app.command("list-keys")
+def list_keys(config_path: ConfigArgument) -> None:
+    """List the keys: name, role, expiry.
+
+    Example: coe-serve list-keys line7/serve.yaml
+    """
+    from coe.serve.database import keys
+    from coe.serve.moments import iso
+
+    with _database(config_path) as database, database.reading() as connection:
+        for key in keys.all_keys(connection):
+            until = "ended" if key.revoked_us else f"until {iso(key.expires_us)}" if key.expires_us else "without end"
+            out.print(f"{key.name}  {key.role}  {until}", soft_wrap=True)
+
+
+@app.command("revoke-key")
+def revoke_key(
+    config_path: ConfigArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The holder of the key.")],
+) -> None:
+    """End a key at once.
+
+    Example: coe-serve revoke-key line7/serve.yaml printer-2
+    """
+    from coe.serve.database import audit, keys
+    from coe.serve.moments import now_us
+
+    with _database(config_path) as database, database.writing() as connection:
+        if not keys.revoke(connection, name, now_us()):
+            raise ConfigError(f"there is no valid key '{name}'; see `coe-serve list-keys`")
+        audit.append(connection, "console", "revoke key", name, now_us=now_us())
+
+
+@contextmanager
+def _database(config_path: Path) -> Iterator[Database]:
+    """Open the database of a service; raises ConfigError."""
+    from coe.serve.config import load
+    from coe.serve.database.opening import open_database
+
+    database = open_database(load(config_path).database_url)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def main() -> None:
+    """Run the command."""
+    run(app)

@@ -1,0 +1,67 @@
+"""`coe-serve backup`: a whole copy of a running service's data. Law: the copy is consistent, or there is none."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import system
+from coe.errors import ConfigError
+from coe.files import writing
+from coe.serve.config import DATABASE, PICTURES, ServeConfig
+from coe.serve.database import views
+from coe.serve.database.opening import open_database, sqlite_url
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup holds; `missing` pictures were removed by retention while it was made, or are lost."""
+
+    folder: Path
+    pictures: int
+    missing: int
+
+
+def back_up(config: ServeConfig, folder: Path) -> Backup:
+    """Copy the database as it is at one moment, and the pictures that it names, into a new folder.
+
+    The folder gets its name once it is whole, and can then take the place of the service's data. Raises ConfigError for
+    a database that is not embedded, and for a folder that is there already.
+    """
+    database = open_database(config.database_url)
+    is_sqlite, source = database.is_sqlite, database.url.database
+    database.close()
+    if not is_sqlite or source is None:
+        raise ConfigError("a PostgreSQL database is backed up with pg_dump; copy the folder of pictures after it")
+    if folder.exists():
+        raise ConfigError(f"{folder} is there already; give a folder that does not exist")
+    unfinished = folder.with_name(f".{folder.name}.tmp")
+    with writing(folder):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
+            live.backup(copy)
+        copied, missing = _pictures(config.pictures, unfinished)
+        system.replace(unfinished, folder)
+        system.save_names(folder.parent)
+    return Backup(folder, copied, missing)
+
+
+def _pictures(source: Path, backup: Path) -> tuple[int, int]:
+    """Copy the pictures that the copied database names; return how many were copied, and how many are missing."""
+    database = open_database(sqlite_url(backup / DATABASE))
+    with database.reading() as connection:
+        files = views.files(connection)
+    database.close()
+    missing = 0
+    for file in sorted(files):
+        target = backup / PICTURES / file
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(source / file, target)
+        except FileNotFoundError:
+            missing += 1
+    return len(files) - missing, missing

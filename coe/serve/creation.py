@@ -1,0 +1,111 @@
+"""`coe-serve init`: all that a service needs. Law: nothing is written until the recipe is known to work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.board import rules
+from coe.errors import ConfigError
+from coe.files import write_atomically, writing
+from coe.inspector import fitting
+from coe.serve import config as configs
+from coe.serve.database import audit, keys, recipes
+from coe.serve.database.migration import migrate
+from coe.serve.database.opening import open_database
+from coe.serve.moments import now_us
+from coe.serve.recipe import RecipeContent
+from coe.serve.words import ActivationState, Role
+from coe.store import dotted
+from coe.store.store import Store
+
+CONFIG, KEYS = "serve.yaml", "keys.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a new service is made of: a board, the store of its weights, and options of its line."""
+
+    board: str
+    store: Path
+    memory: str = ""
+    allow_kinds: Sequence[str] = ()
+    port: int = 8080
+    within_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What was made: the config file, the file of keys, and the name of the recipe."""
+
+    config: Path
+    keys: Path
+    recipe: str
+
+
+def create(folder: Path, wanted: Wanted) -> Created:
+    """Write a config, make the database, a key for each role, and the board's recipe, which is active.
+
+    Raises ConfigError if the folder holds a service already, RulesError and StoreError for a board that cannot be used.
+    """
+    path, keys_path = folder / CONFIG, folder / KEYS
+    for taken in (path, keys_path):
+        if taken.exists():
+            raise ConfigError(f"{taken} is there already; give another folder, or remove the service that lies there")
+    board = rules.load(wanted.board)
+    text = board.path.read_text(encoding="utf-8")
+    content = RecipeContent(rules=text, within_s=wanted.within_s)
+    fitting.manifests(content.board(board.board), Store(wanted.store))
+    dotted.packages(wanted.allow_kinds)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(path, _config_text(board.board, wanted))
+    config = configs.load(path)
+    config.data.mkdir(parents=True, exist_ok=True)
+    made = {role.value: keys.generate() for role in Role}
+    with writing(keys_path):
+        keys_path.touch(mode=0o600)
+    _write(keys_path, json.dumps(made, indent=1) + "\n")
+    keys_path.chmod(0o600)
+    _fill(config, board.board, content, made)
+    return Created(path, keys_path, board.board)
+
+
+def _write(path: Path, text: str) -> None:
+    with writing(path):
+        write_atomically(path, [text])
+
+
+def _config_text(station: str, wanted: Wanted) -> str:
+    lines = [
+        "# The settings of a service; docs/serve.md lists all keys. Start it with: coe-serve run " + CONFIG,
+        f"station: {station}",
+        "data: data",
+        f"listen: {{port: {wanted.port}}}",
+        "line:",
+        f"  store: {json.dumps(str(wanted.store.absolute()))}",
+    ]
+    if wanted.memory:
+        lines.append(f"  memory: {wanted.memory}")
+    if wanted.allow_kinds:
+        lines.append(f"  allow_kinds: {json.dumps(list(wanted.allow_kinds))}")
+    return "\n".join(lines) + "\n"
+
+
+def _fill(config: configs.ServeConfig, name: str, content: RecipeContent, made: Mapping[str, str]) -> None:
+    """Make the database, with its keys and its recipe."""
+    database = open_database(config.database_url)
+    try:
+        migrate(database)
+        with database.writing() as connection:
+            moment_us = now_us()
+            for role, key in made.items():
+                keys.add(connection, role, Role(role), key, now_us=moment_us)
+            added = recipes.add(connection, name, content.model_dump(mode="json"), by="init", now_us=moment_us)
+            # No line runs yet that could answer; the first one opens what is active.
+            asked = recipes.ask_activation(connection, added.id, by="init", now_us=moment_us)
+            recipes.answer(connection, asked.id, ActivationState.ACTIVE, now_us=moment_us)
+            audit.append(connection, "init", "create", f"recipe {name} {added.version}", now_us=moment_us)
+    finally:
+        database.close()

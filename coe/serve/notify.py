@@ -1,0 +1,32 @@
+"""What systemd is told. Law: one datagram on this machine, and only if systemd asked for it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from enum import StrEnum
+
+VARIABLE = "NOTIFY_SOCKET"
+
+
+class Notice(StrEnum):
+    """What can be said."""
+
+    READY = "READY=1"
+    ALIVE = "WATCHDOG=1"
+    """Line and database have answered; without it for a while systemd restarts the service."""
+    STOPPING = "STOPPING=1"
+
+
+def notify(notice: Notice) -> bool:
+    """Tell systemd; False if it did not ask, or does not listen."""
+    address = os.environ.get(VARIABLE, "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+        sender.sendto(notice.encode(), address)
+        return True
+    return False

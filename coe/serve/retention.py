@@ -1,0 +1,38 @@
+"""Pictures go after their time. Law: none before its board is decided, and none while its call is open.
+
+The row says first that a picture is gone, then the file goes: a crash between the two leaves a file that no row names,
+and the gate removes such files when it starts.
+"""
+
+from __future__ import annotations
+
+from coe.core import Verdict
+from coe.serve.config import Retention
+from coe.serve.database import views
+from coe.serve.database.opening import Database
+from coe.serve.moments import DAY_US
+from coe.serve.pictures import Pictures
+
+TOGETHER = 500
+"""How many pictures go in one transaction."""
+
+
+def sweep(database: Database, pictures: Pictures, retention: Retention, now_us: int) -> int:
+    """Remove the pictures whose time has come; return how many. Raises DatabaseTrouble, and OSError."""
+    days = {Verdict.OK: retention.ok_days, Verdict.REVIEW: retention.review_days, Verdict.NG: retention.ng_days}
+    before_us: dict[Verdict | None, int] = {verdict: now_us - days[verdict] * DAY_US for verdict in days}
+    # An aborted board has no verdict, and nobody will ask for its pictures.
+    before_us[None] = now_us - retention.orphan_days * DAY_US
+    removed = 0
+    for verdict, moment_us in before_us.items():
+        while True:
+            with database.writing() as connection:
+                old = views.expired(connection, verdict, moment_us, limit=TOGETHER)
+                old += views.orphans(connection, moment_us, limit=TOGETHER) if verdict is None else []
+                gone = views.removable(connection, [view.id for view in old])
+                views.removed(connection, [view.id for view in gone], now_us)
+            pictures.remove(view.file for view in gone)
+            removed += len(gone)
+            if len(gone) < TOGETHER:
+                break
+    return removed

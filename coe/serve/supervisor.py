@@ -1,0 +1,197 @@
+"""`coe-serve run`: the processes of a service. Law: one that dies is started again, and the others go on.
+
+The supervisor holds nothing: it starts processes, writes down what became of them, and tells systemd that the service
+is alive. A process whose supervisor is gone ends by itself (`coe.serve.process`).
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe.errors import ConfigError
+from coe.files import FolderLock
+from coe.serve.config import ServeConfig, load
+from coe.serve.database import faults, states
+from coe.serve.database.faults import NewFault
+from coe.serve.database.migration import expect_newest
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.doors import expect_keys
+from coe.serve.moments import SECOND_US, now_us
+from coe.serve.notify import Notice, notify
+from coe.serve.words import FaultKind, Intake, Process, Subject
+
+PROCESSES = (Process.GATE, Process.LINE)
+"""The processes in the order in which they start."""
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
+"""A process that dies is started again after a pause that doubles with each death, within these bounds."""
+HEALTHY_S = 60.0
+"""A process that has lived for so long begins again with the least pause."""
+ALIVE_US = 10 * SECOND_US
+"""The line answers if its last sign of life is not older."""
+LOOK_S = 0.1
+NOTIFY_S = 1.0
+GRACE_S = 10.0
+"""How long a process that was told to end may take beyond the time for begun boards, until it is killed."""
+
+Command = Callable[[Process, Path], Sequence[str]]
+"""Returns the words of the command that runs a process of the service with a config file."""
+
+
+def command_of(process: Process, config: Path) -> Sequence[str]:
+    """Return the command of a process."""
+    return [sys.executable, "-m", "coe.serve.process", process.value, str(config)]
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A process of the service; `running` is None while it waits to be started again."""
+
+    process: Process
+    running: subprocess.Popen[bytes] | None = None
+    started_s: float = 0.0
+    pause_s: float = LEAST_PAUSE_S
+    starts_s: float = 0.0
+
+
+class Supervisor:
+    """Runs the processes of a service until SIGTERM or SIGINT."""
+
+    def __init__(self, path: Path, *, command: Command = command_of) -> None:
+        self._path, self._command = path.absolute(), command
+        self.config: ServeConfig = load(path)
+        self._children = [Child(process) for process in PROCESSES]
+        self._is_ending = False
+        self._faults: list[NewFault] = []
+        self._notified_s = 0.0
+        self._was_ready = False
+
+    @property
+    def children(self) -> Mapping[Process, Child]:
+        """The processes."""
+        return {child.process: child for child in self._children}
+
+    def end(self) -> None:
+        """End the service in order; may be called by a signal handler."""
+        self._is_ending = True
+
+    def run(self) -> None:
+        """Run until `end`. Raises ConfigError, before any process is started, for a service that cannot run."""
+        self.config.data.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock.take(self.config.data, wait=False)
+        if lock is None:
+            raise ConfigError(f"{self.config.data}: another service is running here; end it first")
+        database = open_database(self.config.database_url)
+        try:
+            expect_newest(database)
+            expect_keys(self.config, database)
+            _reopen(database)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: self.end())
+            try:
+                while not self._is_ending:
+                    self._step(database)
+                    time.sleep(LOOK_S)
+            finally:
+                notify(Notice.STOPPING)
+                self._end_all(database)
+        finally:
+            database.close()
+            lock.release()
+
+    def _step(self, database: Database) -> None:
+        now_s = time.monotonic()
+        for child in self._children:
+            self._care_for(child, now_s)
+        self._write_faults(database)
+        if now_s - self._notified_s >= NOTIFY_S:
+            self._notified_s = now_s
+            if _answers(database):
+                notify(Notice.ALIVE if self._was_ready else Notice.READY)
+                self._was_ready = True
+
+    def _care_for(self, child: Child, now_s: float) -> None:
+        """Start a process whose time has come; note one that has died."""
+        if child.running is None:
+            if now_s >= child.starts_s:
+                child.running = subprocess.Popen(
+                    self._command(child.process, self._path),
+                    # Its end tells the process that the supervisor is gone.
+                    stdin=subprocess.PIPE,
+                    # Ctrl-C is for the supervisor, which ends its processes in order.
+                    process_group=0,
+                )
+                child.started_s = now_s
+            return
+        status = child.running.poll()
+        if status is None:
+            return
+        if now_s - child.started_s >= HEALTHY_S:
+            child.pause_s = LEAST_PAUSE_S
+        message = f"the {child.process} ended with status {status}; it starts again in {child.pause_s:g} s"
+        self._faults.append(NewFault(Process.SUPERVISOR, FaultKind.PROCESS_DIED, message, child.process))
+        _forget(child)
+        child.starts_s = now_s + child.pause_s
+        child.pause_s = min(2 * child.pause_s, MOST_PAUSE_S)
+
+    def _write_faults(self, database: Database) -> None:
+        with suppress(DatabaseTrouble):
+            while self._faults:
+                with database.writing() as connection:
+                    faults.note(connection, self._faults[0], now_us())
+                del self._faults[0]
+
+    def _end_all(self, database: Database) -> None:
+        """Accept no more boards, let the line finish those that it has begun, then end the others."""
+        with suppress(DatabaseTrouble), database.writing() as connection:
+            if states.intake(connection) is Intake.OPEN:
+                states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.SUPERVISOR, now_us=now_us())
+        children = self.children
+        _end([children[Process.LINE]], self.config.drain_s + GRACE_S)
+        _end([child for child in self._children if child.process is not Process.LINE], GRACE_S)
+
+
+def _end(children: Sequence[Child], most_s: float) -> None:
+    """Tell processes to end, and kill those that take too long."""
+    for child in children:
+        if child.running is not None:
+            child.running.terminate()
+    until_s = time.monotonic() + most_s
+    for child in children:
+        if child.running is not None:
+            try:
+                child.running.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.running.kill()
+                child.running.wait()
+            _forget(child)
+
+
+def _forget(child: Child) -> None:
+    assert child.running is not None
+    assert child.running.stdin is not None
+    child.running.stdin.close()
+    child.running = None
+
+
+def _reopen(database: Database) -> None:
+    """Accept boards again after an end in order; a drain that a person asked for stays."""
+    with database.writing() as connection:
+        newest = states.current(connection, Subject.INTAKE)
+        if newest is not None and newest.changed_by == Process.SUPERVISOR:
+            states.change(connection, Subject.INTAKE, Intake.OPEN, by=Process.SUPERVISOR, now_us=now_us())
+
+
+def _answers(database: Database) -> bool:
+    """Return whether line and database answer."""
+    with suppress(DatabaseTrouble), database.reading() as connection:
+        beat = states.heartbeats(connection).get(Process.LINE)
+        return beat is not None and abs(now_us() - beat.beat_us) <= ALIVE_US
+    return False

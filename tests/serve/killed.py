@@ -1,0 +1,110 @@
+"""Processes of a service that end by kill -9 at a labelled point, forked from a process that has torch loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from pathlib import Path
+
+from lines import quick_opener
+from quick_line import QuickDevice
+
+from coe.serve import points
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards
+from coe.serve.database.opening import Database, open_database
+from coe.serve.line.station import Clocks, Station
+from coe.serve.points import Point
+
+KILLED = -signal.SIGKILL
+
+
+def forks() -> ForkServerContext:
+    """Return the context of processes that begin with all libraries loaded."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["coe.inspector.line", "coe.serve.line.station", "coe.serve.gate.server"])
+    return context
+
+
+def kill_at(point: Point | None, nth: int) -> None:
+    """End this process at the `nth` time that it reaches a point, as a loss of power would."""
+    left = nth
+
+    def hook(reached: Point) -> None:
+        nonlocal left
+        if reached is point:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    points.hook = hook
+
+
+def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
+    process = forks().Process(target=work, args=arguments)
+    process.start()
+    return process
+
+
+def decide_all(config: ServeConfig, tiny: tuple[Path, Path], point: Point | None, nth: int) -> None:
+    """Run a line until no board is undecided, or until the point."""
+    kill_at(point, nth)
+    _decide(config, tiny, QuickDevice(), Clocks())
+
+
+def decide_late(config: ServeConfig, tiny: tuple[Path, Path], point: Point) -> None:
+    """Run a line whose boards are all due before their findings come, until the point."""
+    device, ahead_s = QuickDevice(), 0.0
+    device.gate.clear()
+    kill_at(point, 1)
+    kill = points.hook
+
+    def hook(reached: Point) -> None:
+        nonlocal ahead_s
+        kill(reached)
+        if reached is Point.SUBMITTED:
+            ahead_s = 1000.0
+        elif reached is Point.DECIDED:
+            device.gate.set()
+
+    points.hook = hook
+    _decide(config, tiny, device, Clocks(now_s=lambda: time.monotonic() + ahead_s))
+
+
+def _decide(config: ServeConfig, tiny: tuple[Path, Path], device: QuickDevice, clocks: Clocks) -> None:
+    database = open_database(config.database_url)
+    # Without threads the line would watch the cores of the machine first.
+    station = Station(config, database, open_line=quick_opener(tiny, device, threads=1), clocks=clocks)
+    while undecided(database) or not station.is_idle:
+        station.step()
+    station.close()
+    database.close()
+
+
+def undecided(database: Database) -> int:
+    with database.reading() as connection:
+        return boards.count_undecided(connection)
+
+
+def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Point | None = None, nth: int = 1) -> int | None:
+    """Run a line to its end; return its exit status."""
+    return status_of(start(decide_all, config, tiny, point, nth))
+
+
+def status_of(process: ForkServerProcess) -> int | None:
+    """Return the exit status of a process, once it has ended."""
+    process.join(100)
+    return process.exitcode
+
+
+def serve_gate(config: ServeConfig, point: Point | None, nth: int) -> None:
+    """Run a gate until it is told to end, or until the point."""
+    from coe.serve.gate import server
+
+    kill_at(point, nth)
+    asyncio.run(server.serve(config))
