@@ -13,7 +13,21 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, calls, control, escapes, events, health, metrics, openapi, recipes, stats, uploads
+from coe.serve.gate import (
+    boards,
+    calls,
+    control,
+    escapes,
+    events,
+    health,
+    images,
+    metrics,
+    openapi,
+    recipes,
+    sessions,
+    stats,
+    uploads,
+)
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -28,6 +42,8 @@ OPERATIONS: Sequence[Operation] = [
     *events.OPERATIONS,
     *recipes.OPERATIONS,
     *stats.OPERATIONS,
+    *sessions.OPERATIONS,
+    *images.OPERATIONS,
     *control.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
