@@ -1,4 +1,4 @@
-"""A good picture of the same part, to be shown beside a call. Law: only what a person or the line called good serves."""
+"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK serves."""
 
 from __future__ import annotations
 
