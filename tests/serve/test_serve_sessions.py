@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import httpx
 from builders import decided, ng
 from serving import Served
@@ -31,7 +33,7 @@ def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> htt
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
     with served.database.writing() as connection:
         decided(connection, "k1", ng())
-    with signed_in(served) as person:
+    with closing(signed_in(served)) as person:
         assert person.get("/api/v1/calls").status_code == 200
         path, word = "/api/v1/calls/1/verification", {"outcome": "confirmed"}
         assert person.post(path, json=word, headers={"If-Match": '"0"'}).status_code == 403
@@ -41,7 +43,7 @@ def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) 
 
 
 def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Served) -> None:
-    with signed_in(served, name="ann") as person:
+    with closing(signed_in(served, name="ann")) as person:
         good = person.cookies[COOKIE]
         id, ends, signature = good.split(".")
         for forged in (f"{int(id) - 1}.{ends}.{signature}", f"{id}.{int(ends) + 1}.{signature}", "x", "1.2.3", "²..x"):
@@ -58,7 +60,7 @@ def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served: Served) -
 
 
 def test_the_secret_is_for_the_service_alone(served: Served) -> None:
-    with signed_in(served):
+    with closing(signed_in(served)):
         path = served.gate.config.data / SECRET
         assert path.stat().st_mode & 0o777 == 0o600
         assert len(path.read_bytes()) == 32

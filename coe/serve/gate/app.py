@@ -31,6 +31,7 @@ from coe.serve.gate import (
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
+from coe.serve.gate.pages import views
 from coe.serve.gate.problems import Problem, answer
 from coe.serve.gate.state import Gate
 
@@ -62,7 +63,8 @@ def application(gate: Gate) -> Starlette:
         await gate.feed.close()
         await feed
 
-    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in operations]
+    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in [*operations, *views.PARTS]]
+    routes += [Route(one.path, views.paged(gate, one), methods=[one.method]) for one in views.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(
         routes=routes,

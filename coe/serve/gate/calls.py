@@ -5,6 +5,7 @@ A person reserves a call before looking at it; the reservation ends by itself, s
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -85,12 +86,22 @@ async def claim_next(visit: Visit) -> Response:
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US
 
-    def take(connection: Connection) -> dict[str, Any] | None:
+    def take(connection: Connection) -> _Taken:
         taken = queue.claim_next(connection, by=visit.caller, now_us=now_us, until_us=until_us, after_id=after)
-        return None if taken is None else facts(connection, taken)
+        return _Taken(None if taken is None else facts(connection, taken), calls.count_open(connection))
 
     taken = await visit.gate.write(take)
-    return Response(status_code=int(HTTPStatus.NO_CONTENT)) if taken is None else _tagged(taken)
+    answer = Response(status_code=int(HTTPStatus.NO_CONTENT)) if taken.facts is None else _tagged(taken.facts)
+    answer.headers["X-Open-Calls"] = str(taken.open_calls)
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """The call that was reserved, and how many calls are open."""
+
+    facts: dict[str, Any] | None
+    open_calls: int
 
 
 async def claim(visit: Visit) -> Response:
@@ -247,7 +258,7 @@ OPERATIONS = [
         claim_next,
         VERIFY,
         query={"after": "begin after the call of this id"},
-        answers={200: "the call, with its ETag", 204: "no call is free"},
+        answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
     ),
     Operation(
         "GET",
