@@ -142,6 +142,8 @@ class _Writer:
         # One shift of three makes more defects, for a reason that the Pareto shows.
         bad_share = 0.0014 if hour // 8 % 3 == 1 else 0.0006
         is_pictured = newest < pictured and self._pictures is not None
+        # The newest boards have more to look at.
+        bad_share *= 8 if is_pictured else 1
         chances = rng.random(len(self._parts))
         bad = {index for index, chance in enumerate(chances) if chance < bad_share + 0.0008}
         audited = int(rng.integers(len(self._parts))) if rng.random() < _AUDITED else -1
@@ -156,7 +158,7 @@ class _Writer:
             if index == audited and is_pictured:
                 audit = self._row(id, part, moment_us, view)
                 calls.append(audit | {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND})
-        answered = newest >= 12 and rng.random() < _SHARE_ANSWERED
+        answered = not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED)
         if answered:
             for call in calls:
                 self._answer(call, moment_us + int(rng.integers(5, 300)) * SECOND_US)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from builders import NOON, accepted, decided, decision, late, ng
+from builders import NOON, accepted, blind_audit, decided, decision, late, ng
 from serving import Served
 
-from coe.core import Verdict
 from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
 from coe.serve.database.calls import NewCall
 from coe.serve.database.calls import add as add_calls
 from coe.serve.database.opening import Database
 from coe.serve.gate.calls import CLAIM_S
 from coe.serve.moments import now_us
-from coe.serve.words import BoardState, CallKind, CallReason, EventKind, Role
+from coe.serve.words import BoardState, CallKind, EventKind, Role
 
 CONFIRMED = {"outcome": "confirmed"}
-
-
-def blind(refdes: str = "R8", kind: CallKind = CallKind.AUDIT) -> NewCall:
-    return NewCall(refdes, "R0402", Verdict.OK, CallReason.BLIND, kind, label="ok", truth="cracked")
 
 
 def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> boards.Board:
@@ -126,9 +121,9 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
 
 
 def test_nothing_that_is_shown_tells_an_audit_from_a_call(served: Served) -> None:
-    with_calls(served, ng("R1"), blind("R8"))
+    with_calls(served, ng("R1"), blind_audit("R8"))
     with served.database.writing() as connection:
-        add_calls(connection, None, [blind("R5", CallKind.SEEDED)], NOON)
+        add_calls(connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON)
     call, blind_call, seeded = served.operator.get("/api/v1/calls").json()["calls"]
     for name in ("verdict", "reason", "label", "score", "expert", "detail"):
         assert call[name] == blind_call[name] == seeded[name]
@@ -139,7 +134,7 @@ def test_nothing_that_is_shown_tells_an_audit_from_a_call(served: Served) -> Non
 
 
 def test_an_audit_without_an_earlier_call_looks_like_a_call_without_label(served: Served) -> None:
-    with_calls(served, blind())
+    with_calls(served, blind_audit())
     (call,) = served.operator.get("/api/v1/calls").json()["calls"]
     assert (call["verdict"], call["reason"], call["label"], call["findings"]) == ("REVIEW", "expert", "", [])
 

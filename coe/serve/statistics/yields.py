@@ -12,7 +12,7 @@ from coe.serve.statistics.figures import Figure, Unit, figure
 from coe.serve.words import CallKind, Outcome
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
-NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "no seeded defects answered"
+NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "none shown"
 
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:

@@ -86,6 +86,7 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
         if one.value is not None
     )
     step = max(1, -(-len(spots) // _TICKS_X))
+    end = " %" if unit == "%" else ""
     days = last - first > 3 * DAY_US
     return Drawing(
         line=path([one.value for one in spots]),
@@ -94,7 +95,10 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
         mean=None if mean is None else y(mean),
         dots=dots,
         across=tuple(Tick(x(one.at_us), _at(one.at_us, long=False, days=days)) for one in spots[::step]),
-        up=tuple(Tick(y(value / factor), f"{value:,.4g} {unit}".strip()) for value in _steps(low, high)),
+        up=tuple(
+            Tick(y(value / factor), f"{value:,.4g} %" if unit == "%" else f"{value:,.4g}")
+            for value in _steps(low, high)
+        ),
     )
 
 

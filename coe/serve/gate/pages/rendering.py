@@ -17,7 +17,12 @@ from coe.serve.gate.operations import Visit
 from coe.serve.moments import SECOND_US
 
 _FOLDER = Path(__file__).parent
-STATIC = {"style.css": "text/css", "app.js": "text/javascript", "verify.js": "text/javascript"}
+STATIC = {
+    "icon.svg": "image/svg+xml",
+    "style.css": "text/css",
+    "app.js": "text/javascript",
+    "verify.js": "text/javascript",
+}
 """The files that pages load, and their media types."""
 
 
