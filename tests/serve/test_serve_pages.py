@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -55,8 +56,9 @@ def with_hostile_texts(served: Served) -> None:
 
 
 @pytest.fixture
-def person(served: Served) -> httpx.Client:
-    return signed_in(served, Role.ADMIN, name=SCRIPT)
+def person(served: Served) -> Iterator[httpx.Client]:
+    with closing(signed_in(served, Role.ADMIN, name=SCRIPT)) as client:
+        yield client
 
 
 def test_no_text_becomes_markup_on_any_page(served: Served, person: httpx.Client) -> None:

@@ -95,10 +95,7 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
         mean=None if mean is None else y(mean),
         dots=dots,
         across=tuple(Tick(x(one.at_us), _at(one.at_us, long=False, days=days)) for one in spots[::step]),
-        up=tuple(
-            Tick(y(value / factor), f"{value:,.4g} %" if unit == "%" else f"{value:,.4g}")
-            for value in _steps(low, high)
-        ),
+        up=tuple(Tick(y(value / factor), f"{value:,.6g}{end}") for value in _steps(low, high)),
     )
 
 
