@@ -81,7 +81,7 @@ def parts() -> list[Part]:
 
 
 def fill(database: Database, recipe: recipes.Recipe, wanted: Wanted, pictures: Pictures | None, end_us: int) -> None:
-    """Write boards with calls, answers and tallies that end at `end_us`; and two faults."""
+    """Write boards with calls, answers and tallies that end at `end_us`; and a fault."""
     writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, parts(), pictures)
     step_us = round(wanted.hours * HOUR_US / max(1, wanted.boards))
     moments = [end_us - ENDS_US - (wanted.boards - 1 - number) * step_us for number in range(wanted.boards)]
@@ -153,9 +153,11 @@ class _Writer:
                 is_real = bool(chances[index] < bad_share)
                 calls.append(self._call(id, key, part, moment_us, is_real=is_real, is_pictured=is_pictured))
                 continue
-            view = self._view(key, part, "", moment_us) if is_pictured else 0
+            if not is_pictured:
+                continue
+            view = self._view(key, part, "", moment_us)
             good.append(GoodComponent(part.refdes, part.component, view, None, [self._finding(part, "ok", 0.97)]))
-            if index == audited and is_pictured:
+            if index == audited:
                 audit = self._row(id, part, moment_us, view)
                 calls.append(audit | {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND})
         answered = not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED)
@@ -247,16 +249,20 @@ class _Writer:
         call |= {"verification_id": id, "revision": 1}
 
     def _tally(self, moment_us: int, calls: Sequence[dict[str, Any]], hour: int) -> None:
-        called = {call["refdes"]: call for call in calls if call["kind"] is CallKind.DEFECT}
-        for part in self._parts:
-            call = called.get(part.refdes)
-            drift = 0.00012 * (hour % 400) if part.component.startswith("LED") else 0.0
-            score = call["score"] if call else float(np.clip(0.97 - drift, 0, 1)) + 0.01 * (hour % 3 - 1)
-            label = call["label"] if call else "ok"
-            expert = f"body-{part.component.lower()}"
-            tally = Tally(hour_of(moment_us), self._recipe_id, part.component, expert, label, 1, int(bool(call)),
-                          score, score**2 + 0.0004)  # fmt: skip
-            self._rows.tallies.append(tally)
+        at_us = hour_of(moment_us)
+        called = [call for call in calls if call["kind"] is CallKind.DEFECT]
+        for call in called:
+            self._tally_of(at_us, call["component"], call["label"], 1, 1, call["score"])
+        for component, kind in COMPONENTS.items():
+            drift = 0.00012 * (hour % 400) if component.startswith("LED") else 0.0
+            good = kind.count - sum(call["component"] == component for call in called)
+            self._tally_of(at_us, component, "ok", good, 0, 0.97 - drift + 0.01 * (hour % 3 - 1))
+
+    def _tally_of(self, at_us: int, component: str, label: str, findings: int, called: int, score: float) -> None:
+        sums, squares = findings * score, findings * (score**2 + 0.0004)
+        expert = f"body-{component.lower()}"
+        key = (at_us, self._recipe_id, component, expert, label)
+        self._rows.tallies.append(Tally(*key, findings, called, sums, squares))
 
     def _view(self, key: str, part: Part, defect: str, moment_us: int) -> int:
         """Keep a picture of a part, and return its view's id; pictures of a kind are drawn a few times."""

@@ -346,6 +346,19 @@ def test_boards_that_will_be_late_are_named_before_they_are(
         assert not is_decided(database, board)
 
 
+@pytest.mark.slow
+def test_a_line_decides_boards_of_a_postgresql_database(
+    tmp_path: Path, postgresql_database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    config = config_of(tmp_path)
+    recipe = activated(postgresql_database, TINY)
+    board = accept(config, postgresql_database, recipe.id, {"R1": LIGHT, "R2": DARK})
+    with deciding(config, postgresql_database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(postgresql_database, board))
+    assert [call.refdes for call in calls_of(postgresql_database, board)] == ["R2"]
+    assert kinds(postgresql_database, board)[-1] is EventKind.BOARD_DECIDED
+
+
 def test_a_lost_device_makes_no_board_ok(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> None:
     recipe = activated(database, TINY)
     device = QuickDevice(run=[DeviceLost("the device is gone")] * 10)

@@ -94,7 +94,12 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
         .group_by(hour, board.c.recipe_id)
     ).all()
     defective = {(one[0], one[1]): one[2] for one in bad}
-    return [BoardCount(*row[:5], verified=row[5], good=row[5] - defective.get((row[0], row[1]), 0)) for row in totals]
+    return [
+        BoardCount(
+            hour_us, recipe_id, decided, clean, late, verified, verified - defective.get((hour_us, recipe_id), 0)
+        )
+        for hour_us, recipe_id, decided, clean, late, verified in totals
+    ]
 
 
 def call_counts(connection: Connection, window: Window) -> list[CallCount]:

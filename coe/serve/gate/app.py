@@ -20,6 +20,7 @@ from coe.serve.gate import (
     escapes,
     events,
     exports,
+    faults,
     health,
     images,
     metrics,
@@ -48,6 +49,7 @@ OPERATIONS: Sequence[Operation] = [
     *sessions.OPERATIONS,
     *images.OPERATIONS,
     *control.OPERATIONS,
+    *faults.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
@@ -60,6 +62,7 @@ def application(gate: Gate) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gate.feed.begin()
         feed = asyncio.create_task(gate.feed.run())
         yield
         await gate.feed.close()

@@ -79,7 +79,7 @@ class Station:
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
-        self._has_begun = False
+        self._has_begun = self._was_open = False
         self.is_ending = False
         """Whether it begins no more boards; `end` and signals set it."""
 
@@ -157,7 +157,8 @@ class Station:
 
     def _state(self) -> LineState:
         if self._products.is_opening:
-            return LineState.CHANGING
+            return LineState.CHANGING if self._was_open else LineState.STARTING
+        self._was_open = True
         if self._runs:
             return LineState.RUNNING
         return LineState.DRAINED if self._is_draining else LineState.WAITING
