@@ -93,13 +93,12 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
         .where(_decided(window), is_verified, verification.c.outcome == Outcome.CONFIRMED)
         .group_by(hour, board.c.recipe_id)
     ).all()
-    defective = {(one[0], one[1]): one[2] for one in bad}
-    return [
-        BoardCount(
-            hour_us, recipe_id, decided, clean, late, verified, verified - defective.get((hour_us, recipe_id), 0)
-        )
-        for hour_us, recipe_id, decided, clean, late, verified in totals
-    ]
+    defective = {(hour_us, recipe_id): number for hour_us, recipe_id, number in bad}
+    counts = []
+    for hour_us, recipe_id, decided, clean, late, verified in totals:
+        good = verified - defective.get((hour_us, recipe_id), 0)
+        counts.append(BoardCount(hour_us, recipe_id, decided, clean, late, verified, good))
+    return counts
 
 
 def call_counts(connection: Connection, window: Window) -> list[CallCount]:
