@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, select
 
 from coe.core import Verdict
 from coe.serve.database.rows import records
@@ -61,9 +61,9 @@ def _hour(moment: ColumnElement[Any]) -> ColumnElement[Any]:
     return moment - moment % HOUR_US
 
 
-def _decided(window: Window) -> ColumnElement[bool]:
+def _decided(window: Window, moment: ColumnElement[Any] = board.c.decided_us) -> ColumnElement[bool]:
     """Return the condition that a board was decided within a window, in its first pass."""
-    which = and_(board.c.decided_us >= window.start_us, board.c.decided_us < window.end_us, board.c.pass_number == 1)
+    which = and_(moment >= window.start_us, moment < window.end_us, board.c.pass_number == 1)
     if window.recipe:
         which &= board.c.recipe_id.in_(select(recipe.c.id).where(recipe.c.name == window.recipe))
     return which
@@ -72,7 +72,6 @@ def _decided(window: Window) -> ColumnElement[bool]:
 def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     """Return the counts of boards by hour and recipe, in this order."""
     hour = _hour(board.c.decided_us)
-    key = (hour.label("hour_us"), board.c.recipe_id)
 
     def number(which: ColumnElement[bool]) -> ColumnElement[Any]:
         return func.sum(case((which, 1), else_=0))
@@ -80,25 +79,21 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     # A board may be REVIEW as a whole, without a call.
     is_clean = and_(board.c.calls == 0, board.c.verdict == Verdict.OK)
     is_verified = board.c.state == BoardState.VERIFIED
-    totals = connection.execute(
-        select(*key, func.count().label("boards"), number(is_clean), number(board.c.late), number(is_verified))
-        .where(_decided(window))
-        .group_by(hour, board.c.recipe_id)
-        .order_by(hour, board.c.recipe_id)
-    ).all()
-    bad = connection.execute(
-        select(*key, func.count(board.c.id.distinct()))
-        .join(call, call.c.board_id == board.c.id)
-        .join(verification, verification.c.id == call.c.verification_id)
-        .where(_decided(window), is_verified, verification.c.outcome == Outcome.CONFIRMED)
-        .group_by(hour, board.c.recipe_id)
-    ).all()
-    defective = {(hour_us, recipe_id): number for hour_us, recipe_id, number in bad}
-    counts = []
-    for hour_us, recipe_id, decided, clean, late, verified in totals:
-        good = verified - defective.get((hour_us, recipe_id), 0)
-        counts.append(BoardCount(hour_us, recipe_id, decided, clean, late, verified, good))
-    return counts
+    is_defective = exists().where(
+        call.c.board_id == board.c.id,
+        verification.c.id == call.c.verification_id,
+        verification.c.outcome == Outcome.CONFIRMED,
+    )
+    numbers = {
+        "boards": func.count(),
+        "clean": number(is_clean),
+        "late": number(board.c.late),
+        "verified": number(is_verified),
+        "good": number(and_(is_verified, ~is_defective)),
+    }
+    query = select(hour.label("hour_us"), board.c.recipe_id, *(one.label(name) for name, one in numbers.items()))
+    query = query.where(_decided(window)).group_by(hour, board.c.recipe_id).order_by(hour, board.c.recipe_id)
+    return records(BoardCount, connection.execute(query))
 
 
 def call_counts(connection: Connection, window: Window) -> list[CallCount]:
@@ -109,10 +104,11 @@ def call_counts(connection: Connection, window: Window) -> list[CallCount]:
     hour = _hour(board.c.decided_us)
     of_boards = (
         select(hour.label("hour_us"), board.c.recipe_id, *names, number)
-        .select_from(board)
-        .join(call, call.c.board_id == board.c.id)
+        .select_from(call)
+        .join(board, board.c.id == call.c.board_id)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(_decided(window))
+        # No call is older than its board's decision. Few boards have calls, so the database shall begin with the calls.
+        .where(call.c.opened_us >= window.start_us, _decided(window, board.c.decided_us + 0))
         .group_by(hour, board.c.recipe_id, *names)
     )
     opened = _hour(call.c.opened_us)
