@@ -51,7 +51,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
     page.wait_for_selector("#call:not([hidden])")
     presses = {"1": Outcome.FALSE_CALL, "2": Outcome.CONFIRMED, "3": Outcome.ACCEPTED}
     for number in range(CALLS):
-        page.wait_for_function(f"document.getElementById('refdes').textContent === 'R{number}'")
+        page.wait_for_selector(f"#refdes:text-is('R{number}')")
         page.keyboard.press("123"[number % 3])
     page.wait_for_selector("#queue-empty:not([hidden])")
     # The last answer is taken back, and given anew.
