@@ -12,8 +12,8 @@ from random import Random
 import httpx
 import pytest
 from killed import KILLED, decide_late, run_line, serve_gate, start, status_of
-from lines import DARK, LIGHT, accept
 from serving import activated, config_of, hand_in
+from stations import DARK, LIGHT, accept
 from tiny_line import TINY
 
 from coe.core import Verdict

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from builders import ng
-from lines import DARK, LIGHT, accept, eventually
+from serve_rows import ng
 from serving import activated, config_of
+from stations import DARK, LIGHT, accept, eventually
 from tiny_line import TINY, Call
 
 from coe.cli import serve

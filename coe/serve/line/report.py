@@ -47,6 +47,11 @@ class Report:
         self._worked_s = self._busy_s = self._beat_s = self._shortened_s = now_s()
         self._offset_s = self._wall_ahead_s()
 
+    @property
+    def waits_for_database(self) -> bool:
+        """Whether the database did not answer when it was asked last."""
+        return self._trouble is not None
+
     def fault(self, new: NewFault) -> None:
         """Note a fault; it is written when the database answers."""
         self._faults.append(new)

@@ -88,6 +88,11 @@ class Station:
         """Whether no board is under way."""
         return not self._runs
 
+    @property
+    def waits_for_database(self) -> bool:
+        """Whether the database does not answer; what is to be written waits in memory."""
+        return self._report.waits_for_database
+
     def end(self) -> None:
         """Begin no more boards; may be called by a signal handler."""
         self.is_ending = True
