@@ -92,6 +92,14 @@ def test_open_audits_are_no_audits() -> None:
     assert yields.audit([calls(9, None, CallKind.AUDIT)]).missing == "no audits"
 
 
+def test_calls_that_nobody_has_answered_are_no_zero() -> None:
+    waiting = [calls(3)]
+    for found in (yields.false_calls(waiting, 100), yields.defects(waiting, 100)):
+        assert (found.value, found.missing) == (None, "no calls answered")
+    assert yields.false_calls([], 100).value == 0
+    assert yields.false_calls([*waiting, calls(1, CONFIRMED)], 100).value == 0
+
+
 def test_a_defect_that_an_audit_found_is_a_defect_and_no_call() -> None:
     found = [calls(1, CONFIRMED, CallKind.AUDIT), calls(2, FALSE, CallKind.AUDIT)]
     assert yields.defects(found, 100).events == 1

@@ -12,6 +12,7 @@ from coe.serve.statistics.figures import Figure, Unit, figure
 from coe.serve.words import CallKind, Outcome
 
 NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
+NO_ANSWERS = "no calls answered"
 NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "none shown"
 
 
@@ -61,8 +62,8 @@ def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
         Unit.PPM,
         "1,000,000 x calls that a person called false / opportunities; opportunities = components + terminations",
         number(calls, Outcome.FALSE_CALL),
-        opportunities,
-        NO_OPPORTUNITIES,
+        0 if _unanswered(calls) else opportunities,
+        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
     )
 
 
@@ -74,8 +75,8 @@ def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
         Unit.PPM,
         "1,000,000 x defects that a person confirmed / opportunities; opportunities = components + terminations",
         number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT)),
-        opportunities,
-        NO_OPPORTUNITIES,
+        0 if _unanswered(calls) else opportunities,
+        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
     )
 
 
@@ -121,6 +122,12 @@ def seeded(calls: Sequence[CallCount]) -> Figure:
         found + number(calls, Outcome.FALSE_CALL, kinds=kinds),
         NO_SEEDED,
     )
+
+
+def _unanswered(calls: Sequence[CallCount]) -> bool:
+    """Return whether there are calls, and people have answered none: their number would be a zero that nobody found."""
+    kinds = (CallKind.DEFECT, CallKind.AUDIT)
+    return number(calls, None, kinds=kinds) > 0 and not number(calls, *Outcome, kinds=kinds)
 
 
 def _audited(calls: Sequence[CallCount]) -> int:
