@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from builders import blind_audit, decision, ng
+from serve_rows import blind_audit, decision, ng
 from serving import Served, hand_in, png
 
 from coe.serve.database import audit, boards, decisions, views

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from builders import NOON, accepted, decision, ng
+from serve_rows import NOON, accepted, decision, ng
 from serving import Served
 
 from coe.serve.database import calls, decisions, keys, verifications

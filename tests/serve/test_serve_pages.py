@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from builders import ng
+from serve_rows import ng
 from serving import Served, hand_in
 from test_serve_sessions import signed_in
 

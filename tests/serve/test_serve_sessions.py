@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import httpx
-from builders import decided, ng
+from serve_rows import decided, ng
 from serving import Served
 
 from coe.serve.database import keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from builders import NOON, accepted, decided, decision, ng
 from hypothesis import given
 from hypothesis import strategies as st
+from serve_rows import NOON, accepted, decided, decision, ng
 
 from coe.core import Verdict
 from coe.rates import Rate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from builders import decision, ng
+from serve_rows import decision, ng
 from serving import Served, hand_in
 
 from coe.serve.database import boards, decisions, escapes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders import NOON, accepted, blind_audit, decided, decision, late, ng
+from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
 from serving import Served
 
 from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
