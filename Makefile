@@ -11,7 +11,7 @@ JOBS ?= 2
 # Their files alone are imported for the second pass.
 SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
-.PHONY: inspect test test-all stress coverage check first-look demo setup lock clean help
+.PHONY: inspect serve test test-all stress coverage check first-look demo setup lock clean help
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,6 +71,9 @@ check: setup ## lint and types alone
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+serve: first-look ## run the demo line as a service with boards that arrive by themselves, and say which page to open
+	@OMP_NUM_THREADS=1 $(BIN)/python -m apps.serve_demo.line
 
 first-look: setup
 	@OMP_NUM_THREADS=1 $(BIN)/python -m apps.demo.first_look --images build/first-look/images --store store

@@ -8,6 +8,7 @@ from statistics import NormalDist
 
 CONFIDENCE = 0.95
 _STEPS = 60
+_NEGLIGIBLE = 1e-17
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +48,22 @@ def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:
 
 
 def _at_most(events: int, trials: int, rate: float) -> float:
-    """Return the probability of at most so many events, `events` < `trials`, `rate` in 0..1."""
+    """Return the probability of at most so many events, `events` < `trials`, for a rate in 0..1 above their share."""
     if rate >= 1:
         return 0.0
     if rate <= 0:
         return 1.0
 
-    def mass(number: int) -> float:
-        ways = math.lgamma(trials + 1) - math.lgamma(number + 1) - math.lgamma(trials - number + 1)
-        return math.exp(ways + number * math.log(rate) + (trials - number) * math.log1p(-rate))
-
-    return math.fsum(mass(number) for number in range(events + 1))
+    ways = math.lgamma(trials + 1) - math.lgamma(events + 1) - math.lgamma(trials - events + 1)
+    mass = total = math.exp(ways + events * math.log(rate) + (trials - events) * math.log1p(-rate))
+    # Each mass follows from the next larger number's. Above the observed share they only become smaller, so the sum
+    # ends early: a bound for millions of trials takes as long as its deviation is wide.
+    for number in range(events, 0, -1):
+        mass *= number / (trials - number + 1) * (1 - rate) / rate
+        total += mass
+        if number < rate * trials and mass <= _NEGLIGIBLE * total:
+            break
+    return total
 
 
 def tolerance_factor(count: int, share: float, confidence: float = CONFIDENCE) -> float:

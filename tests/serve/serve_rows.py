@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlalchemy import Connection
 
 from coe.core import Verdict
@@ -12,7 +14,7 @@ from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.recipes import Recipe
 from coe.serve.database.tallies import Tally
-from coe.serve.words import CallReason, Side
+from coe.serve.words import CallKind, CallReason, Side
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""
@@ -27,8 +29,14 @@ def accepted(connection: Connection, key: str = "k1", *, serial: str = "", due_u
     return boards.accept(connection, new)
 
 
-def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG) -> NewCall:
-    return NewCall(refdes, "R0402", verdict, CallReason.EXPERT, expert="body", label="cracked", score=0.9)
+def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG, view_id: int | None = None) -> NewCall:
+    return NewCall(
+        refdes, "R0402", verdict, CallReason.EXPERT, view_id=view_id, expert="body", label="cracked", score=0.9
+    )
+
+
+def blind_audit(refdes: str = "R8", kind: CallKind = CallKind.AUDIT) -> NewCall:
+    return NewCall(refdes, "R0402", Verdict.OK, CallReason.BLIND, kind, label="ok", truth="cracked")
 
 
 def late(refdes: str = "R1") -> NewCall:
@@ -39,10 +47,13 @@ def good(refdes: str = "R9") -> GoodComponent:
     return GoodComponent(refdes, "R0402", 1, None, [{"expert": "body", "label": "ok", "score": 0.99}])
 
 
-def decision(board: Board, *calls: NewCall, at_us: int = NOON + 1) -> Decision:
+def decision(
+    board: Board, *calls: NewCall, at_us: int = NOON + 1, fine: Sequence[GoodComponent] | None = None
+) -> Decision:
     verdict = max((call.verdict for call in calls), key=lambda one: one.severity, default=Verdict.OK)
+    parts = [good()] if fine is None else fine
     tally = Tally(NOON, board.recipe_id, "R0402", "body", "ok", 1, 0, 0.5, 0.25)
-    return Decision(board, verdict, at_us, any(call.late for call in calls), calls, [good()], [tally])
+    return Decision(board, verdict, at_us, any(call.late for call in calls), calls, parts, [tally])
 
 
 def decided(connection: Connection, key: str, *calls: NewCall) -> Board:

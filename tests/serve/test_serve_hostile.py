@@ -206,7 +206,7 @@ NOWHERE = {
     "/api/v1/recipes/tiny/99999999999": 404,
     "/api/v1/nothing": 404,
     "/api/v1/boards/1/": 404,
-    "//evil.example/": 404,
+    "/%2Fevil.example/": 404,
 }
 
 

@@ -56,6 +56,12 @@ def holder(connection: Connection, key: str, now_us: int) -> Key | None:
     return None if row is None else record(Key, row)
 
 
+def of_id(connection: Connection, id: int, now_us: int) -> Key | None:
+    """Return what is known of the key of an id, if it is valid now, or None."""
+    row = connection.execute(select(api_key).where(api_key.c.id == id, _valid(now_us))).one_or_none()
+    return None if row is None else record(Key, row)
+
+
 def all_keys(connection: Connection) -> list[Key]:
     """Return all keys, in the order of their names."""
     return records(Key, connection.execute(select(api_key).order_by(api_key.c.name)))

@@ -10,12 +10,14 @@ from starlette.responses import Response
 
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
+from coe.serve.gate import sessions
 from coe.serve.gate.operations import Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.state import Gate
 from coe.serve.words import Role
 
 _MOST_CHARACTERS = 200
+_SAFE = ("GET", "HEAD")
 _WAY_OUT = "send the header `Authorization: Bearer coe_...` with a valid key; `coe-serve add-key` makes keys"
 
 
@@ -47,6 +49,12 @@ async def admitted(gate: Gate, request: Request, roles: frozenset[Role]) -> Key:
 
 
 async def _key_of(gate: Gate, request: Request) -> Key | None:
+    """Return the key of the header; without the header, that of the session, whose requests must come from a page."""
+    if "authorization" not in request.headers:
+        key = await sessions.key_of(gate, request)
+        if key is not None and request.method not in _SAFE:
+            await sessions.expect_csrf(gate, request)
+        return key
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     given = given.strip()
     if scheme.lower() != "bearer" or not 0 < len(given) <= _MOST_CHARACTERS:

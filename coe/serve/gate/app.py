@@ -13,20 +13,45 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, faults, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import (
+    boards,
+    calls,
+    control,
+    escapes,
+    events,
+    exports,
+    faults,
+    health,
+    images,
+    metrics,
+    models,
+    openapi,
+    recipes,
+    sessions,
+    stats,
+    uploads,
+)
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
+from coe.serve.gate.pages import views
 from coe.serve.gate.problems import Problem, answer
 from coe.serve.gate.state import Gate
 
 OPERATIONS: Sequence[Operation] = [
     *uploads.OPERATIONS,
     *boards.OPERATIONS,
+    *calls.OPERATIONS,
+    *escapes.OPERATIONS,
+    *exports.OPERATIONS,
     *events.OPERATIONS,
     *recipes.OPERATIONS,
+    *stats.OPERATIONS,
+    *sessions.OPERATIONS,
+    *images.OPERATIONS,
     *control.OPERATIONS,
     *faults.OPERATIONS,
+    *models.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
@@ -45,7 +70,8 @@ def application(gate: Gate) -> Starlette:
         await gate.feed.close()
         await feed
 
-    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in operations]
+    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in [*operations, *views.PARTS]]
+    routes += [Route(one.path, views.paged(gate, one), methods=[one.method]) for one in views.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(
         routes=routes,

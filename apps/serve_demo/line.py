@@ -1,0 +1,117 @@
+"""The demo line as a service, with boards that arrive by themselves: `make serve`.
+
+It makes a service for the board of the first look if there is none, starts `coe-serve run`, says which page to open and
+with which key, and hands a board in every few seconds until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from coe.board import images, rules
+from coe.board.images import Item
+from coe.serve import config as configs
+from coe.serve.creation import CONFIG, KEYS, Wanted, create
+
+BOARD, MEMORY, KINDS, WITHIN_S = "first_look", "25MB", ("apps.demo",), 20.0
+STARTS_S = 120.0
+"""How long the line may take until it answers: torch is imported, and experts are prepared."""
+_RUN = "import sys; sys.argv[0] = 'coe-serve'; from coe.cli.start import serve; serve()"
+
+
+def boards_in(folder: Path) -> dict[str, list[Item]]:
+    """Return the pictures of each board in a folder."""
+    found, _ = images.find(folder, rules.load(BOARD).components)
+    boards: dict[str, list[Item]] = defaultdict(list)
+    for item in found:
+        boards[item.serial].append(item)
+    return boards
+
+
+def send(address: str, key: str, method: str, path: str, body: bytes, **headers: str) -> int:
+    """Send a request; return its status. Raises URLError if nobody answers."""
+    headers = {"Authorization": f"Bearer {key}", **headers}
+    request = urllib.request.Request(f"{address}{path}", body or None, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def hand_in(address: str, key: str, name: str, serial: str, items: Sequence[Item]) -> int:
+    """Hand a board in, with its pictures; return the status."""
+    views = {}
+    for item in items:
+        content = item.path.read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        send(address, key, "PUT", f"/api/v1/boards/{name}/views/{item.refdes}", content, **{"X-SHA256": digest})
+        views[item.refdes] = {"refdes": item.refdes, "component": item.component}
+    body = json.dumps({"recipe": BOARD, "serial": serial, "views": views}).encode()
+    return send(address, key, "POST", f"/api/v1/boards/{name}", body, **{"Content-Type": "application/json"})
+
+
+def wait_until_ready(address: str, service: subprocess.Popen[bytes]) -> bool:
+    """Wait until the line would decide a board; False if the service ended, or takes too long."""
+    ends = time.monotonic() + STARTS_S
+    while time.monotonic() < ends and service.poll() is None:
+        try:
+            if send(address, "", "GET", "/v2/health/ready", b"") == 200:
+                return True
+        except OSError:
+            pass
+        time.sleep(0.5)
+    return False
+
+
+def feed(address: str, keys: Mapping[str, str], boards: Mapping[str, Sequence[Item]], every_s: float) -> None:
+    """Hand boards in, the same ones again under new serials, until Ctrl-C."""
+    begun = int(time.time())
+    for number, (serial, items) in enumerate(itertools.cycle(boards.items())):
+        name, new_serial = f"demo-{begun}-{number}", f"{serial}-{begun % 100_000}-{number}"
+        status = hand_in(address, keys["feeder"], name, new_serial, items)
+        if status != 202:
+            print(f"board {number} was not accepted: status {status}")
+        time.sleep(every_s)
+
+
+def main() -> None:
+    """Make the service, run it, and feed it."""
+    parser = argparse.ArgumentParser(prog="python -m apps.serve_demo.line", description=__doc__)
+    parser.add_argument("--images", type=Path, default=Path("build/first-look/images"))
+    parser.add_argument("--store", type=Path, default=Path("store"))
+    parser.add_argument("--folder", type=Path, default=Path("build/serve"), help="the folder of the service")
+    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--every", type=float, default=4.0, help="seconds between two boards")
+    options = parser.parse_args()
+    if not (options.folder / CONFIG).exists():
+        create(options.folder, Wanted(BOARD, options.store, MEMORY, KINDS, options.port, WITHIN_S))
+    config = configs.load(options.folder / CONFIG)
+    keys = json.loads((options.folder / KEYS).read_text(encoding="utf-8"))
+    address = f"http://127.0.0.1:{config.listen.port}"
+    service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
+    try:
+        if not wait_until_ready(address, service):
+            raise SystemExit("the service did not start; what it wrote above says why")
+        print(f"open {address}/ and sign in with this key: {keys['admin']}\nCtrl-C ends it", flush=True)
+        feed(address, keys, boards_in(options.images), options.every)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        service.terminate()
+        service.wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""The operators' queue: who looks at which call. Law: two people never answer the same call, and audits stay blind.
+
+A blind audit among calls would show itself by having no finding, so it borrows the finding of an earlier call of its
+component. No field that is shown tells an audit from a call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, and_, func, or_, select
+
+from coe.core import Verdict
+from coe.serve.database import calls
+from coe.serve.database.calls import Call
+from coe.serve.database.rows import record
+from coe.serve.database.schema import board, call, recipe
+from coe.serve.words import CallKind, CallReason
+
+_ATTEMPTS = 5
+"""How often another person may take the call that was just found, before there counts as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a person sees of a call, and of its board; a seeded defect has no board."""
+
+    call: Call
+    serial: str = ""
+    board_key: str = ""
+    recipe: str = ""
+    recipe_id: int | None = None
+
+
+def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, after_id: int = 0) -> Call | None:
+    """Reserve the next open call that nobody else looks at; None if there is none.
+
+    Calls after `after_id` come first, and then those before it, so that a call that was left out comes again.
+    """
+    free = and_(
+        call.c.verification_id.is_(None),
+        or_(call.c.claimed_until_us <= now_us, call.c.claimed_by == by),
+    )
+    for _ in range(_ATTEMPTS):
+        id = connection.scalar(select(func.min(call.c.id)).where(free, call.c.id > after_id))
+        id = id or connection.scalar(select(func.min(call.c.id)).where(free, call.c.id <= after_id))
+        if id is None:
+            return None
+        if calls.claim(connection, id, by=by, until_us=until_us, now_us=now_us):
+            return calls.get(connection, id)
+    return None
+
+
+def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
+    """Give a call back that a person had reserved; False if it is another's, or was answered."""
+    return calls.claim(connection, id, by=by, until_us=now_us, now_us=now_us)
+
+
+def count_free(connection: Connection, *, by: str, now_us: int) -> int:
+    """Return how many open calls a person could take."""
+    free = or_(call.c.claimed_until_us <= now_us, call.c.claimed_by == by)
+    return connection.scalar(select(func.count()).where(call.c.verification_id.is_(None), free)) or 0
+
+
+def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:
+    """Return answered calls, the newest call first."""
+    query = select(call).where(call.c.verification_id.is_not(None)).order_by(call.c.id.desc()).limit(limit)
+    if before_id is not None:
+        query = query.where(call.c.id < before_id)
+    return [record(Call, row) for row in connection.execute(query)]
+
+
+def shown(connection: Connection, found: Call) -> Shown:
+    """Return what a person sees of a call."""
+    face = found if found.kind is CallKind.DEFECT else _masked(found, _lender(connection, found))
+    if found.board_id is None:
+        return Shown(face)
+    query = select(board.c.serial, board.c.key, recipe.c.name, board.c.recipe_id)
+    query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == found.board_id)
+    return Shown(face, *connection.execute(query).one())
+
+
+def _masked(audit: Call, lender: Call | None) -> Call:
+    """Return an audit as it would look as a call; boxes are left out, as they lie elsewhere in the lender's picture."""
+    return replace(
+        audit,
+        kind=CallKind.DEFECT,
+        truth="",
+        reason=CallReason.EXPERT,
+        late=False,
+        verdict=lender.verdict if lender else Verdict.REVIEW,
+        detail=lender.detail if lender else "",
+        expert=lender.expert if lender else "",
+        label=lender.label if lender else "",
+        score=lender.score if lender else None,
+        findings=[{**one, "boxes": []} for one in lender.findings] if lender else [],
+    )
+
+
+def _lender(connection: Connection, audit: Call) -> Call | None:
+    """Return the newest call before an audit, of its component if there is one, in which an expert decided."""
+    decided = (call.c.kind == CallKind.DEFECT, call.c.reason == CallReason.EXPERT, call.c.id < audit.id)
+    for which in ((*decided, call.c.component == audit.component), decided):
+        row = connection.execute(select(call).where(*which).order_by(call.c.id.desc()).limit(1)).one_or_none()
+        if row is not None:
+            return record(Call, row)
+    return None

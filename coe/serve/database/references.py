@@ -1,0 +1,43 @@
+"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK serves."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, select
+
+from coe.core import Verdict
+from coe.serve.database import views
+from coe.serve.database.calls import Call
+from coe.serve.database.findings import unpack
+from coe.serve.database.schema import board, recipe
+from coe.serve.database.views import View
+from coe.serve.words import BoardState
+
+_BOARDS = 12
+"""How many boards are looked through: a part that was never good in so many boards has no good picture."""
+
+
+def reference(connection: Connection, call: Call) -> View | None:
+    """Return the newest picture of the same place, else of the same component type, that was OK on another board."""
+    query = select(board.c.id, board.c.findings).where(
+        board.c.state.in_((BoardState.DECIDED, BoardState.VERIFIED)), board.c.id != (call.board_id or 0)
+    )
+    if call.board_id is not None:
+        own = select(recipe.c.name).join(board, board.c.recipe_id == recipe.c.id).where(board.c.id == call.board_id)
+        versions = select(recipe.c.id).where(recipe.c.name == own.scalar_subquery())
+        query = query.where(board.c.recipe_id.in_(versions))
+    # Boards that are OK as a whole come first, because nothing on them is in doubt.
+    clean = query.where(board.c.verdict == Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
+    others = query.where(board.c.verdict != Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
+    alike: View | None = None
+    for rows in (clean, others):
+        for row in connection.execute(rows):
+            for good in unpack(row.findings):
+                is_same = good.refdes == call.refdes
+                if good.component != call.component or (alike is not None and not is_same):
+                    continue
+                view = views.get(connection, good.view_id)
+                if view is not None and view.removed_us is None:
+                    if is_same:
+                        return view
+                    alike = view
+    return alike

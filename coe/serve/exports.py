@@ -1,0 +1,222 @@
+"""Verified pictures as labelled folders for training. Law: a person's word gives the label, and a folder is whole.
+
+`DIR/<expert>/<label>/<picture>` is what `coe-experts train --data DIR/<expert>` takes. The label of a call is what the
+person said it is: of a confirmed or accepted defect the person's label, else the expert's; a false call goes to the
+label under which this expert's good parts were found. A picture whose label nobody can tell is named in the manifest,
+and not exported. Open calls, and pictures whose retention is over, are not exported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from coe import system
+from coe.serve.database.findings import unpack
+from coe.serve.database.opening import Database
+from coe.serve.database.schema import board, call, recipe, verification, view
+from coe.serve.moments import iso
+from coe.serve.pictures import Pictures
+from coe.serve.words import CallKind, Outcome
+
+FOLDER, MANIFEST = "exports", "manifest.json"
+"""The folder of exports in the folder of a service, and the manifest in each of them."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_GONE = "the picture is gone"
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
+"""The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
+_GOOD_BOARDS = 200
+"""How many boards are looked through for pictures of good parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A picture and its label; `file` is its path in the export, `outcome` None for a part that the line called OK."""
+
+    file: str
+    expert: str
+    label: str
+    outcome: Outcome | None
+    board: int | None
+    refdes: str
+    component: str
+    sha256: str
+    call: int | None = None
+    verified_by: str = ""
+    verified: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export: its name, the number of pictures by expert and label, and why the others were left out."""
+
+    name: str
+    counts: Mapping[str, Mapping[str, int]]
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is exported: answers from `start_us` on and before `end_us`; of a recipe; so many good parts by label."""
+
+    start_us: int
+    end_us: int
+    recipe: str = ""
+    good: int = 0
+
+
+def export(database: Database, pictures: Pictures, folder: Path, asked: Asked, now_us: int) -> Export:
+    """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
+
+    A crash leaves a hidden folder that no export is; nothing is deleted from the pictures.
+    """
+    with database.reading() as connection:
+        good = _good(connection, asked)
+        answered, left_out = _answered(connection, asked, _good_labels(good))
+    name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
+    staging = folder / f".{name}"
+    staging.mkdir(parents=True)
+    try:
+        kept = []
+        for example in [*answered, *_limited(good, asked.good)]:
+            try:
+                kept.append(_copy(pictures.path(example.source), example, staging))
+            except FileNotFoundError:  # retention was quicker
+                left_out[_GONE] += 1
+        manifest = {
+            "made": iso(now_us),
+            "from": iso(asked.start_us),
+            "until": iso(asked.end_us),
+            "recipe": asked.recipe,
+            "left_out": dict(left_out),
+            "pictures": [_row(one) for one in kept],
+        }
+        (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        staging.rename(folder / name)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    system.save_names(folder)
+    return Export(name, _counts(kept), dict(left_out))
+
+
+def _answered(
+    connection: Connection, asked: Asked, good_labels: Mapping[str, str]
+) -> tuple[list[Example], Counter[str]]:
+    """Return the answered calls as examples, and why others are left out."""
+    query = (
+        select(call, verification.c.outcome, verification.c.label.label("word"), verification.c.verified_us,
+               verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us)
+        .join(verification, verification.c.id == call.c.verification_id)
+        .outerjoin(view, view.c.id == call.c.view_id)
+        .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
+        .where(call.c.kind != CallKind.SEEDED)
+        .order_by(call.c.id)
+    )  # fmt: skip
+    if asked.recipe:
+        query = query.join(board, board.c.id == call.c.board_id).join(recipe, recipe.c.id == board.c.recipe_id)
+        query = query.where(recipe.c.name == asked.recipe)
+    examples, left_out = [], Counter[str]()
+    for row in connection.execute(query):
+        good = row.outcome is Outcome.FALSE_CALL
+        label = row.word or (good_labels.get(row.expert, "") if good else row.label)
+        why = _why_not(row, label)
+        if why:
+            left_out[why] += 1
+            continue
+        file = f"{row.expert}/{label}/call-{row.id}"
+        examples.append(
+            Example(file, row.expert, label, row.outcome, row.board_id, row.refdes, row.component, row.sha256, row.id,
+                    row.verified_by, iso(row.verified_us), row.file)
+        )  # fmt: skip
+    return examples, left_out
+
+
+def _why_not(row: Any, label: str) -> str:
+    if row.file is None or row.removed_us is not None:
+        return _GONE
+    if row.place is not None:
+        return "the picture shows a whole board"
+    if not _PLAIN.fullmatch(row.expert):
+        return "no expert decided"
+    return "" if _PLAIN.fullmatch(label) else "nobody said a label that can name a folder"
+
+
+def _copy(source: Path, example: Example, folder: Path) -> Example:
+    """Copy a picture into a folder; return the example with the suffix of its format."""
+    with source.open("rb") as file:
+        suffix = _SUFFIXES.get(file.read(2), ".tif")
+    named = replace(example, file=example.file + suffix)
+    target = folder / named.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    return named
+
+
+def _good(connection: Connection, asked: Asked) -> list[Example]:
+    """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
+    query = select(board.c.id, board.c.findings, board.c.key).where(
+        board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)
+    )
+    if asked.recipe:
+        query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(recipe.c.name == asked.recipe)
+    examples = []
+    for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
+        # A part that a person was shown blindly is exported with the person's word.
+        asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
+        of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
+        views = {one.id: one for one in connection.execute(of_board)}
+        for part in unpack(row.findings):
+            if part.view_id not in views or part.place is not None or part.refdes in asked_about or not part.findings:
+                continue
+            expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
+            if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
+                continue
+            found = views[part.view_id]
+            file = f"{expert}/{label}/good-{found.id}"
+            examples.append(
+                Example(file, expert, label, None, row.id, part.refdes, part.component, found.sha256, source=found.file)
+            )
+    return examples
+
+
+def _good_labels(good: Sequence[Example]) -> dict[str, str]:
+    """Return the most frequent label of each expert's good parts."""
+    labels: dict[str, Counter[str]] = {}
+    for one in good:
+        labels.setdefault(one.expert, Counter())[one.label] += 1
+    return {expert: counter.most_common(1)[0][0] for expert, counter in labels.items()}
+
+
+def _limited(good: Sequence[Example], most: int) -> list[Example]:
+    """Return so many examples of each expert and label."""
+    taken: Counter[tuple[str, str]] = Counter()
+    limited = []
+    for one in good:
+        taken[one.expert, one.label] += 1
+        if taken[one.expert, one.label] <= most:
+            limited.append(one)
+    return limited
+
+
+def _counts(examples: Sequence[Example]) -> dict[str, dict[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for one in examples:
+        labels = counts.setdefault(one.expert, {})
+        labels[one.label] = labels.get(one.label, 0) + 1
+    return counts
+
+
+def _row(example: Example) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(example).items() if name != "source"}
+    return row | {"outcome": example.outcome and example.outcome.value}

@@ -1,0 +1,59 @@
+"""`POST /api/v1/escapes`: a defect that a later test found on a board that had passed."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from pydantic import Field
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import audit, escapes
+from coe.serve.database.escapes import NewEscape
+from coe.serve.form import Form
+from coe.serve.gate.bodies import expect_query, json_body
+from coe.serve.gate.calls import MOST_NOTE
+from coe.serve.gate.operations import VERIFY, Operation, Visit
+from coe.serve.moments import iso
+from coe.serve.request import Text, Word
+
+
+class EscapeRequest(Form):
+    """A defect that a later test found; `found_at` is the test, as "ICT" or "customer"."""
+
+    serial: Word
+    refdes: Text = ""
+    component: Text = ""
+    label: Text = ""
+    found_at: Text = ""
+    note: Annotated[str, Field(max_length=MOST_NOTE)] = ""
+
+
+async def post_escape(visit: Visit) -> Response:
+    """Add a report."""
+    expect_query(visit)
+    form = (await json_body(visit, EscapeRequest)).form
+    now_us = visit.gate.now_us()
+    new = NewEscape(reported_us=now_us, reported_by=visit.caller, **form.model_dump())
+
+    def add(connection: Connection) -> dict[str, Any]:
+        added = escapes.report(connection, new)
+        about = {"escape": added.id, "refdes": added.refdes, "label": added.label, "found_at": added.found_at}
+        audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
+        return {**about, "board": added.board_id, "serial": added.serial, "reported": iso(now_us)}
+
+    return JSONResponse(await visit.gate.write(add), int(HTTPStatus.CREATED))
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/escapes",
+        "Report a defect that a later test found; it counts for the newest decided board of the serial.",
+        post_escape,
+        VERIFY,
+        body=EscapeRequest,
+        answers={201: "the report; `board` is null if no board of this serial was inspected here"},
+    )
+]

@@ -1,0 +1,98 @@
+// What all pages share: keys, sending, boxes over pictures, and the part of the line's page that changes.
+"use strict";
+
+const csrf = document.querySelector("meta[name=csrf]")?.content ?? "sign in";
+
+function say(text) {
+  const place = document.getElementById("say");
+  place.textContent = text;
+  place.hidden = !text;
+  clearTimeout(say.timer);
+  say.timer = setTimeout(() => { place.hidden = true; }, 6000);
+}
+
+// Send a request; the answer, or null after having said why there is none.
+async function send(method, path, body, headers = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, {
+      method, body: body === undefined ? undefined : JSON.stringify(body),
+      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+    });
+  } catch {
+    say("The service does not answer.");
+    return null;
+  }
+  if (answer.ok) return answer;
+  if (answer.status === 401 && !document.getElementById("sign-in")) {
+    location.href = "/login?next=" + encodeURIComponent(location.pathname + location.search);
+    return null;
+  }
+  const problem = await answer.json().catch(() => ({ detail: answer.statusText, way_out: "" }));
+  say(`${problem.detail}. ${problem.way_out}`);
+  return null;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input:not([type=radio]), select, textarea")) return;
+  const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
+  if (link) { event.preventDefault(); link.click(); }
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-post], [data-act]");
+  if (!button) return;
+  if (button.dataset.act === "sign-out") {
+    if (await send("DELETE", "/api/v1/session")) location.href = "/login";
+  } else if (!button.dataset.ask || confirm(button.dataset.ask)) {
+    if (await send("POST", button.dataset.post)) location.reload();
+  }
+});
+
+document.getElementById("sign-in")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (await send("POST", "/api/v1/session", { key: document.getElementById("key").value })) location.href = event.target.dataset.next;
+});
+
+document.querySelectorAll(".filters input, .filters select").forEach((field) =>
+  field.addEventListener("change", () => field.form.submit()));
+
+// Draw boxes, in pixels of the picture, over it.
+function drawBoxes(image, boxes) {
+  image.parentElement.querySelector("svg")?.remove();
+  if (!boxes.length || !image.naturalWidth) return;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);
+  for (const name of ["halo", "line"]) {
+    for (const { xyxy: [left, top, right, bottom] } of boxes) {
+      const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+      for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
+      svg.append(rect);
+    }
+  }
+  image.after(svg);
+}
+
+document.querySelectorAll("img[data-boxes]").forEach((image) => {
+  const draw = () => drawBoxes(image, JSON.parse(image.dataset.boxes));
+  if (image.complete) draw(); else image.addEventListener("load", draw);
+});
+
+// The server draws the part that changes; an event, or two seconds while a board is under way, ask for it again.
+const live = document.getElementById("live");
+if (live) {
+  let waiting = false, again = false;
+  const refresh = async () => {
+    if (waiting || document.hidden) { again = true; return; }
+    waiting = true;
+    const answer = await send("GET", live.dataset.part);
+    if (answer) live.innerHTML = await answer.text();
+    setTimeout(() => { waiting = false; if (again) { again = false; refresh(); } }, 1000);
+  };
+  const events = new EventSource("/api/v1/events");
+  for (const kind of ["board.accepted", "board.started", "board.endangered", "board.decided", "board.amended", "board.verified", "board.aborted", "call.verified", "recipe.activated", "recipe.failed", "state.changed", "fault.raised", "fault.cleared"])
+    events.addEventListener(kind, refresh);
+  setInterval(() => { if (live.querySelector(".under-way")) refresh(); }, 2000);
+  setInterval(refresh, 15000);
+  document.addEventListener("visibilitychange", refresh);
+}

@@ -1,0 +1,112 @@
+"""Templates to answers. Law: jinja2 escapes every text; no page has scripts or styles inside, as its policy says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from sqlalchemy import Connection
+from starlette.responses import HTMLResponse, Response
+
+from coe.serve.database import calls, faults
+from coe.serve.gate import sessions
+from coe.serve.gate.operations import Visit
+from coe.serve.moments import SECOND_US
+
+_FOLDER = Path(__file__).parent
+STATIC = {
+    "icon.svg": "image/svg+xml",
+    "style.css": "text/css",
+    "app.js": "text/javascript",
+    "verify.js": "text/javascript",
+}
+"""The files that pages load, and their media types."""
+
+
+async def page(visit: Visit, template: str, status: int = 200, /, **shown: Any) -> Response:
+    """Return a page with what all pages show: who is signed in, how many calls and faults are open."""
+
+    def counts(connection: Connection) -> dict[str, int]:
+        return {"open_calls": calls.count_open(connection), "open_faults": len(faults.open_faults(connection))}
+
+    around = {
+        **await visit.gate.read(counts),
+        "station": visit.gate.config.station,
+        "person": visit.key,
+        "csrf": await sessions.csrf_of(visit.gate, visit.request),
+        "here": visit.request.url.path,
+        "now_us": visit.gate.now_us(),
+    }
+    return HTMLResponse(environment().get_template(template).render({**around, **shown}), status)
+
+
+def plain(template: str, status: int = 200, /, **shown: Any) -> Response:
+    """Return a page for somebody who is not signed in, or a part of a page."""
+    return HTMLResponse(environment().get_template(template).render(shown), status)
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates."""
+    env = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    env.filters.update(
+        percent=percent, clock=clock, day=day, ago=ago, number=number, ppm=number, bytes=in_bytes, ticks=ticks
+    )
+    return env
+
+
+@cache
+def static(name: str) -> bytes:
+    """Return a file that pages load."""
+    return (_FOLDER / name).read_bytes()
+
+
+def percent(share: float | None) -> str:
+    """Return a share in 0..1 as percents; "–" for None."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None) -> str:
+    """Return a number in the digits that a person reads; "–" for None."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.3g}"
+
+
+def clock(moment_us: int | None) -> str:
+    """Return the time of day in UTC; "–" for None."""
+    return "–" if moment_us is None else _moment(moment_us).strftime("%H:%M:%S")
+
+
+def day(moment_us: int | None) -> str:
+    """Return day and time in UTC; "–" for None."""
+    return "–" if moment_us is None else _moment(moment_us).strftime("%Y-%m-%d %H:%M")
+
+
+def ago(moment_us: int, now_us: int) -> str:
+    """Return how long ago a moment was."""
+    seconds = max(0, now_us - moment_us) // SECOND_US
+    for length, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{seconds // length} {word} ago"
+    return f"{seconds} s ago"
+
+
+def in_bytes(size: float) -> str:
+    """Return a size in bytes for people."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"
+
+
+def ticks(count: int) -> range:
+    """Return a range, for templates that draw so many marks."""
+    return range(count)
+
+
+def _moment(moment_us: int) -> datetime:
+    return datetime.fromtimestamp(moment_us / SECOND_US, UTC)

@@ -1,0 +1,259 @@
+"""What each page shows. Law: a page reads once, and what it shows is of one state of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from coe.serve.database import audit, boards, calls, faults, findings, recipes, states
+from coe.serve.database import views as pictures
+from coe.serve.database.boards import Board
+from coe.serve.database.history import Window
+from coe.serve.gate import sessions, stats
+from coe.serve.gate.access import admitted
+from coe.serve.gate.bodies import expect_query, id_of
+from coe.serve.gate.calls import CLAIM_S
+from coe.serve.gate.health import ALIVE_US
+from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.pages import drawing, experts
+from coe.serve.gate.pages.drawing import Drawing, Spot
+from coe.serve.gate.pages.rendering import STATIC, page, plain, static
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.state import Gate
+from coe.serve.moments import HOUR_US
+from coe.serve.statistics import control_charts, pareto
+from coe.serve.statistics import trend as trends
+from coe.serve.statistics.control_charts import Chart
+from coe.serve.words import UNDECIDED, CallKind, Outcome, Process, Role
+
+_NEWEST, _LISTED = 24, 100
+_HOURS_OF_OVERVIEW = 8
+"""The figures of the overview are those of a shift."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A board under inspection: so many of its parts are done."""
+
+    board: Board
+    done: int
+    of: int
+
+
+async def login(visit: Visit) -> Response:
+    """Ask for a key."""
+    way = visit.request.query_params.get("next", "/")
+    # A path of this service alone: `//host` and `/\\host` would lead elsewhere.
+    safe = way if way.startswith("/") and not way.startswith(("//", "/\\")) else "/"
+    return plain("login.j2", station=visit.gate.config.station, next=safe)
+
+
+async def overview(visit: Visit) -> Response:
+    """Show the line."""
+    expect_query(visit)
+    return await page(visit, "overview.j2", **await visit.gate.read(_live(visit)))
+
+
+async def overview_part(visit: Visit) -> Response:
+    """Return the part of the overview that changes."""
+    expect_query(visit)
+    shown = await visit.gate.read(_live(visit))
+    return plain("live.j2", now_us=visit.gate.now_us(), **shown)
+
+
+def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
+    now_us = visit.gate.now_us()
+
+    def read(connection: Connection) -> dict[str, Any]:
+        window = Window(now_us - _HOURS_OF_OVERVIEW * HOUR_US, now_us)
+        found = stats.counts(connection, window)
+        figures = {one.name: one for one in found.figures}
+        beat = states.heartbeats(connection).get(Process.LINE)
+        answers = beat is not None and abs(now_us - beat.beat_us) <= ALIVE_US
+        facts = dict(beat.facts) if beat is not None and answers else {}
+        return {
+            "hours": _HOURS_OF_OVERVIEW,
+            "state": states.line(connection),
+            "answers": answers,
+            "intake": states.intake(connection),
+            "facts": facts,
+            "under_way": _under_way(connection, facts),
+            "waiting": boards.count_undecided(connection),
+            "newest": _newest(connection),
+            "calls_open": calls.count_open(connection),
+            "figures": figures,
+            "late": sum(one.late for one in found.boards),
+            "decided": sum(one.boards for one in found.boards),
+            "faults": faults.open_faults(connection),
+        }
+
+    return read
+
+
+def _newest(connection: Connection) -> list[Board]:
+    return [one for one in boards.newest(connection, limit=2 * _NEWEST) if one.state not in UNDECIDED][:_NEWEST]
+
+
+def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
+    listed = []
+    for one in facts.get("boards", ()):
+        board = boards.get(connection, one["board"])
+        if board is not None and board.state in UNDECIDED:
+            listed.append(UnderWay(board, one["done"], one["of"]))
+    return listed
+
+
+async def board(visit: Visit) -> Response:
+    """Show a board with its findings."""
+    expect_query(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        found = boards.get(connection, id_of(visit))
+        if found is None:
+            raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
+        return {
+            "board": found,
+            "recipe": recipes.get(connection, found.recipe_id),
+            "calls": [one for one in calls.of_board(connection, found.id) if one.kind is CallKind.DEFECT],
+            "good": findings.unpack(boards.findings_of(connection, found.id)),
+            "views": {one.id: one for one in pictures.of_board(connection, found.key)},
+        }
+
+    return await page(visit, "board.j2", **await visit.gate.read(read))
+
+
+async def verify(visit: Visit) -> Response:
+    """Show the operators' queue; the script claims calls and sends the answers."""
+    expect_query(visit)
+    return await page(visit, "verify.j2", claim_s=CLAIM_S, outcomes=Outcome)
+
+
+async def statistics(visit: Visit) -> Response:
+    """Show yields, trend, Pareto and control charts."""
+    found = await stats.counted(visit, "by")
+    by = stats.by_of(visit)
+    asked = visit.request.query_params
+    names = await visit.gate.read(recipes.names)
+    points = found.trend
+    shares = [Spot(one.start_us, one.raw_fpy) for one in points]
+    false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+    return await page(
+        visit,
+        "statistics.j2",
+        figures=found.figures,
+        window=found.window,
+        hours=int(float(asked.get("hours", stats.HOURS))),
+        recipe=found.window.recipe,
+        recipes=names,
+        by=by,
+        ways=list(pareto.By),
+        bars=pareto.pareto(found.calls, by)[:12],
+        pareto_definition=pareto.DEFINITION.format(by=by),
+        trends=[
+            ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
+            ("False calls", drawing.draw(false, "ppm")),
+        ],
+        trend_definition=trends.DEFINITION,
+        calls_chart=(found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
+        score_charts=[(chart, _drawn(chart, "", 1.0)) for chart in found.score_charts if chart.name],
+        u_definition=control_charts.U_DEFINITION,
+        ewma_definition=control_charts.EWMA_DEFINITION,
+    )
+
+
+def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
+    spots = [Spot(one.at_us, one.value, one.lower, one.upper, one.signals) for one in chart.points]
+    return drawing.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
+
+
+async def recipes_page(visit: Visit) -> Response:
+    """Show recipes with their versions."""
+    expect_query(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        names = recipes.names(connection)
+        return {
+            "recipes": [(name, recipes.active(connection, name), recipes.versions(connection, name)) for name in names],
+            "asked": {one.recipe_id for one in recipes.asked(connection)},
+        }
+
+    may = visit.key is not None and visit.key.role in ENGINEER
+    return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
+
+
+async def experts_page(visit: Visit) -> Response:
+    """Show how often experts are used, and how far people agree with them."""
+    window = stats.window_of(visit)
+    found = await visit.gate.read(lambda connection: stats.counts(connection, window))
+    hours = (window.end_us - window.start_us) // HOUR_US
+    return await page(visit, "experts.j2", hours=hours, rows=experts.rows(found.tallies, found.calls))
+
+
+async def faults_page(visit: Visit) -> Response:
+    """Show faults, and to administrators the audit chain, verified."""
+    expect_query(visit)
+    is_admin = visit.key is not None and visit.key.role in ADMIN
+
+    def read(connection: Connection) -> dict[str, Any]:
+        shown: dict[str, Any] = {"faults": faults.newest(connection, limit=_LISTED), "entries": [], "proof": None}
+        if is_admin:
+            shown |= {"entries": audit.newest(connection, limit=_LISTED), "proof": audit.prove(connection)}
+        return shown
+
+    may = visit.key is not None and visit.key.role in ENGINEER
+    return await page(visit, "faults.j2", may=may, is_admin=is_admin, **await visit.gate.read(read))
+
+
+async def static_file(visit: Visit) -> Response:
+    """Return a file that pages load."""
+    name = visit.part("name")
+    if name not in STATIC:
+        raise not_found("such file", "pages load their own files")
+    return Response(static(name), media_type=STATIC[name], headers={"Cache-Control": "no-cache"})
+
+
+def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    """Return a page as a handler: who is not signed in is asked for a key, and a refusal is a page, too."""
+
+    async def handle(request: Request) -> Response:
+        key = None
+        try:
+            key = None if operation.roles is None else await admitted(gate, request, operation.roles)
+            return await operation.handler(Visit(gate, request, key))
+        except Problem as problem:
+            if problem.kind is ProblemKind.NO_KEY:
+                way = URL("/login").include_query_params(next=str(request.url.replace(scheme="", netloc="")))
+                return RedirectResponse(str(way), int(HTTPStatus.SEE_OTHER))
+            visit = Visit(gate, request, key or await sessions.key_of(gate, request))
+            words = {"title": problem.status.phrase, "detail": problem.detail, "way_out": problem.way_out}
+            return await page(visit, "problem.j2", int(problem.status), **words)
+
+    return handle
+
+
+def _page(path: str, summary: str, handler: Any, roles: frozenset[Role] | None = READ) -> Operation:
+    return Operation("GET", path, summary, handler, roles)
+
+
+PARTS = [
+    _page("/static/{name}", "Files that pages load.", static_file, None),
+    _page("/line/part", "The part of the line's page that changes.", overview_part),
+]
+"""What pages fetch; refusals are problems, as those of the API."""
+PAGES = [
+    _page("/login", "Sign in.", login, None),
+    _page("/", "The line.", overview),
+    _page("/boards/{id:int}", "A board.", board),
+    _page("/verify", "Calls, one after the other.", verify),
+    _page("/statistics", "Statistics.", statistics),
+    _page("/recipes", "Recipes.", recipes_page),
+    _page("/experts", "Experts.", experts_page),
+    _page("/faults", "Faults and audit.", faults_page),
+]

@@ -1,0 +1,154 @@
+"""A person's session in a browser: a signed cookie. Law: a session may do what its key may, and ends with its key.
+
+The cookie names the key and its own end; a secret of the service signs it, so no table of sessions is needed, and
+another gate of the same service takes it too. Requests that change something need a token beside the cookie, which a
+page of another site cannot read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from http import HTTPStatus
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import keys
+from coe.serve.database.keys import Key
+from coe.serve.form import Form
+from coe.serve.gate.bodies import expect_query, json_body
+from coe.serve.gate.operations import ANY, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.state import Gate
+from coe.serve.moments import HOUR_US
+
+COOKIE = "coe_session"
+CSRF_HEADER = "X-CSRF-Token"
+LASTS_H = 12
+"""How long a session lasts: a shift."""
+SECRET = "session.secret"
+"""The file of the secret in the folder of the service; who can read it can sign in as anybody."""
+_MOST_CHARACTERS = 200
+
+
+class SessionRequest(Form):
+    """The key of the person who signs in."""
+
+    key: str = Field(min_length=1, max_length=_MOST_CHARACTERS)
+
+
+async def key_of(gate: Gate, request: Request) -> Key | None:
+    """Return the key of the session that a request's cookie names; None if there is none that is valid."""
+    cookie = request.cookies.get(COOKIE, "")
+    id, _, rest = cookie.partition(".")
+    ends_us = rest.partition(".")[0]
+    numbers = id.isascii() and id.isdecimal() and ends_us.isascii() and ends_us.isdecimal()
+    if not numbers or max(len(id), len(ends_us)) > 18 or int(ends_us) <= gate.now_us():
+        return None
+    key = await gate.read(lambda connection: keys.of_id(connection, int(id), gate.now_us()))
+    if key is None or not hmac.compare_digest(_cookie(await _secret(gate), key, int(ends_us)), cookie):
+        return None
+    return key
+
+
+async def csrf_of(gate: Gate, request: Request) -> str:
+    """Return the token that requests of a session must bring when they change something."""
+    return _signed(await _secret(gate), f"csrf {request.cookies.get(COOKIE, '')}")
+
+
+async def expect_csrf(gate: Gate, request: Request) -> None:
+    """Raise Problem unless a request brings the token of its session."""
+    token = request.headers.get(CSRF_HEADER, "")
+    if not hmac.compare_digest(token.encode(), (await csrf_of(gate, request)).encode()):
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            ProblemKind.WRONG_ROLE,
+            f"a request of a session that changes something needs the header {CSRF_HEADER}",
+            "load the page again; programs send a key in the header Authorization, not a cookie",
+        )
+
+
+async def sign_in(visit: Visit) -> Response:
+    """Begin a session with a key."""
+    expect_query(visit)
+    gate, request = visit.gate, visit.request
+    # A page of another site cannot send this header, so it cannot sign people in with a key of its own.
+    if CSRF_HEADER not in request.headers:
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            ProblemKind.WRONG_ROLE,
+            f"signing in needs the header {CSRF_HEADER}, with any value",
+            "sign in on the page /login",
+        )
+    given = (await json_body(visit, SessionRequest)).form.key.strip()
+    key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
+    if key is None:
+        detail, way_out = (
+            "the key is not valid",
+            "give a valid key, as `coe-serve init` or `coe-serve add-key` wrote it",
+        )
+        raise Problem(HTTPStatus.UNAUTHORIZED, ProblemKind.NO_KEY, detail, way_out)
+    ends_us = gate.now_us() + LASTS_H * HOUR_US
+    response = JSONResponse({"name": key.name, "role": key.role.value})
+    _set(visit, response, _cookie(await _secret(gate), key, ends_us), LASTS_H * 3600)
+    return response
+
+
+async def sign_out(visit: Visit) -> Response:
+    """End the session."""
+    expect_query(visit)
+    response = Response(status_code=int(HTTPStatus.NO_CONTENT))
+    _set(visit, response, "", 0)
+    return response
+
+
+def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:
+    has_tls = visit.gate.config.listen.has_tls
+    response.set_cookie(COOKIE, value, lasts_s, path="/", httponly=True, samesite="strict", secure=has_tls)
+
+
+def _cookie(secret: bytes, key: Key, ends_us: int) -> str:
+    # The key's hash is part of what is signed: an id of another database means another key.
+    return f"{key.id}.{ends_us}.{_signed(secret, f'session {key.id} {key.hash} {ends_us}')}"
+
+
+def _signed(secret: bytes, text: str) -> str:
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+async def _secret(gate: Gate) -> bytes:
+    return await gate.run(lambda: _read_secret(gate))
+
+
+def _read_secret(gate: Gate) -> bytes:
+    """Return the secret; the first gate of a service makes it."""
+    path = gate.config.data / SECRET
+    with suppress(FileExistsError):
+        new = path.with_name(f"{SECRET}.{secrets.token_hex(8)}")
+        if not path.exists():
+            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(secrets.token_bytes(32))
+            try:
+                os.link(new, path)  # whole or not at all, and the first one stays
+            finally:
+                new.unlink()
+    return path.read_bytes()
+
+
+OPERATIONS = [
+    Operation(
+        "POST",
+        "/api/v1/session",
+        f"Sign in with a key; a cookie holds the session for {LASTS_H} h.",
+        sign_in,
+        None,
+        body=SessionRequest,
+        answers={200: "name and role", 401: "the key is not valid"},
+    ),
+    Operation("DELETE", "/api/v1/session", "Sign out.", sign_out, ANY, answers={204: "signed out"}),
+]

@@ -1,0 +1,226 @@
+"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts, formulas are in one place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+from coe.serve.database import history, recipes, tallies
+from coe.serve.database.history import BoardCount, CallCount, Window
+from coe.serve.database.tallies import Tally
+from coe.serve.gate.bodies import expect_query, number_of
+from coe.serve.gate.operations import READ, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
+from coe.serve.recipe import RecipeContent
+from coe.serve.statistics import control_charts, trend, yields
+from coe.serve.statistics import pareto as paretos
+from coe.serve.statistics.control_charts import Chart, Sample
+from coe.serve.statistics.figures import CONFIDENCE, Figure
+from coe.serve.words import CallKind
+
+HOURS, MOST_HOURS = 24, 24 * 366
+"""How far statistics look back, if the query does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """All counts of a window; `of_recipe` are the opportunities of a board by the recipe's id."""
+
+    window: Window
+    boards: Sequence[BoardCount]
+    calls: Sequence[CallCount]
+    tallies: Sequence[Tally]
+    escapes: int
+    of_recipe: Mapping[int, int]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """Yields, false calls, defects and escapes."""
+        return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe)
+
+    @property
+    def trend(self) -> list[trend.Point]:
+        """The figures over time."""
+        return trend.trend(self.boards, self.calls, self.of_recipe, self.window.start_us, self.window.end_us)
+
+    @property
+    def calls_chart(self) -> Chart:
+        """The control chart of calls."""
+        return control_charts.u_chart("calls", self._samples())
+
+    @property
+    def score_charts(self) -> list[Chart]:
+        """The control charts of the experts' scores."""
+        return control_charts.score_charts(self.tallies)
+
+    def _samples(self) -> list[Sample]:
+        hours = sorted({one.hour_us for one in self.boards})
+        called = dict.fromkeys(hours, 0)
+        sizes = dict.fromkeys(hours, 0)
+        for one in self.boards:
+            sizes[one.hour_us] += yields.opportunities([one], self.of_recipe)
+        for call in self.calls:
+            if call.kind is CallKind.DEFECT:
+                called[call.hour_us] += call.calls
+        return [Sample(hour, called[hour], sizes[hour]) for hour in hours]
+
+
+def counts(connection: Connection, window: Window) -> Counts:
+    """Count what happened within a window."""
+    boards = history.board_counts(connection, window)
+    ids = sorted({one.recipe_id for one in boards})
+    return Counts(
+        window,
+        boards,
+        history.call_counts(connection, window),
+        tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids) if ids else [],
+        history.escapes_of(connection, window),
+        {id: _opportunities(connection, id) for id in ids},
+    )
+
+
+def _opportunities(connection: Connection, recipe_id: int) -> int:
+    recipe = recipes.get(connection, recipe_id)
+    return _opportunities_of(recipe.name, json.dumps(recipe.content))
+
+
+@lru_cache(maxsize=256)
+def _opportunities_of(name: str, content: str) -> int:
+    """Reading the rules of a large board takes longer than all counting."""
+    return RecipeContent.model_validate_json(content).opportunities(name)
+
+
+def window_of(visit: Visit, *others: str) -> Window:
+    """Return the window that the query asks for; raises Problem."""
+    expect_query(visit, "hours", "until", "recipe", *others)
+    hours = int(number_of(visit, "hours", default=HOURS, least=1, most=MOST_HOURS))
+    end_us = _until(visit)
+    return Window(end_us - hours * HOUR_US, end_us, visit.request.query_params.get("recipe", ""))
+
+
+def _until(visit: Visit) -> int:
+    given = visit.request.query_params.get("until")
+    if not given:
+        return visit.gate.now_us()
+    try:
+        return microseconds(datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp())
+    except (ValueError, OverflowError):
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"until={given[:100]!r} is not a time",
+            "give a time in UTC as 2026-03-01T08:00, or leave `until` out for now",
+        ) from None
+
+
+async def counted(visit: Visit, *others: str) -> Counts:
+    """Return the counts that the query asks for."""
+    window = window_of(visit, *others)
+    return await visit.gate.read(lambda connection: counts(connection, window))
+
+
+async def get_fpy(visit: Visit) -> Response:
+    """Return yields, false calls, defects and escapes."""
+    found = await counted(visit)
+    figures = [asdict(one) for one in found.figures]
+    return JSONResponse({**_window(found), "confidence": CONFIDENCE, "figures": figures})
+
+
+async def get_pareto(visit: Visit) -> Response:
+    """Return calls by component, expert or label."""
+    found = await counted(visit, "by")
+    by = by_of(visit)
+    bars = [asdict(one) for one in paretos.pareto(found.calls, by)]
+    return JSONResponse({**_window(found), "definition": paretos.DEFINITION.format(by=by), "bars": bars})
+
+
+async def get_trend(visit: Visit) -> Response:
+    """Return the figures over time."""
+    found = await counted(visit)
+    points = [{"start": iso(one.start_us), **asdict(one)} for one in found.trend]
+    return JSONResponse({**_window(found), "definition": trend.DEFINITION, "points": points})
+
+
+async def get_spc(visit: Visit) -> Response:
+    """Return the control charts of calls and of the experts' mean scores."""
+    found = await counted(visit)
+    body = {
+        "calls": {"definition": control_charts.U_DEFINITION, **_chart(found.calls_chart)},
+        "scores": {
+            "definition": control_charts.EWMA_DEFINITION,
+            "experts": [_chart(one) for one in found.score_charts],
+        },
+    }
+    return JSONResponse({**_window(found), **body})
+
+
+def by_of(visit: Visit) -> paretos.By:
+    """Return what the query counts by; raises Problem."""
+    given = visit.request.query_params.get("by", paretos.By.COMPONENT.value)
+    try:
+        return paretos.By(given)
+    except ValueError:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST,
+            ProblemKind.BAD_REQUEST,
+            f"by={given[:100]!r} is nothing that calls are counted by",
+            f"give one of: {', '.join(paretos.By)}",
+        ) from None
+
+
+def _chart(chart: Chart) -> dict[str, Any]:
+    points = [{"at": iso(one.at_us), "signals": one.signals, **asdict(one)} for one in chart.points]
+    return {**asdict(chart), "points": points}
+
+
+def _window(found: Counts) -> dict[str, Any]:
+    window = found.window
+    return {"from": iso(window.start_us), "until": iso(window.end_us), "recipe": window.recipe}
+
+
+_QUERY = {
+    "hours": f"how far to look back, {HOURS} if not given",
+    "until": "the end, a time in UTC; now if not given",
+    "recipe": "one recipe's boards alone",
+}
+OPERATIONS = [
+    Operation(
+        "GET",
+        "/api/v1/stats/fpy",
+        "First-pass yield, false calls, defects, escapes and audits, each with its definition and bounds.",
+        get_fpy,
+        READ,
+        query=_QUERY,
+        answers={200: "figures; a `value` of null has a reason in `missing`"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/stats/pareto",
+        "Calls by component, expert or label, the most frequent first.",
+        get_pareto,
+        READ,
+        query={**_QUERY, "by": "component (if not given), expert or label"},
+        answers={200: "bars"},
+    ),
+    Operation(
+        "GET", "/api/v1/stats/trend", "Figures by hour or day.", get_trend, READ, query=_QUERY, answers={200: "points"}
+    ),
+    Operation(
+        "GET",
+        "/api/v1/stats/spc",
+        "Control charts: calls (Laney's u' chart), and each expert's mean score (EWMA).",
+        get_spc,
+        READ,
+        query=_QUERY,
+        answers={200: "points with limits; without limits, `missing` says why"},
+    ),
+]

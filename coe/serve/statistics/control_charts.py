@@ -1,0 +1,133 @@
+"""Control charts: Laney's u' of calls, and the EWMA of an expert's mean score. Law: too few points give no limits.
+
+Counts of a large sample vary more than Poisson says, since lots and shifts differ. Laney (Improved control charts for
+attributes, Quality Engineering 14, 2002) widens the limits by what consecutive points show of that. The EWMA is that of
+Roberts (Control chart tests based on geometric moving averages, Technometrics 1, 1959), for samples of unequal size;
+its limits are widened alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from coe.serve.database.tallies import Tally
+
+U_DEFINITION = (
+    "calls per opportunity of each hour; mean = all calls / all opportunities; limits = mean +- 3 x sqrt(mean / "
+    "opportunities of the hour) x sigma_z, sigma_z = mean of |z(i) - z(i-1)| / 1.128 (Laney's u' chart)"
+)
+EWMA_DEFINITION = (
+    "w(i) = 0.2 x mean score of the hour + 0.8 x w(i-1), from the mean of all hours; limits = that mean +- 3 x "
+    "deviation of w(i) x sigma_z (exponentially weighted moving average)"
+)
+WEIGHT, WIDTH = 0.2, 3.0
+"""The weight of the newest mean in the EWMA, and how many deviations the limits of both charts are away."""
+LEAST_POINTS = 8
+"""With fewer points the deviation is a guess."""
+_D2 = 1.128
+"""The mean range of two normal values, in deviations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was counted in an hour: `amount` in `size` (calls in opportunities, or a sum of scores in findings)."""
+
+    at_us: int
+    amount: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """A point of a chart with its limits; `signals` says that it lies outside of them."""
+
+    at_us: int
+    value: float
+    lower: float
+    upper: float
+    size: int
+
+    @property
+    def signals(self) -> bool:
+        """Whether the point lies outside its limits."""
+        return not self.lower <= self.value <= self.upper
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A control chart; with too few samples no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
+
+    name: str
+    mean: float
+    sigma_z: float
+    points: tuple[ChartPoint, ...]
+    missing: str = ""
+
+
+def u_chart(name: str, samples: Sequence[Sample]) -> Chart:
+    """Return Laney's u' chart of counts; samples without size do not count."""
+    used = [one for one in samples if one.size > 0]
+    if len(used) < LEAST_POINTS:
+        return _none(name, len(used))
+    mean = math.fsum(one.amount for one in used) / sum(one.size for one in used)
+    deviations = [math.sqrt(mean / one.size) for one in used]
+    sigma_z = _sigma_z([one.amount / one.size - mean for one in used], deviations)
+    points = []
+    for one, deviation in zip(used, deviations, strict=True):
+        away = WIDTH * deviation * sigma_z
+        points.append(ChartPoint(one.at_us, one.amount / one.size, max(0.0, mean - away), mean + away, one.size))
+    return Chart(name, mean, sigma_z, tuple(points))
+
+
+def ewma(name: str, samples: Sequence[Sample], square_sum: float) -> Chart:
+    """Return the EWMA of means; `square_sum` is the sum of the squares of all values."""
+    used = [one for one in samples if one.size > 0]
+    if len(used) < LEAST_POINTS:
+        return _none(name, len(used))
+    size = sum(one.size for one in used)
+    mean = math.fsum(one.amount for one in used) / size
+    spread = math.sqrt(max(0.0, square_sum / size - mean**2))
+    deviations = [spread / math.sqrt(one.size) for one in used]
+    sigma_z = _sigma_z([one.amount / one.size - mean for one in used], deviations)
+    points, value, variance = [], mean, 0.0
+    for one, deviation in zip(used, deviations, strict=True):
+        value = WEIGHT * one.amount / one.size + (1 - WEIGHT) * value
+        variance = WEIGHT**2 * deviation**2 + (1 - WEIGHT) ** 2 * variance
+        away = WIDTH * math.sqrt(variance) * sigma_z
+        points.append(ChartPoint(one.at_us, value, mean - away, mean + away, one.size))
+    return Chart(name, mean, sigma_z, tuple(points))
+
+
+def score_charts(tallies: Iterable[Tally]) -> list[Chart]:
+    """Return the EWMA of the mean score of each expert, in the order of their names."""
+    of_expert: dict[str, list[Tally]] = defaultdict(list)
+    for one in tallies:
+        of_expert[one.expert].append(one)
+    return [
+        ewma(expert, _hours(rows), math.fsum(one.score_square_sum for one in rows))
+        for expert, rows in sorted(of_expert.items())
+    ]
+
+
+def _hours(rows: Iterable[Tally]) -> list[Sample]:
+    amounts: dict[int, float] = defaultdict(float)
+    sizes: dict[int, int] = defaultdict(int)
+    for one in rows:
+        amounts[one.hour_us] += one.score_sum
+        sizes[one.hour_us] += one.findings
+    return [Sample(hour, amounts[hour], sizes[hour]) for hour in sorted(amounts)]
+
+
+def _sigma_z(distances: Sequence[float], deviations: Sequence[float]) -> float:
+    """Return how much more the points vary than their deviations say, by the mean range of neighbours."""
+    z = [distance / deviation if deviation else 0.0 for distance, deviation in zip(distances, deviations, strict=True)]
+    return fmean(abs(after - before) for before, after in pairwise(z)) / _D2
+
+
+def _none(name: str, points: int) -> Chart:
+    return Chart(name, 0.0, 1.0, (), f"{points} hours with boards; limits need {LEAST_POINTS}")

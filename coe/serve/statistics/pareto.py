@@ -1,0 +1,69 @@
+"""Which components, experts or labels cause most calls (Pareto). Law: the shares add up to the whole."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coe.serve.database.history import CallCount
+from coe.serve.words import CallKind, Outcome
+
+DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
+
+
+class By(StrEnum):
+    """What calls are counted by."""
+
+    COMPONENT = "component"
+    EXPERT = "expert"
+    LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The calls of a component, expert or label by what people said; `cumulative` is a share in 0..1."""
+
+    name: str
+    calls: int
+    confirmed: int
+    false_calls: int
+    accepted: int
+    open: int
+    cumulative: float
+
+
+def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
+    """Return the bars, the most calls first; equal ones in the order of their names."""
+    counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
+    for one in calls:
+        if one.kind is CallKind.DEFECT:
+            counts[_name(one, by)][one.outcome] += one.calls
+    total = sum(sum(outcomes.values()) for outcomes in counts.values())
+    bars, so_far = [], 0
+    for name, outcomes in sorted(counts.items(), key=lambda item: (-sum(item[1].values()), item[0])):
+        number = sum(outcomes.values())
+        so_far += number
+        bars.append(
+            Bar(
+                name,
+                number,
+                outcomes[Outcome.CONFIRMED],
+                outcomes[Outcome.FALSE_CALL],
+                outcomes[Outcome.ACCEPTED],
+                outcomes[None],
+                so_far / total,
+            )
+        )
+    return bars
+
+
+def _name(one: CallCount, by: By) -> str:
+    match by:
+        case By.COMPONENT:
+            return one.component
+        case By.EXPERT:
+            return one.expert
+        case By.LABEL:
+            return one.label

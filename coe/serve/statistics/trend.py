@@ -1,0 +1,74 @@
+"""Figures over time. Law: a time without boards is a gap, not a zero."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from coe.serve.database.history import BoardCount, CallCount
+from coe.serve.moments import DAY_US, HOUR_US
+from coe.serve.statistics import yields
+from coe.serve.words import CallKind, Outcome
+
+DEFINITION = "figures of first passes by the hour, or by the day (UTC) if there are more than 72 hours"
+_MOST_HOURS = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was counted within `length_us` from `start_us` on; shares in 0..1, None where nothing was counted."""
+
+    start_us: int
+    length_us: int
+    boards: int
+    late: int
+    calls: int
+    opportunities: int
+    raw_fpy: float | None
+    final_fpy: float | None
+    false_call_ppm: float | None
+    dpmo: float | None
+
+
+def trend(
+    boards: Sequence[BoardCount],
+    calls: Sequence[CallCount],
+    of_recipe: Mapping[int, int],
+    start_us: int,
+    end_us: int,
+) -> list[Point]:
+    """Return the points of a time, the oldest first; `of_recipe` are the opportunities of a recipe's board."""
+    length_us = HOUR_US if end_us - start_us <= _MOST_HOURS * HOUR_US else DAY_US
+    boards_at: dict[int, list[BoardCount]] = defaultdict(list)
+    calls_at: dict[int, list[CallCount]] = defaultdict(list)
+    for board in boards:
+        boards_at[board.hour_us // length_us].append(board)
+    for call in calls:
+        calls_at[call.hour_us // length_us].append(call)
+    slots = range(start_us // length_us, -(-end_us // length_us))
+    return [_point(slot * length_us, length_us, boards_at[slot], calls_at[slot], of_recipe) for slot in slots]
+
+
+def _point(
+    start_us: int,
+    length_us: int,
+    boards: Sequence[BoardCount],
+    calls: Sequence[CallCount],
+    of_recipe: Mapping[int, int],
+) -> Point:
+    decided, verified = sum(one.boards for one in boards), sum(one.verified for one in boards)
+    total = yields.opportunities(boards, of_recipe)
+    confirmed = yields.number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT))
+    return Point(
+        start_us=start_us,
+        length_us=length_us,
+        boards=decided,
+        late=sum(one.late for one in boards),
+        calls=yields.number(calls),
+        opportunities=total,
+        raw_fpy=sum(one.clean for one in boards) / decided if decided else None,
+        final_fpy=sum(one.good for one in boards) / verified if verified else None,
+        false_call_ppm=1e6 * yields.number(calls, Outcome.FALSE_CALL) / total if total else None,
+        dpmo=1e6 * confirmed / total if total else None,
+    )

@@ -1,0 +1,150 @@
+"""First-pass yield, false calls, defects and escapes. Law: what nobody looked at is no evidence of anything.
+
+First passes alone count. FPY is of boards, never of images. docs/serve.md has the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coe.serve.database.history import BoardCount, CallCount
+from coe.serve.statistics.figures import Figure, Unit, figure
+from coe.serve.words import CallKind, Outcome
+
+NO_BOARDS, NO_VERIFIED, NO_AUDITS = "no boards", "no verified boards", "no audits"
+NO_ANSWERS = "no calls answered"
+NO_OPPORTUNITIES, NO_SEEDED = "no opportunities", "none shown"
+
+
+def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
+    """Return the opportunities of boards; `of_recipe` are those of one board, by the recipe's id."""
+    return sum(one.boards * of_recipe[one.recipe_id] for one in boards)
+
+
+def number(
+    calls: Sequence[CallCount], *outcomes: Outcome | None, kinds: Sequence[CallKind] = (CallKind.DEFECT,)
+) -> int:
+    """Return how many calls have one of these outcomes (none given: any), and one of these kinds."""
+    return sum(one.calls for one in calls if one.kind in kinds and (not outcomes or one.outcome in outcomes))
+
+
+def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
+    """Return the share of boards without calls."""
+    return figure(
+        "raw_fpy",
+        "Raw first-pass yield",
+        Unit.PERCENT,
+        "boards without calls / boards decided, first passes only",
+        sum(one.clean for one in boards),
+        sum(one.boards for one in boards),
+        NO_BOARDS,
+    )
+
+
+def final_fpy(boards: Sequence[BoardCount]) -> Figure:
+    """Return the share of fully verified boards on which nobody confirmed a defect."""
+    return figure(
+        "final_fpy",
+        "Final first-pass yield",
+        Unit.PERCENT,
+        "boards without confirmed defects / boards fully verified, first passes only",
+        sum(one.good for one in boards),
+        sum(one.verified for one in boards),
+        NO_VERIFIED,
+    )
+
+
+def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
+    """Return the false calls by opportunity."""
+    return figure(
+        "false_call_ppm",
+        "False calls",
+        Unit.PPM,
+        "1,000,000 x calls that a person called false / opportunities; opportunities = components + terminations",
+        number(calls, Outcome.FALSE_CALL),
+        0 if _unanswered(calls) else opportunities,
+        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
+    )
+
+
+def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
+    """Return the confirmed defects by opportunity; those that an audit found are defects, too."""
+    return figure(
+        "dpmo",
+        "Defects per million opportunities",
+        Unit.PPM,
+        "1,000,000 x defects that a person confirmed / opportunities; opportunities = components + terminations",
+        number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT)),
+        0 if _unanswered(calls) else opportunities,
+        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
+    )
+
+
+def escape_rate(calls: Sequence[CallCount], escapes: int) -> Figure:
+    """Return the reported escapes by known defect. Without escapes and without audits nobody has looked: no value."""
+    confirmed = number(calls, Outcome.CONFIRMED)
+    looked = escapes or _audited(calls)
+    return figure(
+        "escape_rate",
+        "Escapes",
+        Unit.PERCENT,
+        "escapes that later tests reported / (those escapes + confirmed defects)",
+        escapes,
+        escapes + confirmed if looked else 0,
+        "no defects" if looked else NO_AUDITS,
+    )
+
+
+def audit(calls: Sequence[CallCount]) -> Figure:
+    """Return how many components that the line called OK a blind audit found defective."""
+    kinds = (CallKind.AUDIT,)
+    return figure(
+        "audit_ppm",
+        "Missed by blind audits",
+        Unit.PPM,
+        "1,000,000 x OK components in which a person found a defect / OK components that a person was shown blindly",
+        number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds),
+        _audited(calls),
+        NO_AUDITS,
+    )
+
+
+def seeded(calls: Sequence[CallCount]) -> Figure:
+    """Return how many known defects people recognised: how far their words can be trusted."""
+    kinds = (CallKind.SEEDED,)
+    found = number(calls, Outcome.CONFIRMED, Outcome.ACCEPTED, kinds=kinds)
+    return figure(
+        "seeded_found",
+        "Seeded defects found",
+        Unit.PERCENT,
+        "known defects that people recognised / known defects that people were shown blindly",
+        found,
+        found + number(calls, Outcome.FALSE_CALL, kinds=kinds),
+        NO_SEEDED,
+    )
+
+
+def _unanswered(calls: Sequence[CallCount]) -> bool:
+    """Return whether there are calls, and people have answered none: their number would be a zero that nobody found."""
+    kinds = (CallKind.DEFECT, CallKind.AUDIT)
+    return number(calls, None, kinds=kinds) > 0 and not number(calls, *Outcome, kinds=kinds)
+
+
+def _audited(calls: Sequence[CallCount]) -> int:
+    return number(calls, *Outcome, kinds=(CallKind.AUDIT,))
+
+
+def figures(
+    boards: Sequence[BoardCount], calls: Sequence[CallCount], escapes: int, of_recipe: Mapping[int, int]
+) -> list[Figure]:
+    """Return all figures, in the order in which they are shown."""
+    total = opportunities(boards, of_recipe)
+    return [
+        raw_fpy(boards),
+        final_fpy(boards),
+        false_calls(calls, total),
+        defects(calls, total),
+        escape_rate(calls, escapes),
+        audit(calls),
+        seeded(calls),
+    ]

@@ -1,0 +1,99 @@
+"""Exports: labelled folders that training takes, and that hold what people said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from serve_rows import blind_audit, decision, ng
+from serving import Served, hand_in, png
+
+from coe.serve.database import audit, boards, decisions, views
+from coe.serve.database.findings import GoodComponent
+from coe.serve.moments import now_us
+from coe.serve.retention import sweep
+from coe.serve.words import CallKind, Outcome
+
+
+def with_answers(served: Served) -> None:
+    """Decide a board with four calls, of which three are answered, and two good parts."""
+    parts = ("R1", "R2", "R3", "R4", "R8", "R9")
+    hand_in(served.feeder, "k1", dict.fromkeys(parts, "A"))
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        view_of = {view.name: view.id for view in views.of_board(connection, "k1")}
+        rows = [{"expert": "body", "label": "good", "score": 0.99}]
+        calls = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[:4]]
+        good = [GoodComponent(refdes, "A", view_of[refdes], None, rows) for refdes in parts[4:]]
+        decisions.write(connection, decision(board, *calls, fine=good, at_us=now_us()))
+    words = ({"outcome": "confirmed"}, {"outcome": "false call"}, {"outcome": "accepted", "label": "chipped"})
+    for id, word in enumerate(words, 1):
+        path = f"/api/v1/calls/{id}/verification"
+        assert served.operator.post(path, json=word, headers={"If-Match": '"0"'}).status_code == 201
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> None:
+    with_answers(served)
+    answer = served.engineer.post("/api/v1/exports", json={"good": 1})
+    assert answer.status_code == 201
+    folder = Path(answer.json()["folder"])
+    with served.database.reading() as connection:
+        last = views.named(connection, "k1", "R8")
+        assert last is not None
+        (entry, *_) = audit.newest(connection)
+    assert listed(folder) == [
+        "body/chipped/call-3.png",
+        "body/cracked/call-1.png",
+        "body/good/call-2.png",
+        f"body/good/good-{last.id}.png",
+        "manifest.json",
+    ]
+    assert (folder / "body/cracked/call-1.png").read_bytes() == png(0)
+    assert answer.json()["counts"] == {"body": {"chipped": 1, "cracked": 1, "good": 2}}
+    manifest = json.loads((folder / "manifest.json").read_text())
+    first = manifest["pictures"][0]
+    assert (first["outcome"], first["refdes"], first["verified_by"]) == (Outcome.CONFIRMED, "R1", "operator")
+    assert (entry.action, entry.detail["pictures"]) == ("export", 4)
+
+
+def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served: Served) -> None:
+    with_answers(served)
+    word = {"outcome": "confirmed", "label": "../../etc"}
+    served.operator.post("/api/v1/calls/4/verification", json=word, headers={"If-Match": '"0"'})
+    body = served.engineer.post("/api/v1/exports", json={}).json()
+    assert body["left_out"] == {"nobody said a label that can name a folder": 1}
+    assert not [path for path in listed(served.gate.config.data) if "etc" in path]
+
+
+def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served: Served) -> None:
+    with_answers(served)
+    with served.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE board SET findings = NULL")
+    body = served.engineer.post("/api/v1/exports", json={}).json()
+    assert body["counts"] == {"body": {"chipped": 1, "cracked": 1}}
+    assert sum(body["left_out"].values()) == 1
+
+
+def test_operators_do_not_export(served: Served) -> None:
+    assert served.operator.post("/api/v1/exports", json={}).status_code == 403
+
+
+def test_no_picture_goes_while_a_call_or_an_audit_of_its_board_is_open(served: Served) -> None:
+    hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, decision(board, ng("R1"), blind_audit("R8", CallKind.AUDIT), at_us=now_us()))
+    retention = served.gate.config.retention
+    far_us = now_us() + 10**16
+    for open_calls in (2, 1):
+        assert sweep(served.database, served.gate.pictures, retention, far_us) == 0
+        path = f"/api/v1/calls/{3 - open_calls}/verification"
+        served.operator.post(path, json={"outcome": "false call"}, headers={"If-Match": '"0"'})
+    assert sweep(served.database, served.gate.pictures, retention, far_us) == 2
+    assert served.operator.get("/api/v1/calls/1/picture").status_code == 404

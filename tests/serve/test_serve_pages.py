@@ -1,0 +1,167 @@
+"""Pages: who may see them, what they load, and that no text of a client becomes markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import httpx
+import pytest
+from serve_rows import ng
+from serving import Served, hand_in
+from test_serve_sessions import signed_in
+
+from coe.core import Verdict
+from coe.serve.database import boards, decisions, escapes, faults, states
+from coe.serve.database.calls import NewCall
+from coe.serve.database.decisions import Decision
+from coe.serve.database.escapes import NewEscape
+from coe.serve.database.faults import NewFault
+from coe.serve.database.findings import GoodComponent
+from coe.serve.database.tallies import Tally
+from coe.serve.gate.pages import drawing
+from coe.serve.gate.pages.drawing import Spot
+from coe.serve.gate.pages.rendering import STATIC
+from coe.serve.gate.pages.views import PAGES
+from coe.serve.moments import HOUR_US, hour_of, now_us
+from coe.serve.words import CallReason, FaultKind, Process, Role
+
+SCRIPT = "<script>alert('x')</script>\"'>"
+PATHS = [one.path.replace("{id:int}", "1") for one in PAGES if one.roles is not None]
+
+
+def with_hostile_texts(served: Served) -> None:
+    """Put markup into each text that a client, a recipe or an expert can give."""
+    word = SCRIPT
+    hand_in(served.feeder, "<b>k1", {"R1": "A", "R2": "A"}, serial=word, panel=word, work_order=word)
+    finding = {"expert": word, "variant": word, "label": word, "score": 0.5, "boxes": []}
+    hostile = NewCall(
+        "R1", word, Verdict.NG, CallReason.EXPERT, detail=word, expert=word, label=word, findings=[finding]
+    )
+    with served.database.writing() as connection:
+        board = boards.newest(connection)[0]
+        good = GoodComponent(word, word, 1, None, [finding])
+        tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5, 0.25)
+        call = replace(hostile, view_id=1)
+        decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
+        faults.note(connection, NewFault(Process.LINE, FaultKind.BOARD_FAILED, word, word), now_us())
+        escapes.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
+        facts = {"recipe": word, "version": word, "boards": []}
+        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
+    answer = {"outcome": "confirmed", "label": word, "note": word}
+    path = "/api/v1/calls/1/verification"
+    assert served.operator.post(path, json=answer, headers={"If-Match": '"0"'}).status_code == 201
+
+
+@pytest.fixture
+def person(served: Served) -> Iterator[httpx.Client]:
+    with closing(signed_in(served, Role.ADMIN, name=SCRIPT)) as client:
+        yield client
+
+
+def test_no_text_becomes_markup_on_any_page(served: Served, person: httpx.Client) -> None:
+    with_hostile_texts(served)
+    seen = ""
+    for path in [*PATHS, "/line/part", "/statistics?by=label&recipe=" + SCRIPT, "/login?next=" + SCRIPT]:
+        answer = person.get(path)
+        assert answer.status_code == 200, path
+        assert "<script>alert" not in answer.text, path
+        assert "<b>k1" not in answer.text, path
+        scripts = re.findall(r"<script[^>]*>(.*?)</script>", answer.text, re.DOTALL)
+        assert not any(script.strip() for script in scripts), f"{path} has an inline script"
+        assert not re.search(r"\s(style|on\w+)=", answer.text), f"{path} has what its policy forbids"
+        seen += answer.text
+    assert seen.count("&lt;script&gt;alert") > 10
+
+
+def test_pages_load_nothing_from_elsewhere(served: Served, person: httpx.Client) -> None:
+    for path in [*PATHS, "/login"]:
+        if path == "/boards/1":
+            continue
+        answer = person.get(path)
+        assert "default-src 'self'" in answer.headers["content-security-policy"]
+        for address in re.findall(r'(?:src|href|action)="([^"]*)"', answer.text):
+            assert address.startswith(("/", "#")), f"{path} names {address}"
+            assert not address.startswith("//")
+    for name, media_type in STATIC.items():
+        answer = served.nobody.get(f"/static/{name}")
+        assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media_type)
+        assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("name", ["..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"])
+def test_only_files_of_pages_are_served(served: Served, name: str) -> None:
+    assert served.nobody.get(f"/static/{name}").status_code == 404
+
+
+def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) -> None:
+    for path in PATHS:
+        answer = served.nobody.get(path)
+        assert answer.status_code == 303
+        assert answer.headers["location"].startswith("/login?next=%2F")
+    assert served.nobody.get("/line/part").status_code == 401
+
+
+@pytest.mark.parametrize("way", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+def test_after_signing_in_nobody_is_sent_elsewhere(served: Served, way: str) -> None:
+    assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
+
+
+def test_a_wrong_role_and_a_missing_board_are_pages_too(served: Served, person: httpx.Client) -> None:
+    missing = person.get("/boards/77")
+    assert (missing.status_code, missing.headers["content-type"].partition(";")[0]) == (404, "text/html")
+    with closing(signed_in(served, Role.FEEDER)) as feeder:
+        assert feeder.get("/").status_code == 403
+
+
+def test_only_administrators_see_the_audit_and_it_is_verified(served: Served, person: httpx.Client) -> None:
+    with_hostile_texts(served)
+    assert "The chain is whole" in person.get("/faults").text
+    with closing(signed_in(served, Role.ENGINEER)) as engineer:
+        text = engineer.get("/faults").text
+        assert "Administrators see the audit" in text
+        assert "data-post" in text
+    with closing(signed_in(served, Role.OPERATOR)) as operator:
+        assert "data-post" not in operator.get("/faults").text
+
+
+def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx.Client) -> None:
+    assert "Line does not answer" in person.get("/").text
+    hand_in(served.feeder, "k1", {"R1": "A", "R2": "A"}, serial="SN7")
+    with served.database.writing() as connection:
+        facts = {"recipe": "tiny", "version": 1, "switches": 3, "boards": [{"board": 1, "done": 1, "of": 2}]}
+        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
+    text = person.get("/line/part").text
+    assert "1 of 2 parts are inspected" in text
+    assert text.count('<rect class="done"') == text.count('<rect class="todo"') == 1
+
+
+def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served: Served, person: httpx.Client) -> None:
+    for key in ("k1", "k2"):
+        hand_in(served.feeder, key, {"R1": "A", "R2": "A"})
+    with served.database.writing() as connection:
+        first, second = (boards.of_key(connection, key) for key in ("k1", "k2"))
+        assert first is not None
+        assert second is not None
+        good = [GoodComponent("R1", "A", 1, None, []), GoodComponent("R2", "A", 2, None, [])]
+        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
+        call = replace(ng("R2", view_id=4), component="A")
+        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
+    views = {number: person.get(f"/api/v1/views/{number}/picture").content for number in (1, 2, 4)}
+    assert person.get("/api/v1/calls/1/picture").content == views[4]
+    assert person.get("/api/v1/calls/1/reference").content == views[2] != views[1]
+    assert person.get("/api/v1/calls/1/picture").headers["content-type"] == "image/png"
+    assert served.feeder.get("/api/v1/calls/1/picture").status_code == 403
+
+
+def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
+    spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
+    drawn = drawing.draw(spots, "%", factor=100)
+    assert drawn is not None
+    assert drawn.line.count("M") == 2
+    assert len(drawn.dots) == 3
+    assert all(drawing.TOP <= dot.y <= drawing.HEIGHT - drawing.BOTTOM for dot in drawn.dots)
+    assert drawing.draw([Spot(0, None)], "%") is None
+    assert drawing.draw([Spot(0, 0.0)], "ppm") is not None

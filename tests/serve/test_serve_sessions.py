@@ -1,0 +1,67 @@
+"""Sessions of browsers: signed, ended with their key, and useless for a page of another site."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import httpx
+from serve_rows import decided, ng
+from serving import Served
+
+from coe.serve.database import keys
+from coe.serve.gate.sessions import COOKIE, SECRET
+from coe.serve.moments import now_us
+from coe.serve.words import Role
+
+WITH_HEADER = {"X-CSRF-Token": "sign in"}
+
+
+def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
+    """Return a client that holds a session, as a browser does."""
+    key = keys.generate()
+    with served.database.writing() as connection:
+        keys.add(connection, name or f"person {role}", role, key, now_us=now_us())
+    client = httpx.Client(base_url=served.address, timeout=20)
+    answer = client.post("/api/v1/session", json={"key": f" {key}\n"}, headers=WITH_HEADER)
+    assert answer.json() == {"name": name or f"person {role}", "role": role.value}
+    cookie = answer.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    return client
+
+
+def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
+    with served.database.writing() as connection:
+        decided(connection, "k1", ng())
+    with closing(signed_in(served)) as person:
+        assert person.get("/api/v1/calls").status_code == 200
+        path, word = "/api/v1/calls/1/verification", {"outcome": "confirmed"}
+        assert person.post(path, json=word, headers={"If-Match": '"0"'}).status_code == 403
+        wrong = {"If-Match": '"0"', "X-CSRF-Token": "x"}
+        assert person.post(path, json=word, headers=wrong).status_code == 403
+        assert person.delete("/api/v1/session").status_code == 403
+
+
+def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Served) -> None:
+    with closing(signed_in(served, name="ann")) as person:
+        good = person.cookies[COOKIE]
+        id, ends, signature = good.split(".")
+        for forged in (f"{int(id) - 1}.{ends}.{signature}", f"{id}.{int(ends) + 1}.{signature}", "x", "1.2.3", "²..x"):
+            answer = served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={forged}".encode()})
+            assert answer.status_code == 401
+        with served.database.writing() as connection:
+            keys.revoke(connection, "ann", now_us())
+        assert person.get("/api/v1/calls").status_code == 401
+
+
+def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served: Served) -> None:
+    assert served.nobody.post("/api/v1/session", json={"key": "coe_x"}, headers=WITH_HEADER).status_code == 401
+    assert served.nobody.post("/api/v1/session", json={"key": "coe_x"}).status_code == 403
+
+
+def test_the_secret_is_for_the_service_alone(served: Served) -> None:
+    with closing(signed_in(served)):
+        path = served.gate.config.data / SECRET
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert len(path.read_bytes()) == 32
+        assert not list(path.parent.glob(f"{SECRET}.*"))

@@ -1,0 +1,255 @@
+"""Statistics: values computed by hand, and what must hold for any counts."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from serve_rows import NOON, accepted, decided, decision, ng
+
+from coe.core import Verdict
+from coe.rates import Rate
+from coe.serve.database import decisions, history, verifications
+from coe.serve.database.calls import NewCall, of_board
+from coe.serve.database.history import BoardCount, CallCount, Window
+from coe.serve.database.opening import Database
+from coe.serve.database.tallies import Tally
+from coe.serve.database.verifications import NewVerification
+from coe.serve.moments import DAY_US, HOUR_US
+from coe.serve.statistics import control_charts, yields
+from coe.serve.statistics.control_charts import Sample
+from coe.serve.statistics.figures import Unit, figure
+from coe.serve.statistics.pareto import By, pareto
+from coe.serve.statistics.trend import trend
+from coe.serve.words import CallKind, CallReason, Outcome
+
+CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
+
+
+def boards(
+    boards: int, clean: int, *, verified: int = 0, good: int = 0, hour: int = 0, late: int = 0, recipe: int = 1
+) -> BoardCount:
+    return BoardCount(hour * HOUR_US, recipe, boards, clean, late, verified, good)
+
+
+def calls(
+    number: int,
+    outcome: Outcome | None = None,
+    kind: CallKind = CallKind.DEFECT,
+    component: str = "R0402",
+    label: str = "cracked",
+    *,
+    hour: int = 0,
+) -> CallCount:
+    return CallCount(hour * HOUR_US, 1, component, "body", label, kind, outcome, number)
+
+
+def test_a_shift_that_was_counted_by_hand() -> None:
+    # 80 boards of 50 opportunities and 20 of 100: 6,000. 10 boards had calls: 7 false, 2 confirmed, 1 accepted.
+    decided = [boards(80, 74, verified=78, good=77), boards(20, 16, verified=20, good=19, recipe=2)]
+    answered = [calls(7, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
+    found = {one.name: one for one in yields.figures(decided, answered, 1, {1: 50, 2: 100})}
+    assert found["raw_fpy"].value == pytest.approx(90.0)
+    assert found["final_fpy"].value == pytest.approx(100 * 96 / 98)
+    assert found["false_call_ppm"].value == pytest.approx(7e6 / 6000)
+    assert found["dpmo"].value == pytest.approx(2e6 / 6000)
+    assert found["escape_rate"].value == pytest.approx(100 / 3)
+    assert found["audit_ppm"].missing == "no audits"
+    assert all(one.definition for one in found.values())
+
+
+def test_bounds_of_a_table() -> None:
+    # Clopper and Pearson, 95 %: 0 of 10 is 0 to 0.30850; 5 of 10 is 0.18709 to 0.81291.
+    none = figure("x", "X", Unit.PERCENT, "", 0, 10, "")
+    half = figure("x", "X", Unit.PERCENT, "", 5, 10, "")
+    assert (none.lower, none.upper) == (pytest.approx(0), pytest.approx(30.850, abs=1e-3))
+    assert (half.lower, half.upper) == (pytest.approx(18.709, abs=1e-3), pytest.approx(81.291, abs=1e-3))
+
+
+def test_bounds_of_many_trials_are_those_of_the_normal_approximation() -> None:
+    events, trials = 40_000, 50_000_000
+    rate = Rate(events, trials)
+    away = 1.644854 * math.sqrt(events) / trials
+    assert rate.upper() - rate.share == pytest.approx(away, rel=0.02)
+    assert rate.share - rate.lower() == pytest.approx(away, rel=0.02)
+
+
+def test_without_audits_there_is_no_escape_rate_and_never_a_zero() -> None:
+    answered = [calls(5, CONFIRMED)]
+    assert yields.escape_rate(answered, 0).value is None
+    assert yields.escape_rate(answered, 0).missing == "no audits"
+    assert yields.audit(answered).value is None
+    audited = [*answered, calls(100, FALSE, CallKind.AUDIT)]
+    assert yields.escape_rate(audited, 0).value == 0
+    assert yields.audit(audited).value == 0
+    assert yields.audit(audited).upper == pytest.approx(1e6 * Rate(0, 100).upper(0.975))
+    assert yields.escape_rate(answered, 1).value == pytest.approx(100 / 6)
+
+
+def test_open_audits_are_no_audits() -> None:
+    assert yields.audit([calls(9, None, CallKind.AUDIT)]).missing == "no audits"
+
+
+def test_calls_that_nobody_has_answered_are_no_zero() -> None:
+    waiting = [calls(3)]
+    for found in (yields.false_calls(waiting, 100), yields.defects(waiting, 100)):
+        assert (found.value, found.missing) == (None, "no calls answered")
+    assert yields.false_calls([], 100).value == 0
+    assert yields.false_calls([*waiting, calls(1, CONFIRMED)], 100).value == 0
+
+
+def test_a_defect_that_an_audit_found_is_a_defect_and_no_call() -> None:
+    found = [calls(1, CONFIRMED, CallKind.AUDIT), calls(2, FALSE, CallKind.AUDIT)]
+    assert yields.defects(found, 100).events == 1
+    assert yields.false_calls(found, 100).events == 0
+    assert yields.audit(found).value == pytest.approx(1e6 / 3)
+    assert pareto(found, By.LABEL) == []
+
+
+def test_seeded_defects_measure_people_and_not_the_line() -> None:
+    shown = [calls(9, CONFIRMED, CallKind.SEEDED), calls(1, FALSE, CallKind.SEEDED)]
+    assert yields.seeded(shown).value == pytest.approx(90)
+    assert yields.defects(shown, 100).events == 0
+
+
+def test_more_calls_than_opportunities_have_no_bounds() -> None:
+    found = yields.false_calls([calls(5, FALSE)], 4)
+    assert (found.value, found.lower, found.upper) == (1.25e6, None, None)
+
+
+def test_a_pareto_by_hand() -> None:
+    rows = [calls(6, FALSE), calls(2, CONFIRMED), calls(1, None, component="U1"), calls(1, ACCEPTED, component="C1")]
+    first, *others = pareto(rows, By.COMPONENT)
+    assert (first.name, first.calls, first.false_calls, first.confirmed, first.cumulative) == ("R0402", 8, 6, 2, 0.8)
+    assert [(one.name, one.open, one.accepted, one.cumulative) for one in others] == [
+        ("C1", 0, 1, 0.9),
+        ("U1", 1, 0, 1),
+    ]
+
+
+def test_a_trend_has_gaps_where_no_board_came() -> None:
+    points = trend([boards(4, 3, hour=0), boards(2, 2, hour=2)], [calls(1, FALSE)], {1: 10}, 0, 3 * HOUR_US)
+    assert [point.raw_fpy for point in points] == [0.75, None, 1.0]
+    assert [point.false_call_ppm for point in points] == [25_000, None, 0]
+    assert len(trend([], [], {}, 0, 30 * DAY_US)) == 30
+
+
+def test_laneys_chart_by_hand() -> None:
+    # Nine hours of 100 opportunities: mean 0.1, deviation sqrt(0.1 / 100) = 0.0316; z is -3.162 and 3.953 in turn.
+    samples = [Sample(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]
+    chart = control_charts.u_chart("calls", samples)
+    assert chart.mean == pytest.approx(0.1)
+    assert chart.sigma_z == pytest.approx(0.225 / math.sqrt(0.001) / 1.128)
+    assert chart.points[0].upper == pytest.approx(0.1 + 3 * math.sqrt(0.001) * chart.sigma_z)
+    assert chart.points[0].lower == 0
+    assert not any(point.signals for point in chart.points)
+
+
+def test_an_hour_of_many_calls_signals() -> None:
+    amounts = [10, 12, 9, 11, 10, 8, 12, 10, 11, 9, 10, 12, 60, 11]
+    chart = control_charts.u_chart("calls", [Sample(hour, amount, 1000) for hour, amount in enumerate(amounts)])
+    assert [point.at_us for point in chart.points if point.signals] == [12]
+
+
+def test_a_mean_score_that_drifts_signals() -> None:
+    means = [0.90, 0.91, 0.89, 0.90, 0.91, 0.90, 0.89, 0.90, 0.90, 0.91, 0.80, 0.78, 0.77, 0.76]
+    tallies = [
+        Tally(hour * HOUR_US, 1, "R0402", "body", "ok", 100, 0, 100 * mean, 100 * (mean**2 + 0.0025))
+        for hour, mean in enumerate(means)
+    ]
+    (chart,) = control_charts.score_charts(tallies)
+    assert chart.points[0].value == pytest.approx(0.2 * 0.90 + 0.8 * chart.mean)
+    assert chart.points[-1].signals
+
+
+def test_few_hours_give_no_limits() -> None:
+    chart = control_charts.u_chart("calls", [Sample(0, 1, 10)] * 7)
+    assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")
+
+
+COUNTS = st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from([None, *Outcome]), st.integers(1, 99))))
+def test_a_pareto_loses_no_call_and_never_rises(rows: list[tuple[str, Outcome | None, int]]) -> None:
+    bars = pareto([calls(number, outcome, component=name) for name, outcome, number in rows], By.COMPONENT)
+    assert sum(bar.calls for bar in bars) == sum(number for _, _, number in rows)
+    assert [bar.calls for bar in bars] == sorted((bar.calls for bar in bars), reverse=True)
+    assert all(bar.confirmed + bar.false_calls + bar.accepted + bar.open == bar.calls for bar in bars)
+    assert not bars or bars[-1].cumulative == 1
+
+
+@given(COUNTS, COUNTS, st.integers(1, 5))
+def test_a_rate_lies_between_its_bounds(some: int, more: int, factor: int) -> None:
+    one = figure("x", "X", Unit.PPM, "", some, some + more, "none")
+    if some + more == 0:
+        assert (one.value, one.missing) == (None, "none")
+        return
+    assert one.lower is not None
+    assert one.value is not None
+    assert one.upper is not None
+    assert 0 <= one.lower <= one.value + 1e-6
+    assert one.value <= one.upper + 1e-6 <= 1e6 + 1
+    surer = figure("x", "X", Unit.PPM, "", some * factor, (some + more) * factor, "none")
+    assert surer.upper is not None
+    assert surer.upper <= one.upper + 1e-3
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=40))
+def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(rows: list[tuple[int, int]]) -> None:
+    samples = [Sample(hour, min(amount, size), size) for hour, (amount, size) in enumerate(rows)]
+    chart = control_charts.u_chart("calls", samples)
+    used = [one for one in samples if one.size]
+    assert [point.at_us for point in chart.points] == ([one.at_us for one in used] if len(used) >= 8 else [])
+    assert all(point.lower <= chart.mean + 1e-12 and chart.mean <= point.upper + 1e-12 for point in chart.points)
+
+
+def answer(database: Database, board_id: int, *outcomes: Outcome, label: str = "") -> None:
+    with database.writing() as connection:
+        for call, outcome in zip(of_board(connection, board_id), outcomes, strict=False):
+            word = NewVerification(outcome, NOON + 5, "ann", label)
+            verifications.record_verification(connection, call, word)
+
+
+WHOLE = Window(NOON - HOUR_US, NOON + HOUR_US)
+
+
+def test_the_database_counts_as_the_words_say(database: Database) -> None:
+    audit = NewCall("R8", "R0402", Verdict.OK, CallReason.BLIND, CallKind.AUDIT)
+    with database.writing() as connection:
+        decided(connection, "clean")
+        confirmed = decided(connection, "confirmed", ng("R1"), ng("R2"))
+        false = decided(connection, "false", ng())
+        decided(connection, "open", ng())
+        audited = decided(connection, "audited", audit)
+        accepted(connection, "undecided")
+    answer(database, confirmed.id, CONFIRMED, CONFIRMED)
+    answer(database, false.id, FALSE)
+    answer(database, audited.id, FALSE)
+    with database.reading() as connection:
+        (count,) = history.board_counts(connection, WHOLE)
+        found = history.call_counts(connection, WHOLE)
+        nothing = history.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
+        other = history.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
+    assert (count.boards, count.clean, count.verified, count.good) == (5, 2, 4, 3)
+    assert yields.number(found, CONFIRMED) == 2
+    assert yields.number(found, FALSE) == 1
+    assert yields.number(found) == 4
+    assert yields.audit(found).trials == 1
+    assert nothing == other == []
+
+
+def test_second_passes_and_second_thoughts_count_rightly(database: Database) -> None:
+    with database.writing() as connection:
+        for key in ("first", "second"):
+            board = accepted(connection, key, serial="SN1")
+            decisions.write(connection, decision(board, ng()))
+    answer(database, 1, FALSE)
+    answer(database, 1, CONFIRMED, label="chipped")
+    with database.reading() as connection:
+        (count,) = history.board_counts(connection, WHOLE)
+        (found,) = history.call_counts(connection, WHOLE)
+    assert (count.boards, count.good) == (1, 0)
+    assert (found.outcome, found.label, found.calls) == (CONFIRMED, "chipped", 1)

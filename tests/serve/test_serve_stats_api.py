@@ -1,0 +1,70 @@
+"""The statistics over HTTP: each figure with its definition, for operators and above."""
+
+from __future__ import annotations
+
+import pytest
+from serve_rows import decision, ng
+from serving import Served, hand_in
+
+from coe.serve.database import boards, decisions, escapes
+from coe.serve.database.escapes import NewEscape
+from coe.serve.moments import now_us
+from coe.serve.words import Outcome
+
+
+def with_history(served: Served) -> None:
+    """Decide four boards of the tiny recipe now; one has a confirmed call, one a false call, one an open call."""
+    for number in range(4):
+        hand_in(served.feeder, f"k{number}", {"R1": "A"}, serial=f"SN{number}")
+    with served.database.writing() as connection:
+        for number in range(4):
+            board = boards.of_key(connection, f"k{number}")
+            assert board is not None
+            found = [ng()] if number else []
+            decisions.write(connection, decision(board, *found, at_us=now_us()))
+        escapes.report(connection, NewEscape("SN0", now_us(), "ann"))
+    for id, outcome in ((1, Outcome.CONFIRMED), (2, Outcome.FALSE_CALL)):
+        path = f"/api/v1/calls/{id}/verification"
+        served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})
+
+
+def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
+    with_history(served)
+    body = served.operator.get("/api/v1/stats/fpy?hours=2").json()
+    figures = {one["name"]: one for one in body["figures"]}
+    assert figures["raw_fpy"]["value"] == 25
+    assert (figures["final_fpy"]["events"], figures["final_fpy"]["trials"]) == (2, 3)
+    assert figures["escape_rate"]["value"] == 50
+    assert figures["audit_ppm"]["value"] is None
+    assert figures["audit_ppm"]["missing"] == "no audits"
+    assert figures["raw_fpy"]["lower"] < 25 < figures["raw_fpy"]["upper"]
+    assert all(one["definition"] for one in figures.values())
+    assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
+
+
+def test_pareto_trend_and_charts(served: Served) -> None:
+    with_history(served)
+    (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
+    assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
+    points = served.operator.get("/api/v1/stats/trend").json()["points"]
+    assert sum(point["boards"] for point in points) == 4
+    spc = served.operator.get("/api/v1/stats/spc").json()
+    assert "limits need 8" in spc["calls"]["missing"]
+    assert spc["scores"]["definition"]
+
+
+@pytest.mark.parametrize("query", ["hours=0", "hours=x", "until=yesterday", "by=person", "since=1"])
+def test_a_query_that_cannot_be_answered_is_refused(served: Served, query: str) -> None:
+    answer = served.operator.get(f"/api/v1/stats/pareto?{query}")
+    assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
+
+
+def test_sql_in_a_filter_is_a_name_like_any_other(served: Served) -> None:
+    with_history(served)
+    answer = served.operator.get("/api/v1/stats/fpy", params={"recipe": "tiny' OR 1=1 --"})
+    assert answer.json()["figures"][0]["missing"] == "no boards"
+
+
+def test_feeders_read_no_statistics(served: Served) -> None:
+    assert served.feeder.get("/api/v1/stats/fpy").status_code == 403
+    assert served.nobody.get("/api/v1/stats/spc").status_code == 401

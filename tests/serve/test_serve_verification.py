@@ -1,0 +1,171 @@
+"""People answer calls: once each, as they saw them, and without knowing which of them are audits."""
+
+from __future__ import annotations
+
+from serve_rows import NOON, accepted, blind_audit, decided, decision, late, ng
+from serving import Served
+
+from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
+from coe.serve.database.calls import NewCall
+from coe.serve.database.calls import add as add_calls
+from coe.serve.database.opening import Database
+from coe.serve.gate.calls import CLAIM_S
+from coe.serve.moments import now_us
+from coe.serve.words import BoardState, CallKind, EventKind, Role
+
+CONFIRMED = {"outcome": "confirmed"}
+
+
+def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> boards.Board:
+    with served.database.writing() as connection:
+        return decided(connection, key, *calls)
+
+
+def second_operator(served: Served) -> dict[str, str]:
+    key = keys.generate()
+    with served.database.writing() as connection:
+        keys.add(connection, "bea", Role.OPERATOR, key, now_us=now_us())
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_a_board_is_verified_once_its_last_call_is_answered(served: Served) -> None:
+    board = with_calls(served, ng("R1"), ng("R2"))
+    first, second = served.operator.get("/api/v1/calls?status=open").json()["calls"]
+    answer = served.operator.post(
+        f"/api/v1/calls/{first['call']}/verification",
+        json={"outcome": "false call", "note": "a shadow"},
+        headers={"If-Match": '"0"'},
+    )
+    assert (answer.status_code, answer.headers["etag"]) == (201, '"1"')
+    assert served.operator.get(f"/api/v1/boards/{board.id}").json()["state"] == BoardState.DECIDED
+    served.operator.post(f"/api/v1/calls/{second['call']}/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
+    assert served.operator.get(f"/api/v1/boards/{board.id}").json()["state"] == BoardState.VERIFIED
+    assert served.operator.get("/api/v1/calls").json() == {"calls": []}
+    with served.database.reading() as connection:
+        newest = events.after(connection, 0)[-1]
+        proof = audit.prove(connection)
+    assert (newest.kind, newest.body["confirmed"]) == (EventKind.BOARD_VERIFIED, ["R2"])
+    assert (proof.sound, proof.broken_id) == (2, None)
+
+
+def test_a_second_word_supersedes_the_first_and_both_stay(served: Served) -> None:
+    with_calls(served, ng())
+    path = "/api/v1/calls/1/verification"
+    served.operator.post(path, json=CONFIRMED, headers={"If-Match": '"0"'})
+    assert served.operator.post(path, json=CONFIRMED, headers={"If-Match": '"0"'}).status_code == 412
+    again = served.engineer.post(path, json={"outcome": "accepted", "label": "chipped"}, headers={"If-Match": '"1"'})
+    assert again.json()["supersedes"] == 1
+    words = served.operator.get("/api/v1/calls/1").json()["verifications"]
+    assert [(word["outcome"], word["by"]) for word in words] == [("confirmed", "operator"), ("accepted", "engineer")]
+
+
+def test_without_if_match_nothing_is_written(served: Served) -> None:
+    with_calls(served, ng())
+    answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED)
+    assert (answer.status_code, answer.json()["type"]) == (428, "urn:coe:problem:no-match-given")
+    assert served.operator.get("/api/v1/calls/1").json()["verifications"] == []
+
+
+def test_feeders_do_not_verify_and_unknown_outcomes_are_refused(served: Served) -> None:
+    with_calls(served, ng())
+    path, tag = "/api/v1/calls/1/verification", {"If-Match": '"0"'}
+    assert served.feeder.post(path, json=CONFIRMED, headers=tag).status_code == 403
+    assert served.nobody.post(path, json=CONFIRMED, headers=tag).status_code == 401
+    assert served.feeder.get("/api/v1/calls").status_code == 403
+    refused = served.operator.post(path, json={"outcome": "fine"}, headers=tag)
+    assert refused.status_code == 422
+    assert served.operator.get("/api/v1/calls?status=all").status_code == 400
+    assert served.operator.post("/api/v1/calls/9/verification", json=CONFIRMED, headers=tag).status_code == 404
+
+
+def test_two_operators_never_get_the_same_call(served: Served) -> None:
+    with_calls(served, ng("R1"), ng("R2"))
+    bea = second_operator(served)
+    mine = served.operator.post("/api/v1/calls/next").json()
+    hers = served.nobody.post("/api/v1/calls/next", headers=bea).json()
+    assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
+    assert served.operator.post("/api/v1/calls/next").json()["refdes"] == "R1"
+    refused = served.nobody.post(
+        f"/api/v1/calls/{mine['call']}/verification", json=CONFIRMED, headers={**bea, "If-Match": '"0"'}
+    )
+    assert (refused.status_code, refused.json()["type"]) == (409, "urn:coe:problem:conflict")
+    assert served.nobody.post(f"/api/v1/calls/{mine['call']}/claim", headers=bea).status_code == 409
+    served.operator.delete(f"/api/v1/calls/{mine['call']}/claim")
+    assert served.nobody.post(f"/api/v1/calls/{mine['call']}/claim", headers=bea).status_code == 200
+    assert served.operator.post("/api/v1/calls/next").status_code == 204
+
+
+def test_a_claim_ends_by_itself(database: Database) -> None:
+    with database.writing() as connection:
+        decided(connection, "k1", ng())
+        end_us = NOON + CLAIM_S * 1_000_000
+        assert queue.claim_next(connection, by="ann", now_us=NOON, until_us=end_us)
+        assert queue.claim_next(connection, by="bea", now_us=end_us - 1, until_us=end_us) is None
+        taken = queue.claim_next(connection, by="bea", now_us=end_us, until_us=end_us + 1)
+    assert taken is not None
+    assert taken.claimed_by == "bea"
+
+
+def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
+    with database.writing() as connection:
+        decided(connection, "k1", ng("R1"), ng("R2"))
+        times = {"by": "ann", "now_us": NOON, "until_us": NOON + 1}
+        first = queue.claim_next(connection, **times)
+        assert first is not None
+        second = queue.claim_next(connection, after_id=first.id, **times)
+        assert second is not None
+        again = queue.claim_next(connection, after_id=second.id, **times)
+    assert (first.refdes, second.refdes) == ("R1", "R2")
+    assert again is not None
+    assert again.refdes == "R1"
+
+
+def test_nothing_that_is_shown_tells_an_audit_from_a_call(served: Served) -> None:
+    with_calls(served, ng("R1"), blind_audit("R8"))
+    with served.database.writing() as connection:
+        add_calls(connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON)
+    call, blind_call, seeded = served.operator.get("/api/v1/calls").json()["calls"]
+    for name in ("verdict", "reason", "label", "score", "expert", "detail"):
+        assert call[name] == blind_call[name] == seeded[name]
+    assert not {"kind", "truth"} & call.keys()
+    text = served.operator.get(f"/api/v1/calls/{seeded['call']}").text
+    assert "blind" not in text
+    assert "seeded" not in text
+
+
+def test_an_audit_without_an_earlier_call_looks_like_a_call_without_label(served: Served) -> None:
+    with_calls(served, blind_audit())
+    (call,) = served.operator.get("/api/v1/calls").json()["calls"]
+    assert (call["verdict"], call["reason"], call["label"], call["findings"]) == ("REVIEW", "expert", "", [])
+
+
+def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
+    with_calls(served, ng("R1"), late("R2"), ng("R3"))
+    for id in (1, 2):
+        served.operator.post(f"/api/v1/calls/{id}/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
+    listed = served.operator.get("/api/v1/calls?status=answered").json()["calls"]
+    assert [call["refdes"] for call in listed] == ["R2", "R1"]
+    assert [call["refdes"] for call in served.operator.get("/api/v1/calls?after=0&limit=1").json()["calls"]] == ["R3"]
+
+
+def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served) -> None:
+    board = with_calls(served, late())
+    with served.database.writing() as connection:
+        decisions.amend(connection, decisions.Amendment(board.id, NOON + 2, [ng()], []))
+    answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
+    assert (answer.status_code, answer.json()["type"]) == (412, "urn:coe:problem:changed")
+    with served.database.reading() as connection:
+        assert verifications.of_call(connection, 1) == []
+
+
+def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:
+    with served.database.writing() as connection:
+        first = accepted(connection, "k1", serial="SN1")
+        decisions.write(connection, decision(first))
+    report = {"serial": "SN1", "refdes": "R3", "label": "cold joint", "found_at": "ICT"}
+    answer = served.operator.post("/api/v1/escapes", json=report)
+    assert (answer.status_code, answer.json()["board"]) == (201, first.id)
+    unknown = served.operator.post("/api/v1/escapes", json={"serial": "SN9"})
+    assert (unknown.status_code, unknown.json()["board"]) == (201, None)
+    assert served.feeder.post("/api/v1/escapes", json=report).status_code == 403
+    assert served.operator.post("/api/v1/escapes", json={}).status_code == 422
