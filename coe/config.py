@@ -17,6 +17,8 @@ MIN_IMAGE_SIDE = 8
 # Report
 REPORT_PICTURES = 200
 """How many NG and REVIEW images report.html shows; the worst first."""
+REPORT_BOARDS, REPORT_BOARD_SIDE = 12, 1000
+"""How many whole boards a report shows at most, and the longer side of their pictures in pixels."""
 REPORT_PICTURE_SIDE = 480
 """The longest side of such a picture in pixels."""
 

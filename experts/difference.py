@@ -6,36 +6,27 @@ second; calibrating it on good parts sets the first above all that good parts sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import cv2
 import numpy as np
 import torch
 
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
+from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
 from experts.difference_network import DifferenceNetwork
-from experts.findings import Cut, detected, of_corners
-from experts.pair import PreparedPair, compared, doubted, in_picture, letterboxed, stand_in
+from experts.pair import PairKind, PreparedPair, compared, in_picture, letterboxed
 from experts.proposals import OPENING, regions
-from experts.resnet import fitted
 
 
-class Difference(ModuleKind, Comparing):
+class Difference(PairKind):
     """Everything that differs, with one label; `threshold` is the score from which a difference counts."""
 
     name = "difference"
-    task = "detect"
     max_batch = 8
 
     def __init__(self, *, threshold: float = 0.5, most: int = 300) -> None:
         self.threshold = threshold
         self.most = most
-
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Prepare an image against a stand-in for its reference, for measurements."""
-        return self.compare(image, stand_in(image), expert)
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
         """Align, compare, and scale to fit."""
@@ -53,20 +44,11 @@ class Difference(ModuleKind, Comparing):
         scores: torch.Tensor = module(images[:, 2:].to(next(module.parameters()).dtype))
         return scores
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn scores into boxes in pixels of the pictures."""
-        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
-        for scores, pair in zip(outputs, prepared, strict=True):
-            assert isinstance(pair, PreparedPair)
-            candidates = self._candidates(scores.float().cpu().numpy(), pair)
-            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
-            findings.append(doubted(finding, pair))
-        return findings
-
-    def _candidates(self, scores: np.ndarray, pair: PreparedPair) -> torch.Tensor:  # type: ignore[type-arg]
+    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
         """Return x1, y1, x2, y2 in the picture and the score of each region; of the whole picture if there is none."""
         if pair.to_picture is None:
             return torch.zeros(0, 5)
+        scores = output.float().cpu().numpy()
         # An opening of the scores holds for every threshold the opening of what is above it.
         lasting = cv2.morphologyEx(scores, cv2.MORPH_OPEN, OPENING)
         rows = []
@@ -79,10 +61,6 @@ class Difference(ModuleKind, Comparing):
         table = np.array(rows, np.float64)
         boxes = in_picture(table[:, :4], pair.to_picture)
         return torch.from_numpy(np.hstack((boxes, table[:, 4:]))).float()
-
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict fits this network; raises StoreError."""
-        return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Set the limit above the differences of good parts; see `experts.difference_calibrate`."""

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import ConfigError
-from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
-from experts.findings import Cut, detected, of_corners, suppress
+from coe.store.kinds import Image, Progress, Reference, Trained, TrainingPlan
+from experts.findings import suppress
 from experts.golden_network import GoldenNetwork
-from experts.pair import Compared, PreparedPair, compared, differences, doubted, in_picture, stand_in
+from experts.pair import Compared, PairKind, PreparedPair, compared, differences, in_picture
 from experts.proposals import CELL, Region, crops, regions
-from experts.resnet import fitted
 
 LEVELS = 40
 """A pixel differs if it is more than so many grey levels away from the reference."""
@@ -27,7 +26,7 @@ UNUSED = 255
 """All three values of a pixel in a cell without a crop; no crop has them, because white equals white by 0, not 255."""
 
 
-class Golden(ModuleKind, Comparing):
+class Golden(PairKind):
     """Defects where a picture differs from its reference, each with a label and a box.
 
     `threshold` is the least score of a box, `most` the number of boxes kept. A defect often differs at several places,
@@ -37,7 +36,6 @@ class Golden(ModuleKind, Comparing):
     """
 
     name = "golden"
-    task = "detect"
     max_batch = 8
 
     def __init__(
@@ -47,10 +45,6 @@ class Golden(ModuleKind, Comparing):
         self.overlap = overlap
         self.most = most
         self.levels = levels
-
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Prepare an image against a stand-in for its reference, for measurements."""
-        return self.compare(image, stand_in(image), expert)
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
         """Align, find the places that differ, and put a crop of each into the mosaic, the largest places first."""
@@ -97,24 +91,14 @@ class Golden(ModuleKind, Comparing):
             outputs[used] = judged
         return outputs.reshape(number, side * side, -1)
 
-    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
-        """Turn each picture's crops into boxes in pixels of the picture."""
-        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
-        for rows, pair in zip(outputs, prepared, strict=True):
-            assert isinstance(pair, PreparedPair)
-            judged = rows[: len(pair.regions)].float().cpu()
-            corners = torch.zeros(0, 4)
-            if pair.regions and pair.to_picture is not None:
-                boxes = _corners(judged[:, -4:], pair.regions).numpy().astype(np.float64)
-                corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
-            candidates = _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
-            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
-            findings.append(doubted(finding, pair))
-        return findings
-
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict fits this network; raises StoreError."""
-        return fitted(state, self, expert)
+    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+        """Return the box and the scores of each crop that no better crop shows as well."""
+        judged = output[: len(pair.regions)].float().cpu()
+        corners = torch.zeros(0, 4)
+        if pair.regions and pair.to_picture is not None:
+            boxes = _corners(judged[:, -4:], pair.regions).numpy().astype(np.float64)
+            corners = torch.from_numpy(in_picture(boxes, pair.to_picture)).float()
+        return _alone(torch.cat((corners, judged[:, 1:-4]), dim=1), expert, self.overlap)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train on a data set of pairs; see `experts.pair_data` and `experts.golden_train`."""

@@ -12,35 +12,30 @@ import torch
 from coe.board.alignment import Numbers
 from coe.core import Expert, Finding, Heat
 from coe.errors import ConfigError
-from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Progress, Reference, Trained, TrainingPlan
-from experts.findings import Cut, Floats, detected, of_corners
+from coe.store.kinds import Image, Prepared, Progress, Reference, Trained, TrainingPlan
+from experts.findings import Floats
 from experts.good_network import GRID, GoodNetwork
-from experts.pair import PreparedPair, compared, doubted, in_picture, letterboxed, stand_in
-from experts.resnet import PADDING, fitted
+from experts.pair import PairKind, PreparedPair, compared, in_picture, letterboxed
+from experts.resnet import PADDING
 
 LEAST_INPUT = 64
 _HEAT_FROM = 0.1
 """The least score of a picture whose heat map is kept."""
 
 
-class Good(ModuleKind, Comparing):
+class Good(PairKind):
     """Whatever does not look as good parts do there, with one label; `threshold` is the score from which it counts.
 
     The picture is aligned with its reference first. A finding has a heat map.
     """
 
     name = "good"
-    task = "detect"
     max_batch = 16
     good_only = True
 
     def __init__(self, *, threshold: float = 0.5, most: int = 100) -> None:
         self.threshold = threshold
         self.most = most
-
-    def preprocess(self, image: Image, expert: Expert) -> Prepared:
-        """Prepare an image against a stand-in for its reference, for measurements."""
-        return self.compare(image, stand_in(image), expert)
 
     def compare(self, image: Image, reference: Reference, expert: Expert) -> PreparedPair:
         """Align, and scale to fit."""
@@ -61,21 +56,23 @@ class Good(ModuleKind, Comparing):
         scores: torch.Tensor = module(images)
         return scores
 
+    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+        """Return x1, y1, x2, y2 in the picture and the score of each region that counts, else of the whole input."""
+        if pair.to_picture is None:
+            return torch.zeros(0, 5)
+        rows = self._rows(output.float().cpu().numpy(), expert.input_size / GRID)
+        boxes = in_picture(rows[:, :4], pair.to_picture)
+        return torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
+
     def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
         """Turn scores into boxes in pixels of the pictures, and heat maps."""
-        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
-        for output, pair in zip(outputs, prepared, strict=True):
+        findings = super().postprocess(outputs, prepared, expert)
+        for place, (output, pair) in enumerate(zip(outputs, prepared, strict=True)):
             assert isinstance(pair, PreparedPair)
             scores = output.float().cpu().numpy()
-            candidates = torch.zeros(0, 5)
-            if pair.to_picture is not None:
-                rows = self._rows(scores, expert.input_size / GRID)
-                boxes = in_picture(rows[:, :4], pair.to_picture)
-                candidates = torch.from_numpy(np.hstack((boxes, rows[:, 4:]))).float()
-            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
             if pair.to_picture is not None and scores.max() >= _HEAT_FROM:
-                finding = replace(finding, heat=_heat(scores, pair, pair.to_picture, expert.input_size))
-            findings.append(doubted(finding, pair))
+                heat = _heat(scores, pair, pair.to_picture, expert.input_size)
+                findings[place] = replace(findings[place], heat=heat)
         return findings
 
     def _rows(self, scores: Floats, cell: float) -> Numbers:
@@ -89,10 +86,6 @@ class Good(ModuleKind, Comparing):
         if not rows:
             rows = [(0.0, 0.0, GRID * cell, GRID * cell, float(scores.max()))]
         return np.array(rows, np.float64)
-
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict fits this network; raises StoreError."""
-        return fitted(state, self, expert)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a folder of good parts; see `experts.good_train`."""

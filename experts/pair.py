@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
+import torch
 
 from coe.board.alignment import LEAST_FIT, LEAST_SEEN, Alignment, Numbers, align, same_shape
 from coe.core import Expert, Finding
-from coe.store.kinds import Image, Prepared, Reference
+from coe.store.kinds import Comparing, Image, ModuleKind, Prepared, Reference
+from experts.findings import Cut, detected, of_corners
 from experts.geometry import Colour, letterbox
 from experts.proposals import Grey, Region, stacked
+from experts.resnet import fitted
 
 LEAST_SIDE = 0.5
 """The least side of a picture, as a share of its reference's: a picture of a few pixels, enlarged, shows no defect."""
@@ -43,6 +48,42 @@ class Compared:
     stack: Image | None
     alignment: Alignment | None
     doubt: str = ""
+
+
+class PairKind(ModuleKind, Comparing):
+    """The base class of the kinds with a reference: boxes of what a picture shows and its reference does not.
+
+    `threshold` is the score from which a box counts, `most` the number of boxes kept.
+    """
+
+    task = "detect"
+    threshold: float
+    most: int
+
+    def preprocess(self, image: Image, expert: Expert) -> Prepared:
+        """Prepare an image against a stand-in for its reference, for measurements."""
+        return self.compare(image, stand_in(image), expert)
+
+    @abstractmethod
+    def candidates(self, output: torch.Tensor, pair: PreparedPair, expert: Expert) -> torch.Tensor:
+        """Return (n, 4 + labels) float32: x1, y1, x2, y2 in pixels of the picture, and a score for each label.
+
+        `output` is that of one picture. All whose score counts are kept, however much they overlap.
+        """
+
+    def postprocess(self, outputs: torch.Tensor, prepared: Sequence[Prepared], expert: Expert) -> list[Finding]:
+        """Turn outputs into boxes in pixels of the pictures, with the doubt of each picture."""
+        findings, cut = [], Cut(self.threshold, overlap=1.0, most=self.most)
+        for output, pair in zip(outputs, prepared, strict=True):
+            assert isinstance(pair, PreparedPair)
+            candidates = self.candidates(output, pair, expert)
+            (finding,) = detected(of_corners(candidates), [pair], expert, cut)
+            findings.append(replace(finding, doubt=pair.doubt) if pair.doubt else finding)
+        return findings
+
+    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
+        """Check that a state dict fits this network; raises StoreError."""
+        return fitted(state, self, expert)
 
 
 def compared(image: Image, reference: Reference) -> Compared:
@@ -102,12 +143,6 @@ def in_picture(corners: Numbers, to_picture: Numbers) -> Numbers:
     moved = np.einsum("ij,kjn->kin", to_picture[:, :2], points) + to_picture[:, 2][None, :, None]
     low, high = moved.min(axis=0), moved.max(axis=0)
     return np.concatenate((low, high)).T
-
-
-def doubted(finding: Finding, prepared: Prepared) -> Finding:
-    """Return the finding with the doubt of its picture."""
-    doubt = prepared.doubt if isinstance(prepared, PreparedPair) else ""
-    return replace(finding, doubt=doubt) if doubt else finding
 
 
 def _size(image: Image) -> str:

@@ -18,7 +18,8 @@ def counted(run: Path, images: Path) -> Count:
     """Count the verdicts of a run's folder against the truth of a folder of images."""
     truth, count = read_truth(images), Count()
     for result in read(run / RESULTS):
-        count.add(truth[result.request.image], result)
+        request = result.request  # whose image has another name if it was cut from a whole board
+        count.add(truth[f"{request.serial}/{request.refdes}__{request.component}.png"], result)
     return count
 
 

@@ -39,6 +39,7 @@ from coe.scheduler.events import (
     Run,
     RunFailed,
     Stopped,
+    Why,
     single_events,
     single_steps,
 )
@@ -113,6 +114,10 @@ class Prescheduled:
     def under_way(self) -> int:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
+
+    def is_filling(self) -> bool:
+        """Return whether the pools do not hold yet the experts that they began with."""
+        return any(pool.is_moving_for(Why.INITIAL) for pool in self.pools.values())
 
     def start(self, now: float) -> list[Command]:
         """Load the experts that the pools began with; nothing else happens before the first image."""

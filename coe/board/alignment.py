@@ -24,6 +24,8 @@ ENOUGH = 0.97
 """A fit from which no turn is searched if no quarter of the picture moves: a warp would only blur it."""
 LEAST_SIDE = 16
 """The shorter side in pixels to which a picture is made smaller at most: the picture of a strip keeps what it shows."""
+_FEWEST = 4
+"""A picture with a shorter side in pixels has no quarters, and is not moved."""
 STILL = 1.0
 """The shift in pixels under which a quarter of a picture does not move."""
 BLUR = 5
@@ -205,6 +207,8 @@ def _is_turned(motion: Numbers) -> bool:
 
 def _is_still(grey: Pixels, sizes: _Sizes) -> bool:
     """Tell whether each quarter of a picture lies where it does in the reference; quarters that show nothing do."""
+    if min(sizes.reference.shape) < _FEWEST:
+        return True
     scale = sizes.scale(LEVELS[-1][0])
     small, wanted = _smaller(grey, scale), sizes.at(LEVELS[-1][0])[1]
     height, width = (length // 2 for length in small.shape)
@@ -222,7 +226,7 @@ def _shift(sizes: _Sizes) -> Numbers:
     """Return the motion that is a shift by whole pixels; no motion if one of the pictures shows nothing."""
     small, wanted = sizes.at(LEVELS[-1][0])
     scale = sizes.scale(LEVELS[-1][0])
-    if min(float(small.std()), float(wanted.std())) < _FLAT:
+    if min(wanted.shape) < _FEWEST or min(float(small.std()), float(wanted.std())) < _FLAT:
         return np.eye(2, 3)
     window = cv2.createHanningWindow((wanted.shape[1], wanted.shape[0]), cv2.CV_32F)
     # Phase correlation writes its window into the pictures that it is given.

@@ -144,7 +144,7 @@ def _walk(folder: Path, known: _Components) -> tuple[list[Item], list[Skipped]]:
             reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
             items.append(replace(item, failure=Failure(FailureKind.IMAGE, reason)))
         else:
-            reason = entry.reason or f"'{_printable(entry.path.suffix)}' is not the extension of an image"
+            reason = entry.reason or f"'{printable(entry.path.suffix)}' is not the extension of an image"
             skipped.append(Skipped(entry.path, reason))
     items = sorted(_on_boards(items), key=lambda item: natural(item.name))
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
@@ -167,7 +167,7 @@ def _on_boards(items: Iterable[Item]) -> Iterator[Item]:
 
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) -> Item:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
-    name = _printable(str(inside))
+    name = printable(str(inside))
     if len(inside.parts) > 2:
         return Item(path, "", name=name, failure=_unclear(f"lies too deep in the folder; {LAYOUTS}"))
     parent = inside.parts[0] if len(inside.parts) == 2 else folder.name
@@ -177,7 +177,7 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) 
         failure = None if stated in (None, parent) else _two_names(parent, str(stated))
         # We do not guess which of two names is right: the image counts for neither component.
         return Item(path, "" if failure else parent, name=name, failure=failure)
-    serial = _printable(parent)
+    serial = printable(parent)
     component_of_folder, stated = known.spelt(parent), known.spelt(component)
     if component_of_folder is not None and stated not in (None, component_of_folder):
         # c0/R1__C5: a serial hardly has the name of a component.
@@ -185,7 +185,7 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: _Components) 
     if not mark:
         reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
         return Item(path, "", name=name, failure=_unclear(reason))
-    refdes, component = _printable(refdes), _printable(component)
+    refdes, component = printable(refdes), printable(component)
     failure = None if component in known else _unclear(_unknown(component, known))
     return Item(path, component, serial, refdes, name, failure)
 
@@ -289,6 +289,6 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [*key, (1, 0, name)]
 
 
-def _printable(name: str) -> str:
+def printable(name: str) -> str:
     """Return a file name as valid text, whatever its bytes on the disk are; different names stay different."""
     return os.fsencode(name).replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")

@@ -5,20 +5,18 @@ A pick-and-place file will do: a text file with a header line and columns betwee
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coe import regular
+from coe.board import text_table
+from coe.board.text_table import SEPARATORS, Line
 from coe.errors import ConfigError, did_you_mean
 
-MAX_BYTES = 64 << 20
 REFDES = ("refdes", "designator", "ref", "reference")
 """The names of the column of reference designators, in any case; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
 """The names of the column of components, likewise."""
-_SEPARATORS = (",", ";", "\t", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +30,21 @@ class PlacedPart:
 def read(path: Path) -> tuple[PlacedPart, ...]:
     """Read a parts list; raises ConfigError that names the file, and the line where there is one.
 
-    Lines before the header, empty lines, and lines that begin with '#' are passed over.
+    Lines before the header, empty lines, and lines that begin with '#' are passed over. The header may begin with '#'
+    if no other line is a header.
     """
-    header, lines = _header(path)
+    lines = text_table.lines(path, "the parts list")
+    header = _header(path, lines)
     parts: dict[str, PlacedPart] = {}
-    for number, line in lines:
-        cells = _cells(line, header.separator)
+    for line in lines:
+        if line.number <= header.number or line.is_remark:
+            continue
+        number, cells = line.number, line.cells(header.separator)
         if len(cells) <= max(header.refdes, header.component) or not (cells[header.refdes] and cells[header.component]):
             raise ConfigError(f"{path}:{number}: this line lacks a reference designator or a component; complete it")
         part = PlacedPart(cells[header.component], cells[header.refdes])
+        if "," in part.refdes:
+            raise ConfigError(f"{path}:{number}: '{part.refdes}' names several parts; give each part a line")
         if part.refdes in parts:
             raise ConfigError(f"{path}:{number}: '{part.refdes}' stands in an earlier line already; take one line out")
         parts[part.refdes] = part
@@ -64,44 +68,25 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What stands between the cells of a list (None: spaces), and the indices of its two columns."""
+    """The number of a header's line, what stands between cells (None: spaces), and the indices of its two columns."""
 
+    number: int
     separator: str | None
     refdes: int
     component: int
 
 
-def _header(path: Path) -> tuple[_Header, Iterator[tuple[int, str]]]:
-    """Return the header of a parts list, and the numbered lines under it."""
-    lines = _lines(path)
-    for _, line in lines:
-        for separator in _SEPARATORS:
-            words = [cell.casefold() for cell in _cells(line, separator)]
+def _header(path: Path, lines: Sequence[Line]) -> _Header:
+    """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
+    for line in sorted(lines, key=lambda line: line.is_remark):
+        for separator in SEPARATORS:
+            words = [cell.casefold() for cell in line.without_mark.cells(separator)]
             refdes, component = (
                 next((words.index(name) for name in names if name in words), None) for names in (REFDES, COMPONENT)
             )
             if refdes is not None and component is not None:
-                return _Header(separator, refdes, component), lines
+                return _Header(line.number, separator, refdes, component)
     raise ConfigError(
         f"{path}: no line names a column of reference designators ({', '.join(REFDES)}) and a column of components "
         f"({', '.join(COMPONENT)}); add such a line above the parts"
     )
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each line that is neither empty nor a remark, with its number."""
-    try:
-        text = regular.read(path, MAX_BYTES).decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"the parts list {path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"the parts list {path} is not a text in UTF-8; save it as one") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield number, line
-
-
-def _cells(line: str, separator: str | None) -> list[str]:
-    if separator is None:
-        return line.split()
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=separator, skipinitialspace=True))]

@@ -72,7 +72,7 @@ def parse(path: Path, raw: bytes, needs: str = "board, experts and components") 
     try:
         text = raw.decode("utf-8-sig")
         _refuse_cleverness(path, text)
-        root = yaml.compose(text, Loader=_Loader)
+        root = nodes(text)
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise RulesError(f"{path.name}:{line}: not UTF-8 text") from None
@@ -87,6 +87,12 @@ def parse(path: Path, raw: bytes, needs: str = "board, experts and components") 
         raise RulesError(f"{path.name}:1: the file is empty; it needs {needs}")
     lines: dict[Place, int] = {}
     return Sheet(path, _plain(path, root, (), lines), lines, hashlib.sha256(raw).hexdigest())
+
+
+def nodes(text: str) -> yaml.Node | None:
+    """Return the nodes of a text without a byte order mark, and their places in it; None if it is empty."""
+    root: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return root
 
 
 def _where(path: Path, line: int) -> str:

@@ -62,27 +62,32 @@ class BoardSpec(_Model):
     components: Annotated[dict[Name, ComponentSpec], Field(min_length=1)]
 
 
-_M = TypeVar("_M", bound=_Model)
-_MODELS: dict[str, type[_Model]] = {"experts": ExpertSpec, "components": ComponentSpec}
+_M = TypeVar("_M", bound=BaseModel)
+_MODELS: Mapping[str, type[BaseModel]] = {"experts": ExpertSpec, "components": ComponentSpec}
 
 
-def checked(sheet: Sheet, model: type[_M], data: Mapping[str, Any], place: Place) -> _M:
-    """Return the data at a place of a sheet as a `model`; raises RulesError with file and line."""
+def checked(
+    sheet: Sheet, model: type[_M], data: Mapping[str, Any], place: Place, inner: Mapping[str, type[BaseModel]] = _MODELS
+) -> _M:
+    """Return the data at a place of a sheet as a `model`; raises RulesError with file and line.
+
+    `inner` are the models of the entries under the first words of a place, for suggestions.
+    """
     try:
         return model.model_validate(data)
     except ValidationError as error:
         # A misspelt key explains why another key is missing, so unknown keys come first.
         first = min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
         at: Place = (*place, *first["loc"])
-        raise sheet.error(at, _sentence(model, first, at)) from None
+        known = model if len(first["loc"]) == 1 else inner.get(str(at[0]), model)
+        raise sheet.error(at, _sentence(known, first, at)) from None
 
 
-def _sentence(model: type[_Model], error: Any, at: Place) -> str:
-    """Return pydantic's complaint in the words of a board file."""
+def _sentence(known: type[BaseModel], error: Any, at: Place) -> str:
+    """Return pydantic's complaint in the words of a file; `known` is the model at that place."""
     word = str(at[-1])
     if error["type"] == "extra_forbidden":
-        inner = model if len(error["loc"]) == 1 else _MODELS.get(str(at[0]), model)
-        return f"'{word}' is not a key here{did_you_mean(word, inner.model_fields)}"
+        return f"'{word}' is not a key here{did_you_mean(word, known.model_fields)}"
     if error["type"] == "missing":
         owner = f" of '{at[-2]}'" if len(at) > 1 else ""
         return f"'{word}'{owner} is missing"

@@ -13,11 +13,13 @@ from typing import Any
 
 import yaml
 
+from coe.board import process_sheet
 from coe.calibrate.result import Value
-from coe.errors import ConfigError
+from coe.errors import ConfigError, RulesError
 
 MARK = "# calibrated: "
 """Begins the comment above an expert; the next calibration replaces a comment that begins so."""
+_BYTE_ORDER_MARK = "\ufeff"
 KEYS = ("temperature", "min_scores", "ignore_under")
 
 
@@ -42,9 +44,10 @@ def edited(path: Path, text: str, entries: Mapping[str, Entry]) -> str:
     """Return the text of a board file with entries of experts, by name.
 
     Keys of an earlier calibration that are no longer among the values are left out. Raises ConfigError for an expert
-    that the file does not have.
+    that the file does not have, and for an entry in a style of YAML in which it cannot be changed.
     """
-    experts = _mapping(yaml.compose(text, Loader=yaml.SafeLoader), "experts")
+    body = text.removeprefix(_BYTE_ORDER_MARK)
+    experts = _mapping(process_sheet.nodes(body), "experts")
     changes: list[_Change] = []
     comments: dict[int, list[str]] = {}
     for name, entry in entries.items():
@@ -52,14 +55,39 @@ def edited(path: Path, text: str, entries: Mapping[str, Entry]) -> str:
         if name not in pairs:
             raise ConfigError(f"{path.name}: no expert '{name}' to calibrate")
         key, node = pairs[name]
-        changes += _of_expert(text, node, entry.values)
-        line = text.rfind("\n", 0, key.start_mark.index) + 1
-        indent = " " * (len(text[line:]) - len(text[line:].lstrip(" ")))
+        changes += _of_expert(body, node, entry.values)
+        line = body.rfind("\n", 0, key.start_mark.index) + 1
+        indent = " " * (len(body[line:]) - len(body[line:].lstrip(" ")))
         comments.setdefault(line, []).append(indent + MARK + entry.comment + _newline(text))
-    changes += [_commented(text, line, above) for line, above in comments.items()]
+    changes += [_commented(body, line, above) for line, above in comments.items()]
+    changed = body
     for change in sorted(changes, key=lambda change: -change.start):
-        text = text[: change.start] + change.text + text[change.end :]
-    return text
+        changed = changed[: change.start] + change.text + changed[change.end :]
+    _prove(path, body, changed, entries)
+    return text[: len(text) - len(body)] + changed
+
+
+def _prove(path: Path, before: str, after: str, entries: Mapping[str, Entry]) -> None:
+    """Raise ConfigError unless a changed text says what the text before said, but for the entries."""
+    wanted = process_sheet.parse(path, before.encode()).data
+    for name, entry in entries.items():
+        expert = wanted["experts"][name] = {k: v for k, v in wanted["experts"][name].items() if k not in KEYS}
+        for key, value in entry.values.items():
+            expert[key] = (
+                {label: _number(number) for label, number in value.items()}
+                if isinstance(value, Mapping)
+                else _number(value)
+            )
+    try:
+        holds = process_sheet.parse(path, after.encode()).data == wanted
+    except RulesError:
+        holds = False
+    if not holds:
+        names = ", ".join(f"'{name}'" for name in entries)
+        raise ConfigError(
+            f"{path.name}: the entries of {names} cannot be changed without a change of others; write each key of an "
+            "expert in a separate line that ends with a line feed, and its value behind it"
+        )
 
 
 def _mapping(root: Any, key: str) -> Any:
@@ -100,8 +128,10 @@ def _line_end(text: str, node: Any) -> int:
 
 
 def _removed(text: str, node: Any, place: int) -> _Change:
-    """Return the change that takes a key away that is not the first of its mapping: in block style its lines."""
+    """Return the change that takes a key away from a mapping that has others: in block style its lines."""
     key, value = node.value[place]
+    if node.flow_style and not place:
+        return _Change(key.start_mark.index, node.value[1][0].start_mark.index, "")
     if node.flow_style:
         return _Change(node.value[place - 1][1].end_mark.index, value.end_mark.index, "")
     start = text.rfind("\n", 0, key.start_mark.index) + 1

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from coe.board.scores import honest
 from coe.calibrate.answers import Answers
 from coe.calibrate.honest import Honesty, calibrated
-from coe.calibrate.thresholds import Choice, Curve, Goal, Use, Wanted, choose, curves
+from coe.calibrate.thresholds import DIGITS, Choice, Curve, Goal, Use, Wanted, choose, curves
 from coe.core import NOTHING
 from coe.rates import trials_needed
 
 Value = float | Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What an expert's entry in the rules states before a calibration."""
+
+    temperature: float = 1.0
+    min_scores: Mapping[str, float] = field(default_factory=dict)
+    ignore_under: Mapping[str, float] = field(default_factory=dict)
+
+
+NOTHING_STATED = Stated()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +43,12 @@ class Calibrated:
         """The temperature of its scores."""
         return self.honesty.temperature if self.honesty else 1.0
 
-    @property
-    def entries(self) -> dict[str, Value]:
-        """The keys of the expert's entry in the rules with their values."""
+    def entries(self, stated: Stated = NOTHING_STATED) -> dict[str, Value]:
+        """Return the keys of the expert's entry in the rules with their values.
+
+        What the rules state for a label for which no threshold was chosen stays, on the scale of the new scores: else a
+        picture that went to REVIEW would pass. Rounding makes it no less strict.
+        """
         review, ignore = {}, {}
         for choice in self.choices:
             label, threshold = choice.curve.label, choice.point.threshold
@@ -40,9 +57,19 @@ class Calibrated:
             else:
                 ignore[label] = threshold
                 if self.answers.expert.labels == (label,):
-                    review[NOTHING] = round(1 - threshold, 7)
+                    review[NOTHING] = round(1 - threshold, DIGITS)
+        review = {**self._kept(stated, stated.min_scores, math.ceil), **review}
+        ignore = {**self._kept(stated, stated.ignore_under, math.floor), **ignore}
         values: dict[str, Value] = {"temperature": self.temperature, "min_scores": review, "ignore_under": ignore}
         return {key: value for key, value in values.items() if value not in (1.0, {})}
+
+    def _kept(self, stated: Stated, scores: Mapping[str, float], rounded: Callable[[float], float]) -> dict[str, float]:
+        """Return scores of the rules on the scale of this temperature. A temperature of 1 / T undoes one of T."""
+        if stated.temperature == self.temperature:
+            return dict(scores)
+        raw = {label: honest(score, 1 / stated.temperature) for label, score in scores.items()}
+        grid = 10**DIGITS
+        return {label: rounded(honest(score, self.temperature) * grid) / grid for label, score in raw.items()}
 
     def comment(self, date: str) -> str:
         """Return one line that says where the entries come from."""

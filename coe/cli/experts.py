@@ -19,7 +19,7 @@ from rich.table import Table
 
 from coe import config
 from coe.board import images, rules
-from coe.cli import experts_calibrate, experts_prepare, experts_reference
+from coe.cli import experts_calibrate, experts_overlay, experts_prepare, experts_reference
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
@@ -54,6 +54,7 @@ NoPrepareOption = Annotated[
 app.command()(experts_prepare.prepare)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
+app.command()(experts_overlay.overlay)
 
 
 @app.command()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -21,7 +21,8 @@ from coe.rates import CONFIDENCE
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.calibrate.result import Calibrated
+    from coe.calibrate.edit import Entry
+    from coe.calibrate.result import Calibrated, Stated
     from coe.calibrate.thresholds import Wanted
     from coe.calibrate.verified import Verified
 
@@ -89,7 +90,6 @@ def calibrate(  # noqa: PLR0913
         if plots is not None:
             out.print(str(draw.draw(outcome, plots / f"{id}.png")), soft_wrap=True, markup=False)
     wide(out).print(_table(outcomes))
-    _tell_own_scores(loaded, outcomes)
     _put(loaded, outcomes, write=write)
     raise typer.Exit(Exit.NOT_GOOD if trouble else Exit.OK)
 
@@ -126,18 +126,37 @@ def _table(outcomes: Sequence[Calibrated]) -> Table:
     return table
 
 
-def _tell_own_scores(board: Rules, outcomes: Sequence[Calibrated]) -> None:
-    """Say which components state a least score of their own: a finding must reach both."""
-    for outcome in outcomes:
-        expert = outcome.answers.expert.id
-        stating = [
-            name
-            for name, component in board.components.items()
-            if any(step.expert == expert and step.min_score > 0 for step in component.root.walk())
-        ]
-        if stating and "min_scores" in outcome.entries:
-            shown = ", ".join(stating[:5]) + (f" and {len(stating) - 5} more" if len(stating) > 5 else "")
-            err.print(f"{expert}: `min_score` of {shown} still counts, too", soft_wrap=True, markup=False)
+def _tell_scores_of_steps(before: Rules, after: Rules, entries: Mapping[str, Entry]) -> None:
+    """Say which components state scores of their own: a finding must reach `min_score`, and `min_scores` go first."""
+    for id, entry in entries.items():
+        rescaled = before.experts[id].temperature != after.experts[id].temperature
+        defaults = entry.values.get("min_scores", {})
+        least, first = [], []
+        for name, component in after.components.items():
+            steps = [step for step in component.root.walk() if step.expert == id]
+            if (defaults or rescaled) and any(step.min_score > 0 for step in steps):
+                least.append(name)
+            if any(step.min_scores != defaults for step in steps):
+                first.append(name)
+        scale = "; its scores have another scale now, so check it" if rescaled else ""
+        if least:
+            err.print(f"{id}: `min_score` of {_few(least)} still counts, too{scale}", soft_wrap=True, markup=False)
+        if first:
+            told = f"{id}: `min_scores` of {_few(first)} count in the place of those written here{scale}"
+            err.print(told, soft_wrap=True, markup=False)
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _stated(board: Rules, id: str, said: Mapping[str, Any]) -> Stated:
+    """Return what a board file says of an expert, whose entry has these keys."""
+    from coe.calibrate.result import Stated
+
+    expert = board.experts[id]
+    min_scores = {label: float(score) for label, score in (said.get("min_scores") or {}).items()}
+    return Stated(expert.temperature, min_scores, expert.ignore_under)
 
 
 def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
@@ -147,11 +166,21 @@ def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
 
     raw = process_sheet.content(board.path)
     text, today = raw.decode(), date.today().isoformat()
-    entries = {outcome.answers.expert.id: Entry(outcome.entries, outcome.comment(today)) for outcome in outcomes}
+    before, said = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
+    # An expert none of whose pictures could be judged stays as it is.
+    by_expert = {outcome.answers.expert.id: outcome for outcome in outcomes if outcome.answers.answers}
+    for id in by_expert:
+        if id not in said:
+            raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
+    entries = {
+        id: Entry(outcome.entries(_stated(before, id, said[id])), outcome.comment(today))
+        for id, outcome in by_expert.items()
+    }
     changed = edited(board.path, text, entries)
-    rules.of_bytes(board.path, changed.encode())
+    _tell_scores_of_steps(before, rules.of_bytes(board.path, changed.encode()), entries)
     if write:
-        with replacing(board.path) as file:
+        # A link stays a link: the file to which it leads is replaced.
+        with replacing(board.path.resolve()) as file:
             file.write(changed.encode())
         noun = "expert" if len(entries) == 1 else "experts"
         out.print(f"{board.path}: {len(entries)} {noun} calibrated", soft_wrap=True, markup=False)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ import typer
 from numpy.typing import NDArray
 
 from coe import config
-from coe.board import given_references, images, rules
+from coe.board import images, rules
 from coe.board.images import Item
 from coe.board.parts import read as read_parts
 from coe.board.router import GIVEN
@@ -22,6 +23,7 @@ from coe.board.rules import Rules
 from coe.cli.common import Exit, application, err, run
 from coe.cli.inspect_out import show
 from coe.cli.inspect_run import InspectionRun
+from coe.cli.inspect_source import foreseen, source_of
 from coe.cli.options import (
     AllowKindOption,
     DeviceMemoryOption,
@@ -33,6 +35,16 @@ from coe.cli.options import (
     WithinOption,
     above_zero,
     times,
+)
+from coe.cli.placing import (
+    BottomAngleOption,
+    BottomXOption,
+    DialectOption,
+    PlacementsOption,
+    RecipeOption,
+    UnitsOption,
+    layout_of,
+    notes,
 )
 from coe.core import Verdict
 from coe.errors import ConfigError, StoreError
@@ -60,9 +72,16 @@ def inspect(  # noqa: PLR0913
         typer.Option(
             "--images",
             help="A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference.",
+            "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference. "
+            "With --placements each picture is a whole board, and its name is the serial.",
         ),
     ],
+    placements: PlacementsOption = None,
+    dialect: DialectOption = None,
+    units: UnitsOption = None,
+    recipe: RecipeOption = None,
+    bottom_x: BottomXOption = None,
+    bottom_angle: BottomAngleOption = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the results. Default: runs/<board>/<date-time>.")
     ] = None,
@@ -148,6 +167,9 @@ def inspect(  # noqa: PLR0913
     allowed = times(within, max_wait)
     quiet = quiet or as_json
     loaded_board = rules.load(board)
+    layout = layout_of(placements, dialect, units, recipe, bottom_x, bottom_angle)
+    if layout is not None and parts is not None:
+        raise ConfigError("--placements is a parts list too; leave --parts out")
     line_config = LineConfig(
         board=loaded_board.path,
         store=Store(store),
@@ -165,12 +187,14 @@ def inspect(  # noqa: PLR0913
         precision=precision,
         label_floor=label_floor,
         max_wait_s=allowed.max_wait_s,
-        parts=() if parts is None else read_parts(parts),
+        parts=read_parts(parts) if parts is not None else foreseen(layout, strategy),
         allowed_kinds=dotted.packages(allow_kind or ()),
     )
     check_hurry(line_config.strategy, within_s=allowed.within_s)
-    items, skipped = images.find(images_at, loaded_board.components)
-    given_references.check(items, loaded_board.components.values())
+    source = source_of(images_at, loaded_board, layout)
+    items, skipped = source.items, source.skipped
+    for note in [] if layout is None or quiet else notes(layout):
+        err.print(note, soft_wrap=True)
     if skipped and not quiet:
         err.print(f"skipped: {len(skipped)} files that are not images, such as {skipped[0].path.name}")
     out_dir = out_dir or Path(config.RUNS_FOLDER, loaded_board.board, datetime.now().strftime("%Y%m%d-%H%M%S"))
@@ -184,6 +208,7 @@ def inspect(  # noqa: PLR0913
         label_floor,
         expert_digests(loaded_board, manifests, precision),
         reference_digests(loaded_board, line_config.store),
+        layout.digest if layout is not None else "",
     )
 
     def variants(devices: Collection[str]) -> Collection[str]:
@@ -196,11 +221,12 @@ def inspect(  # noqa: PLR0913
 
     with ResultsFile(out_dir, identity, resume=resume) as results:
         figures = RunFigures(loaded_board.board, strategy, precision=precision)
-        run_ = InspectionRun(figures, results, items, max_errors=max_errors, within_s=allowed.within_s, quiet=quiet)
+        feed = partial(source.feed, within_s=allowed.within_s)
+        run_ = InspectionRun(figures, results, items, max_errors=max_errors, feed=feed, quiet=quiet)
         run_.go(line_config, variants)
         summary = results.finish(items, run_.figures)
         report = out_dir / REPORT
-        pictures = _pictures(items, loaded_board, store, identity.references)
+        pictures = Pictures(source.pixels, _references(items, loaded_board, store, identity.references), source.view)
         write_report(report, loaded_board.board, results.results, summary, pictures)
     if as_json:
         # Directly to the stream: a console would wrap and colour text that a program reads.
@@ -214,8 +240,10 @@ def inspect(  # noqa: PLR0913
     raise typer.Exit(_status(summary))
 
 
-def _pictures(items: Sequence[Item], board: Rules, store: Path | None, checksums: Mapping[str, str]) -> Pictures:
-    """Return where the report's pictures come from; `checksums` are those of the references that the run used, by id.
+def _references(
+    items: Sequence[Item], board: Rules, store: Path | None, checksums: Mapping[str, str]
+) -> Callable[[str], NDArray[np.uint8] | None]:
+    """Return what gives an image's reference; `checksums` are those of the references that the run used, by id.
 
     A reference that was replaced meanwhile is not shown: no picture was compared with it.
     """
@@ -233,7 +261,7 @@ def _pictures(items: Sequence[Item], board: Rules, store: Path | None, checksums
             raise StoreError(f"reference '{id}' was replaced after the run began")
         return images.decode(encoded.image)
 
-    return Pictures(lambda name: images.decode(by_name[name].path), reference)
+    return reference
 
 
 def _status(summary: Summary) -> Exit:

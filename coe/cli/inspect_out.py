@@ -16,6 +16,8 @@ from coe.results.report import percent
 from coe.results.summary import Summary, Tally
 
 _COLOURS = {Verdict.OK: "green", Verdict.NG: "bold red", Verdict.REVIEW: "yellow"}
+_NAMED = 10
+"""The most serials that a sentence names."""
 _LISTED = 40
 """The most boards, or components, that a table on the terminal shows."""
 
@@ -39,6 +41,10 @@ def show(summary: Summary, report: Path) -> None:
     out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}", soft_wrap=True)
     if run_.precision != FULL or summary.looks.escalated:
         out.print(f"precision {run_.precision}: {summary.looks}", soft_wrap=True)
+    if skipped := summary.skipped_boards:
+        names = ", ".join(skipped[:_NAMED]) + (" ..." if len(skipped) > _NAMED else "")
+        sentence = f" {len(skipped)} boards with bad marks were not inspected: {names}"
+        out.print(styled(("skipped:", "yellow"), sentence), soft_wrap=True)
     if summary.late:
         boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
         late = f" {summary.late} results came after they were due{boards}"

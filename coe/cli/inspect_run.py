@@ -17,15 +17,20 @@ from coe.cli.progress import RunProgress
 from coe.core import FailureKind, Request, Result, Verdict
 from coe.errors import LineClosed, shortened
 from coe.results.records import ResultsFile
-from coe.results.summary import RunFigures
+from coe.results.summary import RunFigures, is_skipped
 from coe.system import peak_resident_bytes
 
 if TYPE_CHECKING:
+    from coe.inspector.inspector import Picture
     from coe.inspector.line import Line
     from coe.inspector.line_config import LineConfig
 
 Variants = Callable[[Collection[str]], Collection[str]]
 """Returns the variants in which experts may run on devices of these names."""
+
+
+Feed = Callable[[Sequence[Item]], Iterator["Picture | Result"]]
+"""Yields for each item its picture, or its result if no expert can inspect it."""
 
 
 class InspectionRun:
@@ -38,13 +43,14 @@ class InspectionRun:
         items: Sequence[Item],
         *,
         max_errors: int | None,
-        within_s: float | None,
+        feed: Feed,
         quiet: bool,
     ) -> None:
         self._results, self._max_errors, self._quiet = results, max_errors, quiet
-        self._within_s, self._notices = within_s, Notices()
+        self._feed, self._notices = feed, Notices()
         self._items = results.left_of(items)
         self._line: Line | None = None
+        self._progress: RunProgress | None = None
         self._answered = self._errors = 0
         self.stopped = False
         self.interrupted = False
@@ -75,12 +81,11 @@ class InspectionRun:
     def _inspect(self, line: Line, todo: Sequence[Item]) -> None:
         before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as progress:
+            with line, RunProgress(len(todo), line.metrics, quiet=self._quiet) as self._progress:
                 for result in self._stream(line, todo):
                     if result.failure is None or result.failure.kind is not FailureKind.STOPPED:
                         self._write(result)
                         self._answered += 1
-                        progress.advance(ng=result.verdict is Verdict.NG)
                     for notice in self._notices.fetch():
                         if not self._quiet:
                             err.print(styled((f"{notice.about}:", "yellow"), f" {notice.sentence}"), soft_wrap=True)
@@ -102,21 +107,14 @@ class InspectionRun:
         )
 
     def _stream(self, line: Line, todo: Sequence[Item]) -> Iterator[Result]:
-        from coe.inspector.inspector import Picture
-
         def pictures() -> Iterator[Picture]:
-            for item in todo:
+            for fed in self._feed(todo):
                 if self.stopped:
                     return
-                yield Picture(
-                    item.path,
-                    item.component,
-                    item.serial,
-                    item.refdes,
-                    item.name,
-                    within_s=self._within_s,
-                    reference=item.reference,
-                )
+                if isinstance(fed, Result):
+                    self._write(fed)
+                else:
+                    yield fed
 
         try:
             yield from line.stream(pictures())
@@ -126,7 +124,9 @@ class InspectionRun:
 
     def _write(self, result: Result) -> None:
         self._results.write(result)
-        if result.error is not None:
+        if self._progress is not None:
+            self._progress.advance(ng=result.verdict is Verdict.NG)
+        if result.error is not None and not is_skipped(result):
             self._errors += 1
             if not self._quiet:
                 error = shortened(result.error, config.SHOWN_ERROR)

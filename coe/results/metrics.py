@@ -97,6 +97,9 @@ class Metrics:
         return max(0.0, 1 - self.switches / self.stages) if self.stages else 1.0
 
 
+_WITHOUT_IMAGES = (Filled, FillFailed, Fetched, Loaded, Evicted)
+
+
 class Recorder:
     """Counts events and commands as they pass; `now` is the driver's clock in seconds.
 
@@ -121,13 +124,14 @@ class Recorder:
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Count one step: the event that came in (None at the start) and the commands that answer it."""
+        self._control_s += control_s
         # Filling and loading ahead go on without images, and must not make a run longer.
-        self._now_s = self._now_s if isinstance(event, Filled | FillFailed | Fetched | Loaded | Evicted) else now
-        if isinstance(event, Arrived | Rejected):
+        if not isinstance(event, _WITHOUT_IMAGES):
+            self._now_s = now
+        if isinstance(event, (Arrived, Rejected)):
             # Like a latency, a run begins when its first image is handed in, not when the image has been decoded.
             self._began_s = min(event.request.since_s(now), math.inf if self._began_s is None else self._began_s)
-        self._control_s += control_s
-        if isinstance(event, Finished | RunFailed):
+        elif isinstance(event, (Finished, RunFailed)):
             expert = self._running[event.executor].popleft()
             took_s = event.took_s if isinstance(event, Finished) else 0.0
             self._run_s += took_s

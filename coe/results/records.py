@@ -22,7 +22,7 @@ from coe.files import DiskFull, FolderLock, NoLocks, NotWritten, replacing, writ
 from coe.results import csv_table, run_file
 from coe.results.result_lines import from_line, to_line
 from coe.results.run_file import RunFile, RunIdentity
-from coe.results.summary import RunFigures, Summary, summarise
+from coe.results.summary import RunFigures, Summary, is_skipped, summarise
 
 RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
 
@@ -66,8 +66,8 @@ class ResultsFile:
 
     @property
     def done(self) -> frozenset[str]:
-        """The names of the images that have a verdict; an image with an error is to be inspected again."""
-        return frozenset(name for name, result in self._results.items() if result.error is None)
+        """The names of the images that have a verdict or are skipped; those with an error are to be inspected again."""
+        return frozenset(name for name, result in self._results.items() if result.error is None or is_skipped(result))
 
     def left_of(self, items: Sequence[Item]) -> list[Item]:
         """Return the items that are still to be inspected, in their order.

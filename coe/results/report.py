@@ -11,8 +11,9 @@ import base64
 import hashlib
 import io
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -26,7 +27,8 @@ from coe import config
 from coe.board.images import natural
 from coe.core import FULL, Box, Finding, Result, Verdict, deciding
 from coe.files import write_atomically
-from coe.results.summary import Summary, Tally
+from coe.placement.board_view import LOCATION_STEP, BoardView
+from coe.results.summary import Summary, Tally, is_skipped
 from coe.visible import visible
 
 TAGGED_BOXES = 3
@@ -39,7 +41,7 @@ UNFOLDED_ROWS = 20
 
 _HOT = (255, 60, 0)
 """The colour of a heat map where a score is 1."""
-_ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "OK": 4}
+_ORDER = {"NG": 0, "ERROR": 1, "REVIEW": 2, "MISSING": 3, "SKIPPED": 4, "OK": 5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,31 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class CropMark:
+    """The outline of a crop in the picture of a board, as the points of a polygon, and the crop's outcome."""
+
+    outcome: str
+    place: str
+    points: str
+
+
+@dataclass(frozen=True, slots=True)
+class WholeBoard:
+    """The picture of a whole board as a data address, its size in pixels, and the crops, the worst last (on top)."""
+
+    address: str
+    width: int
+    height: int
+    marks: tuple[CropMark, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class BoardRow:
-    """A board at a glance; `named` are the images that keep it from being OK, the worst first."""
+    """A board at a glance; `named` are the images that keep it from being OK, the worst first.
+
+    `picture` is there for the worst boards of a run of whole boards.
+    """
 
     serial: str
     tally: Tally
@@ -62,6 +87,7 @@ class BoardRow:
     rows: int
     named: tuple[tuple[str, str], ...]
     unnamed: int
+    picture: WholeBoard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +128,28 @@ class Card:
     """An image of the gallery; `picture` is None if it can no longer be read.
 
     `beside` holds what stands beside it: its reference, and the difference of both, if its experts compared them; and
-    the heat map of each expert that made one.
+    the heat map of each expert that made one. `alike` further images of its board were not cut out for its reason.
     """
 
     result: Result
     picture: Thumbnail | None
     boxes: tuple[Box, ...]
     beside: tuple[Beside, ...] = ()
+    alike: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
     """Where the pixels of an image, and of its reference, come from, by the image's name in the results.
 
-    Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. They are called for the
-    images that the report shows, one at a time. If one raises, only that picture is missing.
+    Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a whole
+    board by its serial, or None. They are called for what the report shows, one at a time. If one raises, only that
+    picture is missing.
     """
 
     image: Callable[[str], NDArray[np.uint8]]
     reference: Callable[[str], NDArray[np.uint8] | None] = lambda name: None
+    board: Callable[[str], BoardView | None] = lambda serial: None
 
 
 def write_report(
@@ -140,20 +169,23 @@ def write_report(
     """
     template = _template()
     script = "".join(template.blocks["script"](template.new_context()))
-    shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in results if result.verdict is verdict]
+    uncut = Counter(map(_uncut, results))
+    firsts = list(_firsts(results))
+    shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in firsts if result.verdict is verdict]
     components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
     page = template.generate(
         board=board,
         summary=summary,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        boards=_boards(results, summary),
+        boards=_boards(results, summary, source),
         components=sorted(summary.components.items(), key=lambda named: named[1].good_share or 0.0),
-        cards=(_card(result, source, side) for result in shown[:pictures]),
+        cards=(replace(_card(r, source, side), alike=uncut[_uncut(r)] - 1) for r in shown[:pictures]),
         shown=min(len(shown), pictures),
         left_out=max(0, len(shown) - pictures),
         gallery_components=components,
-        errors=[result for result in results if result.error is not None],
+        errors=[result for result in results if result.error is not None and not is_skipped(result)],
         full=FULL,
+        location_step=LOCATION_STEP,
         tagged_boxes=TAGGED_BOXES,
         unfolded_boards=UNFOLDED_BOARDS,
         unfolded_rows=UNFOLDED_ROWS,
@@ -188,24 +220,45 @@ def _shown(value: object) -> object:
 
 
 def outcome(result: Result) -> str:
-    """Return the verdict as a word, or ERROR without a verdict."""
-    return result.verdict.value if result.verdict else "ERROR"
+    """Return the verdict as a word, or SKIPPED or ERROR without a verdict."""
+    return result.verdict.value if result.verdict else "SKIPPED" if is_skipped(result) else "ERROR"
 
 
-def _boards(results: Iterable[Result], summary: Summary) -> list[BoardRow]:
+def _boards(results: Iterable[Result], summary: Summary, source: Pictures) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
         if result.request.serial in by_serial:
             by_serial[result.request.serial].append(result)
     boards = [_board(serial, by_serial[serial], tally) for serial, tally in summary.boards.items()]
-    return sorted(boards, key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
+    boards.sort(key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
+    for index, board in enumerate(boards[: config.REPORT_BOARDS]):
+        boards[index] = replace(board, picture=_whole(board.serial, by_serial[board.serial], source))
+    return boards
+
+
+def _whole(serial: str, results: list[Result], source: Pictures) -> WholeBoard | None:
+    """Return the picture of a whole board with the outcome of each of its crops; None if there is none."""
+    try:
+        view = source.board(serial)
+    except Exception:  # the caller's function failed: the report can do without a picture
+        return None
+    if view is None:
+        return None
+    height, width = view.pixels.shape[:2]
+    marks = [
+        CropMark(outcome(result), _place(result), " ".join(f"{x:.1f},{y:.1f}" for x, y in view.crops[name]))
+        for result in sorted(results, key=lambda result: -_ORDER[outcome(result)])
+        if (name := result.request.image) in view.crops
+    ]
+    return WholeBoard(_data_address(view.pixels, config.REPORT_BOARD_SIDE), width, height, tuple(marks), view.note)
 
 
 def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
     results = sorted(results, key=lambda result: natural(_place(result)))
     outcomes = [outcome(result) for result in results] + ["MISSING"] * tally.missing
     cells = tuple(Cell(word, at % STRIP_COLUMNS, at // STRIP_COLUMNS) for at, word in enumerate(outcomes))
-    faults = sorted((result for result in results if outcome(result) != "OK"), key=lambda r: _ORDER[outcome(r)])
+    faults = [result for result in results if outcome(result) not in ("OK", "SKIPPED")]
+    faults.sort(key=lambda result: _ORDER[outcome(result)])
     named = tuple((outcome(result), _place(result)) for result in faults[:NAMED_PER_BOARD])
     columns, rows = min(len(cells), STRIP_COLUMNS), math.ceil(len(cells) / STRIP_COLUMNS)
     return BoardRow(serial, tally, cells, columns, rows, named, max(0, len(faults) - NAMED_PER_BOARD))
@@ -213,6 +266,24 @@ def _board(serial: str, results: list[Result], tally: Tally) -> BoardRow:
 
 def _place(result: Result) -> str:
     return result.request.refdes or result.request.component or result.request.image
+
+
+def _uncut(result: Result) -> tuple[str, str] | None:
+    """Return the board of a component that was not cut out of it, and the reason; None for other images."""
+    if not result.findings or result.findings[0].expert != LOCATION_STEP:
+        return None
+    return result.request.serial, result.findings[0].doubt
+
+
+def _firsts(results: Iterable[Result]) -> Iterator[Result]:
+    """Yield the results, but of the components that were not cut for one reason, the first of a board alone."""
+    seen: set[tuple[str, str]] = set()
+    for result in results:
+        reason = _uncut(result)
+        if reason is None or reason not in seen:
+            yield result
+        if reason is not None:
+            seen.add(reason)
 
 
 def _card(result: Result, source: Pictures, side: int) -> Card:

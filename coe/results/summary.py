@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from coe.board.images import Item, natural
-from coe.core import FULL, Request, Result, Verdict, second_looks
+from coe.core import FULL, FailureKind, Request, Result, Verdict, second_looks
 from coe.scheduler.demand import Drift
 
 
@@ -71,13 +71,17 @@ class RunFigures:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The number of images for each outcome; `missing` images were not inspected yet."""
+    """The number of images for each outcome; `missing` images were not inspected yet.
+
+    `skipped` images, of units of a panel that are marked as bad, count neither as good nor as bad, and never as OK.
+    """
 
     ok: int = 0
     ng: int = 0
     review: int = 0
     errors: int = 0
     missing: int = 0
+    skipped: int = 0
 
     @property
     def images(self) -> int:
@@ -94,7 +98,8 @@ class Tally:
         """The worst verdict, and at least REVIEW if an image was not judged."""
         if self.ng:
             return Verdict.NG
-        return Verdict.REVIEW if self.review or self.errors or self.missing else Verdict.OK
+        unseen = self.errors + self.missing + self.skipped
+        return Verdict.REVIEW if self.review or unseen else Verdict.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +141,13 @@ class Summary:
 
     @property
     def boards_decided(self) -> int:
-        """The number of boards all of whose images have a result or an error."""
-        return sum(not tally.missing for tally in self.boards.values())
+        """The number of boards all of whose images have a result or an error; boards that are skipped do not count."""
+        return sum(not tally.missing and not tally.skipped for tally in self.boards.values())
+
+    @property
+    def skipped_boards(self) -> tuple[str, ...]:
+        """The serials of the boards that were skipped, in natural order."""
+        return tuple(serial for serial, tally in self.boards.items() if tally.skipped)
 
     @property
     def boards_ok(self) -> int:
@@ -173,6 +183,7 @@ class Summary:
             "findings": self.looks.findings,
             "escalated": self.looks.escalated,
             "changed": self.looks.changed,
+            "skipped_boards": list(self.skipped_boards),
             "late": self.late,
             "late_boards": list(self.late_boards),
             "usage_drift": [
@@ -193,7 +204,7 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     total: Counter[str] = Counter()
     results = list(results)
     outcomes: list[tuple[Request | Item, str]] = [
-        *((result.request, "errors" if result.verdict is None else result.verdict.value.lower()) for result in results),
+        *((result.request, _outcome(result)) for result in results),
         *((item, "missing") for item in missing),
     ]
     for image, outcome in outcomes:
@@ -208,6 +219,18 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
     late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
     bare = sum(not image.serial for image, _ in outcomes)
     return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards, bare)
+
+
+def is_skipped(result: Result) -> bool:
+    """Tell whether an image was skipped, because its unit of a panel is bad."""
+    return result.failure is not None and result.failure.kind is FailureKind.SKIPPED
+
+
+def _outcome(result: Result) -> str:
+    """Return the field of `Tally` that counts a result."""
+    if result.verdict is not None:
+        return result.verdict.value.lower()
+    return "skipped" if is_skipped(result) else "errors"
 
 
 def finite(value: float | None, digits: int) -> float | None:
@@ -235,5 +258,6 @@ def _counts(tally: Tally) -> dict[str, int | float | None]:
         "review": tally.review,
         "errors": tally.errors,
         "missing": tally.missing,
+        "skipped": tally.skipped,
         "good_image_share": _share(tally.good_share),
     }

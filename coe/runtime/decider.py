@@ -34,6 +34,10 @@ class Decider(Protocol):
         """The number of requests that have arrived and have no reply yet."""
         ...
 
+    def is_filling(self) -> bool:
+        """Return whether the pools do not hold their initial experts yet."""
+        ...
+
     def start(self, now: float) -> list[Command]:
         """Return the commands to carry out before the first event; `now` is in seconds."""
         ...

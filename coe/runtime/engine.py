@@ -270,7 +270,7 @@ class Engine:
             self.trace.append((now, event, commands))
         for command in commands:
             self._carry_out(command)
-        if not self._filled and not any(pool.is_moving() for pool in self.controller.pools.values()):
+        if not self._filled and not self.controller.is_filling():
             self._filled = True
             self._settled.set()
 

@@ -182,6 +182,10 @@ class Controller:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
 
+    def is_filling(self) -> bool:
+        """Return whether the pools do not hold their initial experts yet."""
+        return self._residency.is_filling()
+
     def check(self, *, idle: bool = False) -> None:
         """Prove all books; with `idle`, also that nothing is left to do. Raises AssertionError."""
         self._residency.check(idle=idle)
@@ -357,11 +361,11 @@ class Controller:
         for executor in self.executors.values():
             if executor.batch is not None or self._shared is not None:
                 self._prefetch_for(executor, now)
-        self._look_ahead(now)
+        if self._prefetch.looks_ahead():
+            self._look_ahead(now)
         self._residency.fill(now)
         self._residency.fill_host(now)
-        if not any(map(len, self._backlogs)):
-            self._residency.upgrade(now)
+        self._residency.upgrade(now)
 
     def _look_ahead(self, now: float) -> None:
         """Begin a load for images that have not come, while nothing else is loaded."""
@@ -414,7 +418,7 @@ class Controller:
             elif (source := self.world.source(pool.device, expert)) in idle:
                 if pool.state(expert) is None:
                     self._residency.make_room(pool, expert, self._why(executor), ahead, now)
-                idle.discard(source)
+                idle.remove(source)
                 if not idle:
                     return
 

@@ -7,8 +7,10 @@ file: the same images give the same places.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from coe import config
 from coe.board.parts import PlacedPart
@@ -18,12 +20,20 @@ from coe.scheduler.learned_order import LearnedOrder
 
 LATE_PARTS = 80
 """A part that has not come when this many later parts have is taken as left out."""
-_BOARDS_BACK = 4
-"""Images of so many earlier boards still count as parts of them."""
+_HARDLY_BEGUN = 8
+"""A board that begins before one part in so many of the last board has come is inspected together with it."""
 _JUDGED = 32
 """The last images that tell whether the boards still are what is foreseen, and how fast images come."""
 _AGREEING = 0.5
 """The share of these that must be what was foreseen, else nothing is foreseen until the next board."""
+
+
+@dataclass(slots=True)
+class _Board:
+    """The place at which a board begins (None if it began before this order was known), and its last image's number."""
+
+    begin: int | None
+    last: int
 
 
 class Foresight(HistoryWatcher):
@@ -44,10 +54,14 @@ class Foresight(HistoryWatcher):
         """The place after the furthest part so far."""
         self._passed = 0
         """All parts before this place have come, or are taken as left out."""
+        self._came = 0
+        """How many images of known parts have come since the last board began that does not share its places."""
         self._seen: set[int] = set()
         self._serial: str | None = None
-        self._begins: OrderedDict[str, int | None] = OrderedDict()
-        """The place at which each of the last boards begins; None if it was inspected before this order was known."""
+        self._images = 0
+        """How many images with a refdes have come."""
+        self._boards: OrderedDict[str, _Board] = OrderedDict()
+        """The boards whose images still come, by serial; the board whose last image is oldest stands first."""
         self._next: dict[str, int] = {}
         self._gaps_s: deque[float] = deque(maxlen=_JUDGED)
         self._last_s: float | None = None
@@ -83,8 +97,9 @@ class Foresight(HistoryWatcher):
         """Return the place that is reached in `config.AHEAD_S` at the present pace; `head` before there is a pace."""
         if not self._gaps_s:
             return self.head
-        # The middle: a pause between two boards says nothing about the pace of the images.
-        gap_s = sorted(self._gaps_s)[len(self._gaps_s) // 2]
+        # A mean, because images may come in groups; without the longest, which may be the pause between two boards.
+        counted = max(1, len(self._gaps_s) - 1)
+        gap_s = math.fsum(sorted(self._gaps_s)[:counted]) / counted
         return self.head + int(config.AHEAD_S / max(gap_s, 1e-3))
 
     # The history calls this
@@ -97,21 +112,27 @@ class Foresight(HistoryWatcher):
         self._last_s = image.arrived_s
         if not request.refdes:
             return
+        self._images += 1
+        self._forget_boards()
         if self._is_new_board(request.serial, request.refdes):
             self._begin(request.serial)
+        board = self._boards[request.serial]
+        board.last = self._images
+        self._boards.move_to_end(request.serial)
         if self._learned is not None and request.serial == self._serial:
             self._learned.saw(PlacedPart(request.component, request.refdes))
-        begin, index = self._begins.get(request.serial), self._index.get(request.refdes)
-        if begin is not None and index is not None:
+        index = self._index.get(request.refdes)
+        if board.begin is not None and index is not None:
+            self._came += 1
             self._judge(self._parts[index].component == request.component)
-            self._reach(begin + index)
+            self._reach(board.begin + index)
 
     # Boards
 
     def _is_new_board(self, serial: str, refdes: str) -> bool:
-        if serial != self._serial:
-            return serial not in self._begins
-        begin, index = self._begins[serial], self._index.get(refdes)
+        if serial != self._serial or serial not in self._boards:
+            return serial not in self._boards
+        begin, index = self._boards[serial].begin, self._index.get(refdes)
         if begin is not None and index is not None:
             place = begin + index
             has_come = place < self._passed or place in self._seen
@@ -120,24 +141,39 @@ class Foresight(HistoryWatcher):
 
     def _begin(self, serial: str) -> None:
         """Begin a board; with it, the order that was learned from the boards before comes into force."""
-        learned = self._learned.finish() if self._learned is not None and self._serial is not None else ()
-        if learned:
-            self._begins = OrderedDict.fromkeys(self._begins)
-            self._begins.pop(serial, None)
-            self._follow(learned)
-        elif self._parts:
-            laps = -(-(self.head - self._origin) // len(self._parts))
-            if len(self._next) < len(self._places):
-                # Nothing was foreseen for the rest of the last board.
-                self.head = self._origin + laps * len(self._parts)
-                self._follow(self._parts)
-                laps = 0
-            self._begins[serial] = self._origin + laps * len(self._parts)
+        if not self._is_shared():
+            learned = self._learned.finish() if self._learned is not None and self._serial is not None else ()
+            if learned:
+                for board in self._boards.values():
+                    board.begin = None
+                self._follow(learned)
+            elif self._parts:
+                self._begin_lap()
         self._serial = serial
-        self._begins.setdefault(serial, self._origin)
-        self._begins.move_to_end(serial)
-        while len(self._begins) > _BOARDS_BACK:
-            self._begins.popitem(last=False)
+        self._boards[serial] = _Board(self._lap if self._parts else None, self._images)
+
+    def _forget_boards(self) -> None:
+        """Forget boards whose images have not come for half a board: what comes then is another board."""
+        oldest = self._images - max(LATE_PARTS, len(self._parts) // 2)
+        while self._boards and next(iter(self._boards.values())).last < oldest:
+            self._boards.popitem(last=False)
+
+    def _is_shared(self) -> bool:
+        """Return whether a new board shares the places of the last, which has hardly begun and is what was foreseen.
+
+        It has hardly begun if few images or few parts of it have come: then boards whose images take turns cost no more
+        than boards one after another, even if each image has its own serial.
+        """
+        begun = min(self._came, self.head - self._lap)
+        return _HARDLY_BEGUN * begun < len(self._parts) and len(self._next) == len(self._places)
+
+    def _begin_lap(self) -> None:
+        laps = -(-(self.head - self._origin) // len(self._parts))
+        self._lap, self._came = self._origin + laps * len(self._parts), 0
+        if len(self._next) < len(self._places):
+            # Nothing was foreseen for the rest of the last board.
+            self.head = self._lap
+            self._follow(self._parts)
 
     def _judge(self, agrees: bool) -> None:
         """Foresee nothing for the rest of a board that is another product than the list or the boards before."""
@@ -151,7 +187,8 @@ class Foresight(HistoryWatcher):
 
     def _follow(self, parts: Sequence[PlacedPart]) -> None:
         """Foresee boards of these parts from now on, one after another."""
-        self._parts, self._origin, self._passed = tuple(parts), self.head, self.head
+        self._parts, self._came = tuple(parts), 0
+        self._origin = self._lap = self._passed = self.head
         self._index = {part.refdes: index for index, part in enumerate(parts)}
         known = self._router.components
         self._needs = [self._router.likely(part.component) if part.component in known else () for part in parts]

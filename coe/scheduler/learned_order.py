@@ -12,6 +12,8 @@ _MISSED_BOARDS = 3
 """A part that has not come on so many boards in turn is forgotten."""
 _SAME_PRODUCT = 0.5
 """The share of a board's parts that must be known, else it is another product and all before it is forgotten."""
+_MOST_PARTS = 50_000
+"""A board has no more parts than this; further names of parts, as of files, are not kept."""
 
 
 @dataclass(slots=True)
@@ -45,7 +47,8 @@ class LearnedOrder:
 
     def saw(self, part: PlacedPart) -> None:
         """Take in a part of the present board; a part that comes again keeps its place."""
-        self._board[part.refdes] = part.component
+        if len(self._board) < _MOST_PARTS or part.refdes in self._board:
+            self._board[part.refdes] = part.component
 
     def finish(self) -> tuple[PlacedPart, ...]:
         """End the present board; return the parts that the next board is expected to have, in their order."""

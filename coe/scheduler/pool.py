@@ -138,6 +138,10 @@ class ModelPool:
         """Return whether an expert is planned or loading whose weights still lie in a tier."""
         return self._coming[tier] > 0
 
+    def is_moving_for(self, why: Why) -> bool:
+        """Return whether an expert is planned or loading for this reason; the function looks at all experts."""
+        return any(entry.why is why for entry in self._entries.values() if entry.state in _ON_THEIR_WAY)
+
     def is_pinned(self) -> bool:
         """Return whether a batch runs on an expert of this pool."""
         return self._pins > 0

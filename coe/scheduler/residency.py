@@ -22,6 +22,8 @@ from coe.scheduler.policies.base import Eviction, Precision, World
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.upgrades import Upgrades
 
+_TIERS = tuple(Tier)
+
 
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
@@ -55,6 +57,10 @@ class Residency:
         foreseen = world.foresight.in_order() if world.foresight is not None else []
         self._unfilled = deque(dict.fromkeys([*foreseen, *world.graph.by_probability]))
         self._turn = list(self.pools.values())
+        self._least_bytes = {
+            pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)
+            for pool in self._turn
+        }
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -91,6 +97,16 @@ class Residency:
                     self._turn.append(pool)
                     return
             self._unfilled.popleft()
+
+    def is_filling(self) -> bool:
+        """Return whether an initial load is under way, or will be once nothing else is loaded."""
+        for pool in self.pools.values():
+            if pool.is_moving_for(Why.INITIAL):
+                return True
+            # Other loads may take turns without end: a full pool is filled, whatever has not been considered yet.
+            if self._unfilled and pool.id not in self._lost and pool.has_room(self._least_bytes[pool.device]):
+                return True
+        return False
 
     def learned(self) -> None:
         """Note that an image or a finding has come.
@@ -160,10 +176,10 @@ class Residency:
             pool.lies_in(expert, passage.source)
             self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
 
-    def idle_tiers(self, pool: ModelPool) -> set[Tier]:
+    def idle_tiers(self, pool: ModelPool) -> list[Tier]:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        tiers = Tier if self._cache_of(pool) is not None else (Tier.DISK,)
-        return {tier for tier in tiers if not pool.is_moving_from(tier)}
+        tiers = _TIERS if self._cache_of(pool) is not None else (Tier.DISK,)
+        return [tier for tier in tiers if not pool.is_moving_from(tier)]
 
     def fetched(self, pool: str, expert: str) -> None:
         """Note that an expert on its way has been read from disk."""
@@ -174,7 +190,7 @@ class Residency:
         self._landed(self.pools[pool], expert)
         book, variants = self.pools[pool], self._world.costs.variants(expert)
         book.commit(expert)
-        if variants and book.variant(expert) != variants[0]:
+        if variants and book.variant(expert) != variants[0] and pool not in self._lost:
             self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
         self._give_up_lost(book)
 
@@ -241,10 +257,12 @@ class Residency:
     def upgrade(self, now: float) -> None:
         """Let an idle disk replace the likeliest expert in a lesser variant by the variant that the policy chooses.
 
-        That happens while nothing is loaded, if there is room without evicting another expert, and if no stage waits
-        for the expert or runs on it.
+        That happens one expert at a time, while no stage waits and nothing is loaded, if there is room without evicting
+        another expert, and if no stage runs on the expert.
         """
-        if not self._upgrades or self.is_loading():
+        if not self._upgrades or self._upgrades.is_under_way() or self.is_loading():
+            return
+        if any(len(backlog) for backlog in self._world.backlogs()):
             return
         for pool in self.pools.values():
             for expert in self._upgrades.candidates(pool.id):
@@ -284,10 +302,13 @@ class Residency:
     def lose(self, pool: str) -> None:
         """Drop all experts of a pool whose device is lost: at once, or after their load or batch has ended."""
         self._lost.add(pool)
+        self._upgrades.lose(pool)
         self._give_up_lost(self.pools[pool])
 
     def stop(self) -> None:
-        """Cancel all loads that wait for room."""
+        """Cancel all loads that wait for room, or for an expert to leave first."""
+        self._upgrades.stop()
+        self._unfilled.clear()
         for pool in self.pools.values():
             for expert in pool.planned():
                 pool.cancel(expert)

@@ -735,6 +735,7 @@ print(" end ", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tiny: tuple[Path, Path]) -> None:
     tests = Path(__file__).parents[1]
     done = subprocess.run(

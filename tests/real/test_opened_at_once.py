@@ -59,6 +59,7 @@ def test_lines_of_one_board_that_open_at_once_measure_once(
     assert repr(measured) == "<Measured 2 results>"
 
 
+@pytest.mark.slow
 def test_a_line_opens_while_another_runs(tiny: tuple[Path, Path], pictures: list[Picture], measured: Measured) -> None:
     board, store = tiny
     ended = threading.Event()

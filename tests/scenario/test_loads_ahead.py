@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import xxhash
 from hypothesis import given, settings
@@ -131,6 +133,51 @@ def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
         (2.2, "reply 0 OK"),
         (3.0, "cpu load c"),
     ]
+
+
+def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next() -> None:
+    """More stages wait for d; but nothing has to leave for b, so no load is saved if b waits."""
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    for at_s, component in ((0.2, "B"), (0.3, "D"), (0.4, "D"), (0.5, "D")):
+        line.arrive(at_s, component)
+    line.run()
+    assert [what for _, what in line.log if "load" in what] == [f"cpu load {expert}" for expert in "abdc"]
+
+
+class Filling(VirtualLine):
+    """Notes when the pools were filled first, while an expert was on its way or while none was."""
+
+    filled: tuple[float, bool] | None = None
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        super().observe(event, commands, now, control_s)
+        if self.filled is None and not self.controller.is_filling():
+            self.filled = now, any(pool.is_moving() for pool in self.controller.pools.values())
+
+
+def test_pools_are_filled_although_other_experts_take_turns_without_a_pause() -> None:
+    line = Filling(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy="coserve")
+    for image in range(20):
+        line.arrive(float(image), "CDAB"[image % 4])
+    line.run()
+    assert line.filled == (1.0, True)
+
+
+def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert() -> None:
+    costs = dict.fromkeys("abcd", replace(COST, activation_bytes=6, base_s=5.0, max_batch=2))
+    line = Filling(BOARD, costs, pools_of(1, 34, 4), strategy="line")
+    for _ in range(2):
+        line.arrive(0.5, "A")
+    line.run()
+    assert [load.expert for load in line.loads] == ["a", "b", "c"]
+    assert line.filled == (7.2, False)
+
+
+def test_a_line_that_stops_is_not_filled_further() -> None:
+    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="line")
+    line.stop(0.5)
+    line.run()
+    assert line.filled == (1.0, False)
 
 
 def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:

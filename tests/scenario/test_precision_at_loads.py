@@ -18,7 +18,7 @@ from coe.inspector.precision import Choice, applied
 from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import Load, Why
 from coe.scheduler.pace import FollowingCosts
-from coe.scheduler.plan import CacheSpec, Plan, PoolSpec, workspace_bytes
+from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, workspace_bytes
 from coe.scheduler.policies.base import Precision
 from coe.scheduler.policies.precision.on_miss import OnMiss
 from coe.scheduler.pool import ModelPool
@@ -109,6 +109,53 @@ def test_an_idle_disk_replaces_a_coarse_expert_where_there_is_room() -> None:
     ]
     assert variants(line)[-2:] == [("d", "demand", COARSE), ("d", "upgrade", FINE)]
     assert line.controller.pools["cpu0"].variant("d") == FINE
+
+
+def idle_with_two_coarse_experts(*devices: str) -> VirtualLine:
+    """A line on which b and c, coarse, have the room of a at 11.3 s; more than two events a second wake it."""
+    rules = board({"A": 9, "B": 2, "C": 1})
+    doubting = applied(rules, Choice(dict.fromkeys(rules.experts, COARSE), dict.fromkeys(rules.experts, 0.5)))
+    costs = {id: CHOICE if id in rules.experts else cost() for id in doubting.experts}
+    costs["a"] = {FINE: cost(weights_bytes=36), COARSE: cost(weights_bytes=30)}
+    plan = Plan(
+        tuple(PoolSpec(device, device, 42, 4) for device in devices),
+        tuple(ExecutorSpec(device, device, device) for device in devices),
+    )
+    chosen = replace(STRATEGIES["samba"], name="chosen", precision=Upgraded)
+    line = VirtualLine(doubting, costs, plan, strategy=chosen, evict_s=0.5)
+    arrive(line, 10.0, "BC")
+    for event in range(12):
+        line.reject(11.0 + 0.4 * event, "A", "it is no picture")
+    return line
+
+
+def test_the_next_expert_leaves_for_its_upgrade_once_the_last_is_back() -> None:
+    line = idle_with_two_coarse_experts("cpu")
+    line.run()
+    assert log_of(line, after=11.3)[1:] == [
+        (11.3, "cpu evict b"),
+        (11.8, "cpu load b"),
+        (12.8, "cpu evict c"),
+        (13.3, "cpu load c"),
+    ]
+    assert [line.controller.pools["cpu"].variant(expert) for expert in "bc"] == [FINE, FINE]
+
+
+def test_a_line_that_is_stopped_while_an_expert_leaves_for_its_upgrade_ends() -> None:
+    line = idle_with_two_coarse_experts("cpu")
+    line.stop(11.5)
+    line.run()
+    assert len(line.controller.pools["cpu"]) == 1
+
+
+@pytest.mark.parametrize("lost_s", [10.9, 11.2, 11.35, 11.85])
+def test_coarse_experts_of_a_lost_device_are_not_upgraded(lost_s: float) -> None:
+    line = idle_with_two_coarse_experts("cpu", "gpu")
+    line.lose(lost_s, "cpu")
+    late = arrive(line, 17.0, "BC")
+    line.run()
+    assert not [what for when_s, what in line.log if when_s > lost_s and what.startswith("cpu load")]
+    assert [line.results[number].verdict for number in (0, 1, *late)] == [Verdict.OK] * 4
 
 
 def test_an_image_that_comes_during_an_upgrade_waits_for_its_end() -> None:

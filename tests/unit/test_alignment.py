@@ -135,3 +135,12 @@ def test_a_strip_is_compared_too(shape: tuple[int, int]) -> None:
 def test_tiny_pictures_are_compared_too() -> None:
     tiny = PART[40:48, 60:68]
     assert align(tiny, tiny).fit == pytest.approx(1.0, abs=1e-3)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 999))
+@settings(max_examples=60, deadline=None)
+def test_pictures_of_a_few_pixels_have_a_fit(height: int, width: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    reference, other = chance.integers(0, 256, (2, height, width, 3), np.uint8)
+    assert align(reference, reference).fit == pytest.approx(1.0, abs=1e-3)
+    assert -1.001 <= align(other, reference).fit <= 1.001

@@ -17,9 +17,10 @@ from coe.calibrate.answers import Answer, Answers
 from coe.calibrate.draw import draw
 from coe.calibrate.edit import Entry
 from coe.calibrate.honest import Said, calibrated, error, temperature
-from coe.calibrate.result import calibrate, unreached
+from coe.calibrate.result import Stated, calibrate, unreached
 from coe.calibrate.thresholds import Goal, Use, Wanted, choose, curves
-from coe.core import Box, Expert, Finding
+from coe.cli.experts_calibrate import _put
+from coe.core import Box, Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.testing import rules_from
 
@@ -108,8 +109,8 @@ def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> Non
     answers = detected(*scores)
     few_calls = calibrate(answers, Wanted(Goal.FALSE_CALLS, 0.1))
     few_escapes = calibrate(answers, Wanted(Goal.ESCAPES, 0.0))
-    assert _passed(answers, few_calls.entries) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
-    assert _passed(answers, few_escapes.entries) == (0, 40)
+    assert _passed(answers, few_calls.entries()) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
+    assert _passed(answers, few_escapes.entries()) == (0, 40)
 
 
 def _passed(answers: Answers, entries: Mapping[str, object]) -> tuple[int, int]:
@@ -138,11 +139,37 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, floa
     for goal in Goal:
         outcome = calibrate(answers, Wanted(goal, rate))
         for choice in outcome.choices:
-            bad, good = _passed(answers, outcome.entries)
+            bad, good = _passed(answers, outcome.entries())
             if choice.point.escapes:
                 assert bad == choice.point.escapes.events
             if choice.point.false_calls:
                 assert good == choice.point.false_calls.trials - choice.point.false_calls.events
+
+
+def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale_of_the_new_scores() -> None:
+    """Otherwise a picture that went to REVIEW would pass once a label's pictures are too few."""
+    stated = Stated(2.0, {"ok": 0.8, "none": 0.3}, {"hole": 0.6})
+    few = calibrate(classified(("ok", "ok", 0.9)), Wanted(Goal.ESCAPES, 0.1))
+    assert (few.choices, few.temperature) == ((), 1.0)
+    entries = few.entries(stated)
+    assert entries == {
+        "min_scores": {
+            "ok": pytest.approx(honest(0.8, 0.5), abs=2e-7),
+            "none": pytest.approx(honest(0.3, 0.5), abs=2e-7),
+        },
+        "ignore_under": {"hole": pytest.approx(honest(0.6, 0.5), abs=2e-7)},
+    }
+    assert honest(0.3, 0.5) <= entries["min_scores"]["none"]  # type: ignore[index]
+    assert entries["ignore_under"]["hole"] <= honest(0.6, 0.5)  # type: ignore[index]
+    same = Stated(1.0, {"ok": 0.93}, {})
+    assert few.entries(same) == {"min_scores": {"ok": 0.93}}
+
+    found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), Wanted(Goal.FALSE_CALLS, 0.1))
+    threshold = found.choices[0].point.threshold
+    assert found.entries(Stated(1.0, {"none": 0.9}, {"hole": 0.2})) == {
+        "min_scores": {"none": round(1 - threshold, 7)},
+        "ignore_under": {"hole": threshold},
+    }
 
 
 def test_a_label_without_a_threshold_says_why() -> None:
@@ -239,6 +266,69 @@ def test_what_is_written_is_read_again(temperatures: dict[str, float], windows: 
     assert changed.count("\r") == (changed.count("\n") if windows else 0)
 
 
+ONE = "board: b\nexperts:\n{}components: {{U1: {{inspect: a}}}}\n"
+STYLES = {
+    "first key, flow": ONE.format("  a: {temperature: 2, kind: k, labels: [ok], input: 8, then: {ok: OK}}\n"),
+    "first key, block": ONE.format(
+        "  a:\n    min_scores:\n      ok: 0.5\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"
+    ),
+    "a comma at the end": ONE.format("  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}, }\n"),
+    "comments in a flow": ONE.format(
+        "  a: {kind: k, # kind\n   labels: [ok], # all\n   input: 8,\n   then: {ok: OK} # t\n   }\n"
+    ),
+    "an anchor": ONE.format("  a: &a\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"),
+    "quotes": ONE.format("  'a': {'kind': k, \"labels\": ['ok'], input: '8', then: {'ok': OK}, 'temperature': '2'}\n"),
+    "a mark of bytes": "\ufeff" + ONE.format("  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}}\n"),
+    "beyond the first plane": ONE.format(
+        "  # \U0001f600\n  a: {kind: k, labels: [ok], input: 8, then: {ok: OK}} # é \U0001f600\n"
+    ),
+    "tabs": ONE.format("  a: {kind: k,\tlabels: [ok],\tinput: 8,\tthen: {ok: OK}\t}\t# x\n"),
+    "a question": ONE.format("  ? a\n  : kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n"),
+    "JSON": '{"board":"b","experts":{"a":{"kind":"k","labels":["ok"],"input":8,"then":{"ok":"OK"}}},'
+    '"components":{"U1":{"inspect":"a"}}}',
+    "no end of line": "board: b\ncomponents: {U1: {inspect: a}}\nexperts:\n  a:\n    kind: k\n    labels: [ok]\n"
+    "    input: 8\n    then:\n      ok: OK",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("values", [{}, {"temperature": 1.5, "min_scores": {"ok": 0.93}}])
+def test_entries_are_written_in_any_style(style: str, values: Mapping[str, edit.Value]) -> None:
+    changed = edit.edited(Path("b.yaml"), STYLES[style], {"a": Entry(values, "c")})
+    board = rules.of_bytes(Path("b.yaml"), changed.encode())
+    assert board.experts["a"].temperature == values.get("temperature", 1.0)
+    root = board.components["U1"].root
+    assert (root.min_scores, root.outcomes["ok"]) == (values.get("min_scores", {}), Verdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        # Another line feed: what looks like a comment is a key behind it.
+        (
+            {},
+            ONE.format(
+                "  a:\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK} # x\u0085    temperature: 2\n"
+            ),
+        ),
+        # The line of expert a begins within a text of expert z.
+        (
+            {},
+            "board: b\nexperts: {z: {kind: 'k\n  ', labels: [ok], input: 8, then: {ok: OK}}, a: {kind: k, "
+            "labels: [ok], input: 8, then: {ok: OK}}}\ncomponents: {U1: {inspect: a}, U2: {inspect: z}}\n",
+        ),
+        (
+            {"temperature": 2.0},
+            ONE.format("  a:\n    kind: k\n    labels: [ok]\n    input: 8\n    then: {ok: OK}\n").replace("\n", "\r"),
+        ),
+    ],
+)
+def test_a_style_that_would_change_other_entries_is_refused(values: Mapping[str, edit.Value], text: str) -> None:
+    rules.of_bytes(Path("b.yaml"), text.encode())
+    with pytest.raises(ConfigError, match=r"b\.yaml: the entries of 'a' cannot be changed without a change of others"):
+        edit.edited(Path("b.yaml"), text, {"a": Entry(values, "c")})
+
+
 def test_an_expert_that_the_file_lacks_is_said() -> None:
     with pytest.raises(ConfigError, match=r"hall7\.yaml: no expert 'bdy' to calibrate"):
         edit.edited(Path("hall7.yaml"), FILE, {"bdy": Entry({}, "")})
@@ -290,6 +380,31 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
     outcome = calibrate(answers, Wanted(Goal.ESCAPES, 0.5))
     for number, each in enumerate((outcome, calibrate(classified(), outcome.wanted))):
         assert draw(each, tmp_path / f"{number}.png").stat().st_size > 10_000
+
+
+def test_what_is_written_keeps_scores_of_other_labels_and_names_steps_with_their_own(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hall7.yaml").write_text(
+        FILE.replace("  body: {", "  body: {temperature: 2, min_scores: {ok: 0.9, bad: 0.2}, ")
+        .replace("{inspect: body}", "{inspect: body, min_scores: {ok: 0.6}}")
+        .replace("min_score: 0.5", "min_score: 0.4")
+    )
+    link = tmp_path / "link.yaml"
+    link.symlink_to("hall7.yaml")
+    before = link.read_bytes()
+    _put(rules.load(link), [calibrate(classified(), Wanted(Goal.ESCAPES, 0.1))], write=True)
+    assert link.read_bytes() == before
+    answers = classified(*[("ok", "ok", 0.9)] * 3, *[("bad", "bad", 0.9)] * 3)
+    _put(rules.load(link), [calibrate(answers, Wanted(Goal.ESCAPES, 0.1))], write=True)
+    assert link.is_symlink()
+    written = rules.load(link)
+    root, expert = written.components["U1"].root, written.experts["body"]
+    assert expert.temperature == 1.0
+    assert root.min_scores == {"ok": 0.6, "bad": pytest.approx(honest(0.2, 0.5), abs=2e-7)}
+    told = " ".join(capfd.readouterr().err.split())
+    assert "body: `min_score` of U1 still counts, too; its scores have another scale now, so check it" in told
+    assert "body: `min_scores` of U1 count in the place of those written here; its scores have another" in told
 
 
 def test_the_front_of_rules_knows_a_file_before_it_is_written(tmp_path: Path) -> None:

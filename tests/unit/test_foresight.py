@@ -111,6 +111,18 @@ def test_parts_may_come_in_another_order() -> None:
     assert line.foresight.head == 4
 
 
+def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
+    for times_s in (
+        [float(image) for image in range(40)],
+        [4.0 * (image // 4) for image in range(40)],
+        [image + (600.0 if image >= 20 else 0.0) for image in range(40)],
+    ):
+        foresight = Foresight(RULES.router, parts=parts_of("ABC" * 60))
+        for image, at_s in enumerate(times_s):
+            foresight.arrived(ImageView(Request(image, "A", serial="S1", refdes=f"P{image}"), image, at_s))
+        assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
+
+
 def test_what_is_not_on_the_list_says_nothing() -> None:
     line = Line("ABBC")
     line.see("A")
@@ -213,3 +225,43 @@ def test_whatever_comes_the_books_hold(images: list[tuple[str, int, str]]) -> No
                 place, until = line.foresight.next_place(expert), line.foresight.images_until(expert)
                 assert place is not None
                 assert until == max(1, place + 1 - line.foresight.head)
+
+
+def test_the_boards_of_a_panel_come_part_by_part() -> None:
+    """Ten boards whose images take turns have the same places, and cost no more than boards one after another."""
+    for line, begins in ((Line("ABC" * 20), 120), (Line(), 69)):
+        for panel in range(3):
+            line.changed.clear()
+            for index in range(60):
+                for serial in range(10):
+                    line.see("ABC"[index % 3], f"S{panel}-{serial}", at=index)
+        assert line.foresight.head == begins + 60
+        assert line.foresight.in_order() == ["a", "x", "b", "c"]
+        assert len(line.changed) < 2 * 60 * 10
+
+
+def test_a_serial_for_each_image_costs_no_more_than_a_serial_for_each_board() -> None:
+    line = Line("ABC" * 100)
+    line.changed.clear()
+    for image in range(600):
+        line.see("ABC"[image % 3], f"S{image}", at=image % 300)
+    assert len(line.changed) < 20 * 600
+
+
+def test_serials_that_come_again_are_other_boards() -> None:
+    """As numbers of three carriers that go round."""
+    for line in (Line("ABC" * 60), Line()):
+        for board in range(7):
+            line.see("ABC" * 60, f"carrier {board % 3}")
+        line.see("A", "carrier 1")
+        assert line.foresight.images_until("b") == 1
+        assert line.foresight.head % 180 == 1
+
+
+def test_names_of_parts_without_end_are_not_kept() -> None:
+    order = LearnedOrder()
+    for number in range(50_010):
+        order.saw(PlacedPart("A", f"image {number}.png"))
+    assert len(order) == 50_000
+    order.saw(PlacedPart("B", "image 7.png"))
+    assert order.finish()[7].component == "B"

@@ -20,6 +20,8 @@ TWO = (PlacedPart("R0402", "R1"), PlacedPart("U-QFP32", "U1"))
         "Designator;X;Y;Comment\nR1;1,5;2;R0402\nU1;3;4;U-QFP32\n",
         '"Ref","Val","Package"\n"R1","R0402","x"\n"U1","U-QFP32","y"\n',
         "# made by a placer\nBoard 7\n\nRef   Val      PosX\nR1    R0402    1.0\n\nU1    U-QFP32  2.0\n",
+        "### Module positions ###\n## Side : top\n# Ref  Val  Package\nR1 R0402 x\nU1 U-QFP32 y\n## End\n",
+        "# ref and type of each part\nref,type\nR1,R0402\nU1,U-QFP32\n",
         "Value\tREFERENCE\r\nR0402\tR1\r\nU-QFP32\tU1\r\n",
         "\ufeffpart number, refdes\nR0402, R1\nU-QFP32, U1",
     ],
@@ -37,6 +39,8 @@ def test_a_list_has_a_header_and_a_line_for_each_part(tmp_path: Path, text: str)
         ("refdes,component\n", "there is no part under the header"),
         ("refdes,component\nR1,R0402\nR2\n", "parts.csv:3: this line lacks a reference designator or a component"),
         ("refdes,component\nR1,\n", "parts.csv:2: this line lacks"),
+        ('refdes,component\n"R1, R2",R0402\n', "parts.csv:2: 'R1, R2' names several parts; give each part a line"),
+        ("refdes,component\nR1," + 70_000 * "x", "parts.csv:2: a line of 70,003 characters; this is no parts list"),
         ("refdes,component\nR1,R0402\nR1,C1\n", "parts.csv:3: 'R1' stands in an earlier line already"),
     ],
 )

@@ -565,6 +565,8 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "findings": 2,
         "escalated": 0,
         "changed": 0,
+        "skipped": 0,
+        "skipped_boards": [],
         "late": 0,
         "late_boards": [],
         "usage_drift": [],
@@ -572,7 +574,16 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
         "interrupted": False,
         "boards": {"SN1": "NG", "SN2": "REVIEW"},
         "components": {
-            "R0402": {"images": 2, "ok": 0, "ng": 1, "review": 0, "errors": 1, "missing": 1, "good_image_share": 0.0}
+            "R0402": {
+                "images": 2,
+                "ok": 0,
+                "ng": 1,
+                "review": 0,
+                "errors": 1,
+                "missing": 1,
+                "skipped": 0,
+                "good_image_share": 0.0,
+            }
         },
     }
 

@@ -146,7 +146,8 @@ class Eviction(Policy, ABC):
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         """Yield experts of the pool, the first to leave first; the caller skips experts that may not leave yet.
 
-        This is called for every switch, and the caller takes only as many experts as must leave: do not look at all.
+        This is called often, not only for switches, and the caller takes only as many experts as must leave: do not
+        look at all of them.
         """
 
     def spares(self, expert: str, newcomer: str, why: Why) -> bool:
@@ -196,3 +197,8 @@ class Prefetch(Policy, ABC):
         This is called only while nothing is loaded. The first for which experts leave that are needed later is loaded.
         """
         yield from ()
+
+    @classmethod
+    def looks_ahead(cls) -> bool:
+        """Return whether the policy has an `ahead` of its own."""
+        return cls.ahead is not Prefetch.ahead

@@ -18,7 +18,8 @@ from coe.scheduler.policies.work import Work
 class Gain(Prefetch):
     """The gain of an expert is the number of its waiting stages; stages that are expected later reduce it.
 
-    An expert that more images are likely to need should wait for them, and then run them all in one stay.
+    An expert that more images are likely to need should wait for them, and then run them all in one stay. But while
+    there is room, no expert leaves, and the expert whose stages have waited longest comes first.
     Stages in a hurry go first, by due time. A device leaves an expert to another device that would be done with it
     sooner, even after loading another expert first. A device also loads an expert of the pool that would finish last of
     all, if that ends its work sooner.
@@ -38,6 +39,7 @@ class Gain(Prefetch):
         self._executors = Counter(executor.pool.id for executor in world.executors.values())
         (self._backlog,) = world.backlogs()
         self._hurried = Ranking()
+        self._oldest = Ranking()
         # By pool, for the disk and for host memory: both bring experts at the same time.
         self._order = {id: {tier: Ranking() for tier in Tier} for id in self._holders}
         self._work = {id: Work() for id in self._holders}
@@ -50,6 +52,7 @@ class Gain(Prefetch):
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
         self._catch_up()
         yield from islice(self._hurried, config.PREFETCH_GROUPS)
+        yield from self._to_fill(executor)
         yield from self._to_share(executor)
         for order in self._order[executor.pool.id].values():
             for expert in islice(order, config.LOAD_CANDIDATES):
@@ -89,6 +92,14 @@ class Gain(Prefetch):
         first = next((leaving for leaving in ranking if pool.evictable(leaving)), None)
         return 0.0 if first is None else self._world.images_until(first)
 
+    def _to_fill(self, executor: Executor) -> Iterator[str]:
+        """Yield the expert whose stages have waited longest, if no other expert must leave for it."""
+        expert = next(iter(self._oldest), None)
+        if expert is None or executor.pool.missing_bytes(self._world.costs(executor.device, expert).weights_bytes):
+            return
+        if not self._is_left_to_another(executor, expert):
+            yield expert
+
     def _to_share(self, executor: Executor) -> Iterator[str]:
         """Yield the expert with most work on another device, if that device ends last and this would end it sooner."""
         for id, work in self._work.items():
@@ -101,14 +112,18 @@ class Gain(Prefetch):
                     yield expert
 
     def _is_left_to_another(self, executor: Executor, expert: str) -> bool:
+        if len(self._holders) == 1:
+            return False
         stages = round(self._backlog.waiting(expert) + self._later(expert))
-        ends_s = {}
+        here_s = another_s = math.inf
         for id, holder in self._holders.items():
-            cost = self._world.costs(holder.device, expert)
             switch_s = self._world.switch_s(holder.device, expert)
-            another_s = 0.0 if id == executor.pool.id else switch_s
-            ends_s[id] = self._ready_s(id) + another_s + switch_s + cost.batch_s(stages)
-        return min(ends_s.values()) < ends_s[executor.pool.id]
+            run_s = self._world.costs(holder.device, expert).batch_s(stages)
+            if id == executor.pool.id:
+                here_s = self._ready_s(id) + switch_s + run_s
+            else:
+                another_s = min(another_s, self._ready_s(id) + switch_s + switch_s + run_s)
+        return another_s < here_s
 
     def _ready_s(self, pool: str) -> float:
         return self._work[pool].seconds / self._executors[pool]
@@ -137,6 +152,7 @@ class Gain(Prefetch):
                     order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)
                 self._loads_s[expert] = min(switches_s.values())
                 self._absent_s += self._loads_s[expert]
+                self._oldest.put(expert, group.since_s)
                 if group.due_s < math.inf:
                     self._hurried.put(expert, group.due_s)
         self._changed.clear()
@@ -150,12 +166,15 @@ class Gain(Prefetch):
             self._foreseen.put(expert, place)
 
     def _forget(self, expert: str) -> None:
-        for work in self._work.values():
-            work.drop(expert)
+        load_s = self._loads_s.pop(expert, None)
+        if load_s is None:
+            for work in self._work.values():
+                work.drop(expert)
+            return
         for orders in self._order.values():
             for order in orders.values():
                 order.drop(expert)
         self._hurried.drop(expert)
+        self._oldest.drop(expert)
         # Rounding must not pile up over weeks of stages.
-        self._absent_s -= self._loads_s.pop(expert, 0.0)
-        self._absent_s = self._absent_s if self._loads_s else 0.0
+        self._absent_s = self._absent_s - load_s if self._loads_s else 0.0

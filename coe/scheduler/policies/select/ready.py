@@ -39,6 +39,8 @@ class Ready(Select):
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
         self._catch_up()
         id = executor.pool.id
+        if not self._fullest[id]:
+            return
         blocking = self._blocking(executor, now) if self._absent else None
         leaving = blocking if blocking and self._must_leave(executor.pool, blocking) else None
         for expert in self._hurried[id]:

@@ -1,0 +1,91 @@
+"""Tables in text files as CAD programs and placement machines write them: numbered lines, and the cells of a line.
+
+Parts lists and placement files are read through this file alone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from coe import regular
+from coe.errors import ConfigError
+
+MAX_BYTES = 64 << 20
+SEPARATORS = (",", ";", "\t", None)
+"""What may stand between cells; None means spaces."""
+_LONGEST_LINE = 1 << 16
+_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a file, without its end, and its number from 1."""
+
+    number: int
+    text: str
+
+    @property
+    def is_remark(self) -> bool:
+        """Whether the line begins with '#'."""
+        return self.text.lstrip().startswith("#")
+
+    @property
+    def without_mark(self) -> Line:
+        """The line without the '#' of a remark."""
+        return Line(self.number, self.text.lstrip("# \t"))
+
+    def cells(self, separator: str | None) -> list[str]:
+        """Return the cells, without spaces around them; a cell in quotes may hold separators. None means spaces."""
+        text = self.text
+        if separator is None:
+            separator, text = " ", " ".join(text.split())
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
+
+
+def lines(path: Path, noun: str, fallback: str | None = None) -> list[Line]:
+    """Return the lines of a text file that are not empty; raises ConfigError, which calls the file `noun`.
+
+    See `parse` for `fallback`.
+    """
+    return parse(path, content(path, noun), noun, fallback)
+
+
+def content(path: Path, noun: str) -> bytes:
+    """Return the bytes of a file; raises ConfigError, which calls the file `noun`."""
+    try:
+        return regular.read(path, MAX_BYTES)
+    except OSError as error:
+        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror or error}") from None
+
+
+def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[Line]:
+    """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
+
+    A file that begins with a byte order mark is in UTF-8 or UTF-16, as the mark says; other files are in UTF-8, or in
+    the encoding `fallback` if one is given.
+    """
+    encoding = next((encoding for mark, encoding in _MARKS if raw.startswith(mark)), "utf-8")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError:
+        text = _by_fallback(path, noun, raw, fallback if encoding == "utf-8" else None)
+    if "\0" in text:
+        raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
+    lines = [Line(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    for line in lines:
+        if len(line.text) > _LONGEST_LINE:
+            what = noun.removeprefix("the ")
+            raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
+    return lines
+
+
+def _by_fallback(path: Path, noun: str, raw: bytes, fallback: str | None) -> str:
+    try:
+        if fallback is not None:
+            return raw.decode(fallback)
+    except UnicodeDecodeError:
+        pass
+    raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")

@@ -1,0 +1,86 @@
+"""Where the images of `coe-inspect` come from: files of one component each, or pictures of whole boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.board import given_references, images
+from coe.board.images import Item, Skipped
+from coe.board.parts import PlacedPart
+from coe.board.rules import Rules
+from coe.core import Result
+from coe.placement.board_view import BoardView
+from coe.scheduler.strategies import strategy as named_strategy
+
+if TYPE_CHECKING:
+    from coe.inspector.inspector import Picture
+    from coe.placement import Layout
+
+
+class Source(Protocol):
+    """The images of a run, and where their pixels come from; `skipped` are files that are no pictures."""
+
+    @property
+    def items(self) -> Sequence[Item]:
+        """All images, in the order in which they are inspected."""
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        """The files that were left alone."""
+
+    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+        """Yield for each item its picture, or its result if no expert can inspect it."""
+
+    def pixels(self, name: str) -> NDArray[np.uint8]:
+        """Return the pixels of an image by its name, (H, W, 3) uint8 RGB."""
+
+    def view(self, serial: str) -> BoardView | None:
+        """Return the picture of a whole board; None if there is none."""
+
+
+class EachFile:
+    """Files of which each shows one component."""
+
+    def __init__(self, items: Sequence[Item], skipped: Sequence[Skipped]) -> None:
+        self.items, self.skipped = items, skipped
+        self._paths = {item.name: item.path for item in items}
+
+    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+        """Yield the picture of each item."""
+        from coe.inspector.inspector import Picture
+
+        for item in todo:
+            place = (item.component, item.serial, item.refdes, item.name)
+            yield Picture(item.path, *place, within_s=within_s, reference=item.reference)
+
+    def pixels(self, name: str) -> NDArray[np.uint8]:
+        """Return the pixels of a file."""
+        return images.decode(self._paths[name])
+
+    def view(self, serial: str) -> BoardView | None:
+        """Return None: no file shows a whole board."""
+        return None
+
+
+def source_of(images_at: Path, board: Rules, layout: Layout | None) -> Source:
+    """Return the images at a path; with a layout its pictures show whole boards. Raises ConfigError."""
+    if layout is None:
+        items, skipped = images.find(images_at, board.components)
+        given_references.check(items, board.components.values())
+        return EachFile(items, skipped)
+    from coe.cli.whole_boards import WholeBoards
+
+    layout.check(board.components, board.board)
+    boards = WholeBoards(layout, images_at)
+    given_references.check(boards.items, board.components.values())
+    return boards
+
+
+def foreseen(layout: Layout | None, strategy: str) -> tuple[PlacedPart, ...]:
+    """Return the parts list that a layout gives to a strategy; none for a strategy that does not look ahead."""
+    return layout.parts if layout is not None and named_strategy(strategy).foresees else ()

@@ -1,0 +1,112 @@
+"""Whole boards for `coe-inspect`: the images of a run are the crops of pictures in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.board.folder import EntryKind, FolderEntry, walk, why_no_file
+from coe.board.images import EXTENSIONS, OTHER_FORMATS, Item, Skipped, natural, printable
+from coe.core import Failure, FailureKind, Result
+from coe.errors import ConfigError
+from coe.placement import BoardPicture, BoardView, Layout, Site, read_board, serial_of
+
+if TYPE_CHECKING:
+    from coe.inspector.inspector import Picture
+
+
+class WholeBoards:
+    """The pictures of whole boards at a path, a folder or a single picture, and the crops of one layout.
+
+    `items` are all components of all boards: a board's serial is the name of its picture without the extension, and an
+    image has the name `<picture>/<refdes>`. `skipped` are files that are no pictures. Raises ConfigError if there is no
+    picture, or if two pictures have the same serial.
+    """
+
+    def __init__(self, layout: Layout, images_at: Path) -> None:
+        self._layout = layout
+        self._last: tuple[Path, BoardPicture] | None = None
+        self._names: dict[Path, str] = {}
+        self._serials: set[str] = set()
+        self._sites: dict[str, tuple[Path, Site]] = {}
+        self.items: list[Item] = []
+        self.skipped: list[Skipped] = []
+        try:
+            for entry, name in sorted(_entries(images_at), key=lambda named: natural(named[1])):
+                self._add(entry, name)
+        except OSError as error:
+            raise ConfigError(f"{error.filename or images_at} cannot be read: {error.strerror}") from error
+        if not self.items:
+            raise ConfigError(f"{images_at} holds no pictures of boards; give --images a folder of them")
+        self._paths = {item.serial: item.path for item in self.items}
+
+    def feed(self, todo: Sequence[Item], within_s: float | None) -> Iterator[Picture | Result]:
+        """Yield for each item its crop, or its result if it has none, board by board; one picture is in memory."""
+        for path, items in groupby(todo, key=lambda item: item.path):
+            board, names = self._board(path), {item.name for item in items}
+            yield from board.results(names)
+            yield from board.pictures(names, within_s)
+
+    def pixels(self, name: str) -> NDArray[np.uint8]:
+        """Return the crop of an image, (H, W, 3) uint8 RGB; raises ImageError if it has none."""
+        path, site = self._sites[name]
+        return self._board(path).crop(site)
+
+    def view(self, serial: str) -> BoardView | None:
+        """Return how the report shows a board; None if its picture cannot be read."""
+        return self._board(self._paths[serial]).view(serial)
+
+    def _board(self, path: Path) -> BoardPicture:
+        """Read and locate the picture at a path; the last stays in memory."""
+        if self._last is None or self._last[0] != path:
+            self._last = None  # two pictures would be in memory
+            self._last = path, read_board(path, self._layout, _serial(path), name=self._names[path])
+        return self._last[1]
+
+    def _add(self, entry: FolderEntry, name: str) -> None:
+        """Add the items of a picture, or note why a file is none."""
+        suffix = entry.path.suffix.lower()
+        reason = entry.reason
+        if entry.kind is EntryKind.FILE and suffix in OTHER_FORMATS:
+            reason = f"is a picture in a format that is not read ({suffix}); save it as PNG"
+        elif entry.kind is EntryKind.UNREADABLE and suffix not in EXTENSIONS:
+            raise ConfigError(
+                f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or take it away"
+            )
+        elif entry.kind is EntryKind.AGAIN or suffix not in EXTENSIONS:
+            reason = entry.reason or f"'{printable(entry.path.suffix)}' is not the extension of an image"
+            self.skipped.append(Skipped(entry.path, reason))
+            return
+        serial = _serial(entry.path)
+        for of_unit in (serial_of(serial, unit) for unit in self._layout.units):
+            if of_unit in self._serials:
+                raise ConfigError(f"two pictures have the serial '{of_unit}', one of them {name}; rename one of them")
+            self._serials.add(of_unit)
+        self._names[entry.path] = name
+        failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
+        for site in self._layout.sites:
+            image = f"{name}/{site.name}"
+            self._sites[image] = entry.path, site
+            of_unit = serial_of(serial, site.unit)
+            self.items.append(Item(entry.path, site.component, of_unit, site.refdes, image, failure))
+
+
+def _entries(images_at: Path) -> Iterator[tuple[FolderEntry, str]]:
+    """Yield the entries of a folder, or a single file, with their names relative to it."""
+    if images_at.is_dir():
+        for entry in walk(images_at):
+            yield entry, printable(entry.path.relative_to(images_at).as_posix())
+    elif not images_at.exists():
+        raise ConfigError(f"{images_at}: there is no such folder or file; give --images a folder of pictures of boards")
+    else:
+        reason = why_no_file(images_at)
+        yield FolderEntry(images_at, EntryKind.SPECIAL if reason else EntryKind.FILE, reason or ""), images_at.name
+
+
+def _serial(path: Path) -> str:
+    return printable(path.stem)

@@ -1,0 +1,86 @@
+"""Whole boards: from a placement file, a board recipe and a picture to the pictures of the components.
+
+    placements = read_placements(Path("pnp.csv"), "kicad", "mm")
+    layout = lay_out(read_recipe(Path("recipe.yaml")), placements)
+    with Inspector("demo", parts=layout.parts) as line:
+        board = read_board(Path("boards/SN1.png"), layout, "SN1")
+        results = [*board.results(), *line.stream(board.pictures())]
+
+The functions, in the order of their use:
+
+- `read_placements(path, dialect, units) -> tuple[Placement, ...]`: a file of one of `DIALECTS`, in mm, mil or inch;
+  `parse_placements(path, raw, dialect, units)` of bytes.
+- `read_recipe(path) -> Recipe`; `parse_recipe(path, raw) -> Recipe` of bytes.
+- `lay_out(recipe, placements, bottom=None) -> Layout`: all `sites` as the camera sees them; `Bottom.of(x, angle)` says
+  how a file describes the bottom side. `layout.check(components, board)` holds it against a board's rules.
+- `locate(pixels, layout, skip=()) -> Location`: where the board lies; not `registered` with the reason `why`.
+- `blind_to(layout) -> tuple[str, ...]`: how a board could lie wrong without being noticed.
+- `crop(pixels, site, fit) -> pixels | None`: one component upright, (h, w, 3) uint8 RGB.
+- `overlay(pixels, layout, location, side_px=1600) -> pixels`: what a person confirms.
+- `read_board(image, layout, serial, name="", serials=None, skip=()) -> BoardPicture`: reads and locates a picture. Its
+  `pictures()` are the crops for a line, its `results()` those of the components that cannot be inspected: each
+  component has exactly one of both.
+
+Errors: ConfigError and RulesError for files that cannot be used, before any picture is read. A bad picture raises
+nothing: its components get results that say why. Each name is imported at its first use, because OpenCV takes a while.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coe.placement.board_view import BoardView
+    from coe.placement.boards import BoardPicture, read_board, serial_of
+    from coe.placement.crops import crop, outline
+    from coe.placement.dialects import DIALECTS, Side, Units
+    from coe.placement.layout import Bottom, Layout, Site, lay_out
+    from coe.placement.location import Location, blind_to, locate
+    from coe.placement.overlay_picture import overlay
+    from coe.placement.placements import Placement, parse_placements, read_placements
+    from coe.placement.recipe import Recipe, parse_recipe, read_recipe
+
+_HOMES = {
+    "board_view": ("BoardView",),
+    "boards": ("BoardPicture", "read_board", "serial_of"),
+    "crops": ("crop", "outline"),
+    "layout": ("Bottom", "Layout", "Site", "lay_out"),
+    "location": ("Location", "blind_to", "locate"),
+    "overlay_picture": ("overlay",),
+    "dialects": ("DIALECTS", "Side", "Units"),
+    "placements": ("Placement", "parse_placements", "read_placements"),
+    "recipe": ("Recipe", "parse_recipe", "read_recipe"),
+}
+__all__ = [
+    "DIALECTS",
+    "BoardPicture",
+    "BoardView",
+    "Bottom",
+    "Layout",
+    "Location",
+    "Placement",
+    "Recipe",
+    "Side",
+    "Site",
+    "Units",
+    "blind_to",
+    "crop",
+    "lay_out",
+    "locate",
+    "outline",
+    "overlay",
+    "parse_placements",
+    "parse_recipe",
+    "read_board",
+    "read_placements",
+    "read_recipe",
+    "serial_of",
+]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"coe.placement.{module}"), name)
+    raise AttributeError(f"module 'coe.placement' has no attribute '{name}'")

@@ -1,0 +1,221 @@
+"""Where a board lies in a picture. Law: a board whose fiducials contradict the recipe is not registered, nor cut.
+
+The board is expected in the middle of the picture, at the recipe's scale. Each fiducial may have several discs near it;
+the discs that lie to each other as the fiducials do are chosen together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import dist
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from coe.placement.fiducials import Disc, discs, mean_in
+from coe.placement.fit import Fit, Numbers, fitted, residual_um, similarity
+from coe.placement.layout import Layout, Point
+
+Pixels = NDArray[np.uint8]
+
+_ALIKE = 0.97
+"""Two choices of discs cannot be told apart if the score of one is this share of the other's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where a board lies in a picture; `why` is empty if it is registered, and a sentence's end if it is not.
+
+    `expected` maps the board to the middle of the picture, `fit` to where it lies (None if it is not registered).
+    `found` are the fiducials found, by name, also of a board that is not registered. `residual_um` says by how much the
+    fiducials contradict the recipe, if all were found. `skipped` holds the units that are not inspected, and why.
+    """
+
+    expected: Fit
+    found: Mapping[str, Disc]
+    fit: Fit | None = None
+    residual_um: float | None = None
+    why: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def registered(self) -> bool:
+        """Whether the board may be cut into crops."""
+        return self.fit is not None
+
+
+def locate(pixels: Pixels, layout: Layout, skip: Iterable[str] = ()) -> Location:
+    """Return where the board of a layout lies in a picture (H, W, 3) uint8 RGB.
+
+    `skip` names units of a panel that are known to be bad. Raises ValueError for a unit that the layout does not have.
+    """
+    skipped = dict.fromkeys(skip, "it was named as bad")
+    if unknown := sorted(set(skipped) - set(layout.units)):
+        raise ValueError(f"the layout has no unit '{unknown[0]}'")
+    grey = np.asarray(cv2.cvtColor(pixels, cv2.COLOR_RGB2GRAY), np.uint8)
+    expected = _expected(grey, layout)
+    location = _registered(grey, layout, expected)
+    if location.fit is None:
+        other = _lies_otherwise(grey, layout, expected)
+        return replace(location, why=location.why + other, skipped=skipped)
+    for name in layout.marks:
+        level = _level_at_mark(grey, layout, location.fit, name)
+        if level is None and name not in skipped:
+            why = f"the bad mark of unit '{name}' lies partly outside of the picture"
+            return replace(location, fit=None, why=why, skipped=skipped)
+        if level is not None and _is_bad(layout, level):
+            skipped.setdefault(name, f"it has a bad mark of grey level {level:.0f}")
+    return replace(location, skipped=skipped)
+
+
+def _points(points: Iterable[Point]) -> Numbers:
+    return np.array([(point.x_mm, point.y_mm) for point in points], np.float64)
+
+
+def _expected(grey: Pixels, layout: Layout) -> Fit:
+    """Return the map that puts the middle of the outline into the middle of the picture."""
+    height, width = grey.shape
+    scale = 1000 / layout.recipe.um_per_pixel
+    x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
+    return Fit(
+        np.array([[scale, 0, (width - 1) / 2 - scale * x], [0, -scale, (height - 1) / 2 + scale * y]], np.float64)
+    )
+
+
+def _registered(grey: Pixels, layout: Layout, expected: Fit) -> Location:
+    """Find the fiducials where the map expects them, and fit the board to them."""
+    recipe, names = layout.recipe, list(layout.fiducials)
+    form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
+    points = _points(layout.fiducials.values())
+    near = [
+        discs(grey, x, y, form.search * scale, form.diameter * scale, form.look) for x, y in expected.pixels(points)
+    ]
+    best = {name: candidates[0] for name, candidates in zip(names, near, strict=True) if candidates}
+    if missing := [name for name in names if name not in best]:
+        where = f"within {form.search:g} mm of where {_listed(missing)} should be"
+        return Location(expected, best, why=f"no fiducial was found {where}")
+    choices = list(_choices(points, near, layout))
+    if not choices:
+        return Location(
+            expected,
+            best,
+            why=f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
+            f"or take {recipe.most_stretch:.1%}, and turned by at most {recipe.most_turn:g} degrees",
+        )
+    good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
+    chosen = max(good, key=lambda choice: choice.score) if good else min(choices, key=lambda c: c.residual_um)
+    why = _contradiction(layout, chosen, good)
+    found = dict(zip(names, chosen.discs, strict=True))
+    return Location(expected, found, None if why else chosen.fit, chosen.residual_um, why)
+
+
+def _contradiction(layout: Layout, chosen: _Choice, good: list[_Choice]) -> str:
+    """Return why the best choice of discs is no registration; "" if it is."""
+    recipe = layout.recipe
+    if not good:
+        return (
+            f"the fiducials lie {chosen.residual_um:.0f} um off the recipe, over its tolerance of "
+            f"{recipe.tolerance_um:g} um (found at {chosen.fit.um_per_pixel:.3f} um a pixel)"
+        )
+    if any(choice.score >= _ALIKE * chosen.score and choice.is_elsewhere(chosen) for choice in good):
+        return (
+            "the fiducials fit in two places equally well; let the recipe search in less than "
+            f"{recipe.fiducials.search:g} mm, or choose fiducials that nothing else looks like"
+        )
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """A disc for each fiducial, the fit to them, by how much they contradict it, and how well they look."""
+
+    discs: tuple[Disc, ...]
+    fit: Fit
+    residual_um: float
+    score: float
+
+    def is_elsewhere(self, other: _Choice) -> bool:
+        """Tell whether a disc lies in another place than in another choice."""
+        return any(
+            dist((mine.x_px, mine.y_px), (its.x_px, its.y_px)) > mine.diameter_px / 2
+            for mine, its in zip(self.discs, other.discs, strict=True)
+        )
+
+
+def _choices(points: Numbers, near: list[list[Disc]], layout: Layout) -> Iterator[_Choice]:
+    """Yield each choice of discs that lies as the fiducials do.
+
+    Any two discs of the two fiducials that lie farthest apart say where the others must be: the nearest are taken.
+    """
+    recipe = layout.recipe
+    apart = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
+    one, other = (int(index) for index in np.unravel_index(np.argmax(apart), apart.shape))
+    ends = points[[one, other]]
+    for pair in product(near[one], near[other]):
+        rough = similarity(ends, np.array([(disc.x_px, disc.y_px) for disc in pair]))
+        stretch = recipe.um_per_pixel / rough.um_per_pixel - 1
+        if abs(stretch) > recipe.most_stretch or abs(rough.turn_deg) > recipe.most_turn:
+            continue
+        chosen = [
+            min(candidates, key=lambda disc, at=at: dist((disc.x_px, disc.y_px), at))  # type: ignore[misc]
+            for candidates, at in zip(near, rough.pixels(points), strict=True)
+        ]
+        chosen[one], chosen[other] = pair
+        pixels = np.array([(disc.x_px, disc.y_px) for disc in chosen])
+        residual = residual_um(points, pixels, recipe.um_per_pixel)
+        yield _Choice(tuple(chosen), fitted(points, pixels), residual, sum(disc.score for disc in chosen))
+
+
+def blind_to(layout: Layout) -> tuple[str, ...]:
+    """Return in which ways a board could lie wrong without being noticed, because its fiducials lie alike then."""
+    points = _points(layout.fiducials.values())
+    points -= points.mean(axis=0)
+    apart_mm = max(layout.recipe.tolerance_um / 1000, layout.recipe.fiducials.diameter)
+    ways = {"mirrored": np.array([-1.0, 1.0]), "turned by 180 degrees": np.array([-1.0, -1.0])}
+    return tuple(
+        words
+        for words, way in ways.items()
+        if all(np.hypot(*(points - point * way).T).min() <= apart_mm for point in points)
+    )
+
+
+def _lies_otherwise(grey: Pixels, layout: Layout, expected: Fit) -> str:
+    """Return how the board lies if it lies turned over, or round, so that a person need not guess."""
+    x, y = (layout.low.x_mm + layout.high.x_mm) / 2, (layout.low.y_mm + layout.high.y_mm) / 2
+    ways = {
+        "the picture fits if it is mirrored: is it of the other side?": np.diag([-1.0, 1.0]),
+        "the picture fits if it is turned by 180 degrees: does the board lie the wrong way round?": np.diag(
+            [-1.0, -1.0]
+        ),
+    }
+    for words, way in ways.items():
+        moved = {
+            name: Point(x + way[0, 0] * (point.x_mm - x), y + way[1, 1] * (point.y_mm - y))
+            for name, point in layout.fiducials.items()
+        }
+        if _registered(grey, replace(layout, fiducials=moved), expected).registered:
+            return f"; {words}"
+    return ""
+
+
+def _level_at_mark(grey: Pixels, layout: Layout, fit: Fit, unit: str) -> float | None:
+    """Return the mean grey level at the bad mark of a unit; None if the mark lies partly outside of the picture."""
+    assert layout.recipe.bad_mark is not None
+    # The rim of a mark may be soft, and the mark a little aside.
+    diameter = 0.7 * layout.recipe.bad_mark.diameter * 1000 / fit.um_per_pixel
+    ((x, y),) = fit.pixels(_points([layout.marks[unit]]))
+    return mean_in(grey, float(x), float(y), diameter)
+
+
+def _is_bad(layout: Layout, level: float) -> bool:
+    """Tell whether a grey level is that of a bad mark."""
+    mark = layout.recipe.bad_mark
+    assert mark is not None
+    return level >= mark.level if mark.look == "bright" else level <= mark.level
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

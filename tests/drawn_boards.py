@@ -1,0 +1,105 @@
+"""Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white first pin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import cos, radians, sin
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+
+from coe.placement import Layout, Placement, Side, lay_out, parse_recipe
+from coe.placement.fit import Fit
+from coe.placement.layout import Bottom
+
+UM = 50.0
+WIDTH_MM, HEIGHT_MM = 20.0, 16.0
+FIDUCIALS = {"F1": [1.5, 1.5], "F2": [18.5, 1.5], "F3": [1.5, 14.5]}
+RECIPE: dict[str, Any] = {
+    "recipe": "drawn",
+    "side": "top",
+    "um_per_pixel": UM,
+    "outline": {"x": [0, WIDTH_MM], "y": [0, HEIGHT_MM]},
+    "fiducials": {"diameter": 1, "search": 2.5, "at": FIDUCIALS},
+    "tolerance_um": 30,
+    "components": {"A": {"size": [2.4, 1.2], "margin": 0.2}, "B": {"size": [2, 2]}, "C": {"size": [1.6, 1.6]}},
+}
+PARTS = (
+    Placement("P1", 5, 5, 0, Side.TOP, component="A", line=2),
+    Placement("P2", 10, 8, 90, Side.TOP, component="B", line=3),
+    Placement("P3", 15, 11, 215, Side.TOP, component="A", line=4),
+    Placement("P4", 6, 11, 30, Side.TOP, component="C", line=5),
+)
+
+
+@dataclass(frozen=True)
+class Pose:
+    """Where a board lies in its picture, off the middle; `mirrored` pictures are of the other side."""
+
+    turn_deg: float = 0.0
+    stretch: float = 1.0
+    x_px: float = 0.0
+    y_px: float = 0.0
+    mirrored: bool = False
+
+
+def layout(placements: Sequence[Placement] = PARTS, bottom: Bottom | None = None, **changes: Any) -> Layout:
+    """Return the layout of the drawn board, with keys of its recipe changed."""
+    return lay_out(parse_recipe(Path("drawn.yaml"), recipe(**changes).encode()), placements, bottom)
+
+
+def recipe(**changes: Any) -> str:
+    """Return the recipe of the drawn board as YAML."""
+    return yaml.safe_dump({key: value for key, value in {**RECIPE, **changes}.items() if value is not None})
+
+
+def truth(drawn: Layout, pose: Pose, around_px: int = 40) -> tuple[Fit, int, int]:
+    """Return the true map of a board to its picture, and the picture's width and height."""
+    span_x, span_y = drawn.high.x_mm - drawn.low.x_mm, drawn.high.y_mm - drawn.low.y_mm
+    scale, turn = 1000 / drawn.recipe.um_per_pixel, radians(pose.turn_deg)
+    width, height = (round(span * scale) + 2 * around_px for span in (span_x, span_y))
+    flip = np.diag([-1.0 if pose.mirrored else 1.0, 1.0])
+    linear = scale * pose.stretch * np.array([[cos(turn), -sin(turn)], [-sin(turn), -cos(turn)]]) @ flip
+    middle = np.array([drawn.low.x_mm + span_x / 2, drawn.low.y_mm + span_y / 2])
+    there = np.array([(width - 1) / 2 + pose.x_px, (height - 1) / 2 + pose.y_px])
+    return Fit(np.column_stack([linear, there - linear @ middle])), width, height
+
+
+def draw(drawn: Layout, pose: Pose = Pose(), *, without: Iterable[str] = (), seed: int | None = 1) -> NDArray[np.uint8]:
+    """Draw a board: grey ground, bright fiducials, dark parts with a white corner; a seed adds light and noise."""
+    fit, width, height = truth(drawn, pose)
+    picture = np.full((height, width), 60.0)
+    for site in drawn.sites:
+        _draw_part(picture, fit, site)
+    for name, point in drawn.fiducials.items():
+        if name not in without:
+            disc(picture, *fit.pixels(np.array([[point.x_mm, point.y_mm]]))[0], 1000 / fit.um_per_pixel, 210)
+    if seed is not None:
+        chance = np.random.default_rng(seed)
+        picture *= 1 + np.linspace(-0.1, 0.1, width)[None, :] * chance.uniform(-1, 1)
+        picture += chance.normal(0, 2, picture.shape)
+    return np.repeat(np.clip(np.round(picture), 0, 255).astype(np.uint8)[..., None], 3, axis=2)
+
+
+def disc(picture: NDArray[np.float64], x: float, y: float, diameter: float, level: float) -> None:
+    """Draw a disc with soft edges into a grey picture."""
+    rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
+    share = np.clip(diameter / 2 - np.hypot(columns - x, rows - y) + 0.5, 0, 1)
+    picture += share * (level - picture)
+
+
+def _draw_part(picture: NDArray[np.float64], fit: Fit, site: Any) -> None:
+    rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
+    board = fit.millimetres(np.column_stack([columns.ravel(), rows.ravel()]).astype(float))
+    turn = radians(-site.angle_deg)
+    offset = board - (site.at.x_mm, site.at.y_mm)
+    along = (offset @ np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]]).T).reshape(*picture.shape, 2)
+    half = np.array([site.crop.width_mm, site.crop.height_mm]) / 2
+    inside = (np.abs(along) < half * 0.8).all(axis=2)
+    corner = inside & (along[..., 0] < -half[0] * 0.4) & (along[..., 1] > half[1] * 0.4)
+    picture[inside] = 20
+    picture[corner] = 160

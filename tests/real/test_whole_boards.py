@@ -1,0 +1,219 @@
+"""Pictures of whole boards through `coe-inspect`, `coe-experts overlay` and an `Inspector`, with real networks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, truth
+from PIL import Image
+from tiny_line import Call
+
+from coe import Inspector
+from coe.cli import experts, inspect
+from coe.cli.inspect_source import foreseen
+from coe.cli.whole_boards import WholeBoards
+from coe.core import Result, Verdict
+from coe.errors import ConfigError
+from coe.placement import read_board
+from coe.results.records import read
+
+TABLE = "refdes,x,y,rotation,side,component\n" + "".join(
+    f"{p.refdes},{p.x_mm},{p.y_mm},{p.rotation_deg},top,{p.component}\n" for p in PARTS
+)
+
+
+def save(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def files(folder: Path, **changes: Any) -> list[object]:
+    """Write a placement file and a recipe into a folder; return the options that name them."""
+    (folder / "pnp.csv").write_text(TABLE, encoding="utf-8")
+    (folder / "recipe.yaml").write_text(recipe(**changes), encoding="utf-8")
+    options = ["--placements", folder / "pnp.csv", "--dialect", "generic", "--units", "mm"]
+    return [*options, "--recipe", folder / "recipe.yaml"]
+
+
+def judged(result: Result) -> tuple[object, ...]:
+    return result.verdict, [(f.label, round(f.score, 4), len(f.boxes)) for f in result.findings]
+
+
+def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, tmp_path: Path, call: Call) -> None:
+    board, store = tiny
+    placed, boards, crops = files(tmp_path), tmp_path / "boards", tmp_path / "crops"
+    save(boards / "S1.png", draw(layout(), Pose(turn_deg=2, x_px=5)))
+    save(boards / "S2.png", draw(layout(), without=["F1"]))
+    save(boards / "S10.png", draw(layout(), Pose(turn_deg=-1), seed=7))
+    (boards / "S3.png").write_bytes(b"\x89PNG torn")
+    (boards / "S4.webp").write_bytes(b"RIFF")
+    (boards / "notes.txt").write_text("no picture")
+    common = ("--board", board, "--store", store, "--memory", "100MB", "--threads", 1, "--profile", "none")
+    said = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", command=inspect)
+    assert said.status == 3, said.err
+    assert "skipped: 1 files that are not images, such as notes.txt" in said.words
+    results = {result.request.image: result for result in read(tmp_path / "run" / "results.jsonl")}
+    assert list(results) == [f"{name}/{p.refdes}" for name in ("S1.png", "S2.png", "S3.png", "S4.webp", "S10.png")
+                             for p in PARTS]  # fmt: skip
+    for part in PARTS:
+        result = results[f"S2.png/{part.refdes}"]
+        assert (result.verdict, result.request.serial) == (Verdict.REVIEW, "S2")
+        assert result.findings[0].doubt.startswith("the board is not registered: no fiducial was found within 2.5 mm")
+        assert "the picture of the board" in str(results[f"S3.png/{part.refdes}"].error)
+        assert "save it as PNG" in str(results[f"S4.webp/{part.refdes}"].error)
+    for serial in ("S1", "S10"):
+        for crop in read_board(boards / f"{serial}.png", layout(), serial).pictures():
+            save(crops / serial / f"{crop.refdes}__{crop.component}.png", crop.image)  # type: ignore[arg-type]
+    call(*common, "--images", crops, "--out", tmp_path / "run-crops", command=inspect)
+    alone = {(r.request.serial, r.request.refdes): r for r in read(tmp_path / "run-crops" / "results.jsonl")}
+    assert len(alone) == 2 * len(PARTS)
+    for (serial, refdes), result in alone.items():
+        assert judged(results[f"{serial}.png/{refdes}"]) == judged(result)
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert page.count('<div class="whole"') == 3  # S3 and S4 cannot be shown
+    assert page.count("<polygon") == 2 * len(PARTS)
+    assert "not registered: no fiducial was found" in page
+    assert page.count("It was not cut out of the picture of its board, nor were 3 other components.") == 1
+    again = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", "--resume", "-q", command=inspect)
+    assert again.status == 3
+    files(tmp_path, tolerance_um=31)
+    other = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", "--resume", command=inspect)
+    assert other.status == 2
+    assert "holds a run with other placements, another board recipe, or none" in other.words
+
+
+def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: Path, call: Call) -> None:
+    board, store = tiny
+    (tmp_path / "pnp.csv").write_text("refdes,x,y,rotation,side,component\nP1,5,5,0,top,C\n", encoding="utf-8")
+    panel = {
+        "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
+        "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
+    }
+    (tmp_path / "recipe.yaml").write_text(recipe(**panel), encoding="utf-8")
+    drawn = layout([PARTS[0]], **panel)
+    grey, mark = draw(drawn)[..., 0].astype(float), drawn.marks["r1c2"]
+    disc(grey, *truth(drawn, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 1.2e3 / UM, 250)
+    save(tmp_path / "boards" / "S1.png", np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2))
+    placed = ["--placements", tmp_path / "pnp.csv", "--dialect", "generic", "--units", "mm"]
+    placed += ["--recipe", tmp_path / "recipe.yaml"]
+    line = ("--memory", "100MB", "--threads", 1, "--profile", "none", "--max-errors", 0)
+    at = ("--images", tmp_path / "boards", "--out", tmp_path / "run")
+    said = call("--board", board, "--store", store, *line, *at, *placed, command=inspect)
+    assert said.status == 1
+    assert "skipped: 1 boards with bad marks were not inspected: S1-r1c2" in " ".join(said.out.split())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["skipped"], summary["skipped_boards"]) == (1, ["S1-r1c2"])
+    assert (summary["boards_decided"], summary["errors"], summary["images"]) == (1, 0, 1)
+    assert summary["boards"]["S1-r1c2"] == "REVIEW"
+    assert "skipped, and not inspected" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+
+
+def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
+    drawn = layout()
+    assert foreseen(drawn, "line") == drawn.parts
+    assert foreseen(drawn, "coserve") == foreseen(None, "line") == ()
+
+
+@pytest.mark.parametrize(
+    ("left_out", "more", "complaint"),
+    [
+        ("--units", [], "--placements needs --units too"),
+        ("--recipe", [], "--placements needs --recipe too"),
+        ("", ["--bottom-x", "top"], "give --bottom-x and --bottom-angle together, or neither"),
+        ("", ["--bottom-x", "top", "--bottom-angle", "top"], "is of the top side; leave out how the bottom side"),
+        ("", ["--parts", "pnp.csv"], "--placements is a parts list too; leave --parts out"),
+        ("", ["--images", "nowhere"], "nowhere: there is no such folder or file; give --images a folder of pictures"),
+        ("", [], "holds no pictures of boards; give --images a folder of them"),
+    ],
+)
+def test_options_that_do_not_fit_are_one_sentence(
+    tiny, tmp_path: Path, call: Call, left_out: str, more: list[str], complaint: str
+) -> None:
+    placed = files(tmp_path)
+    if left_out:
+        at = placed.index(left_out)
+        del placed[at : at + 2]
+    (tmp_path / "boards").mkdir()
+    said = call(
+        "--board", tiny[0], "--store", tiny[1], "--images", tmp_path / "boards", *placed, *more, command=inspect
+    )
+    assert said.status == 2
+    assert complaint in said.words
+    assert "Traceback" not in said.err
+
+
+def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
+    for name in ("a/S1.png", "b/S1.jpg"):
+        save(tmp_path / name, draw(layout()))
+    with pytest.raises(ConfigError, match=r"two pictures have the serial 'S1', one of them b/S1\.jpg"):
+        WholeBoards(layout(), tmp_path)
+
+
+def test_units_of_two_panels_never_share_a_serial(tmp_path: Path) -> None:
+    units = {"b-c": {"at": [0, 0]}, "c": {"at": [1, 0]}}
+    for name in ("A.png", "A-b.png"):
+        save(tmp_path / name, draw(layout()))
+    with pytest.raises(ConfigError, match="two pictures have the serial 'A-b-c', one of them A"):
+        WholeBoards(layout([PARTS[0]], panel={"units": units}), tmp_path)
+
+
+def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "S1.png", draw(layout()))
+    (tmp_path / "more").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
+        WholeBoards(layout(), tmp_path)
+
+
+def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> None:
+    two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
+    placed = files(tmp_path, not_inspected=["P2", "P4"], fiducials=two, components={"A": {"size": [2.4, 1.2]}})
+    drawn = layout(not_inspected=["P2", "P4"], fiducials=two)
+    save(tmp_path / "boards" / "S1.png", draw(drawn))
+    common = ("--board", tiny[0], *placed)
+    said = call("overlay", tmp_path / "boards" / "S1.png", *common, "--out", tmp_path / "o.png", command=experts)
+    ran = call(
+        *(*common, "--store", tiny[1], "--images", tmp_path / "boards", "--out", tmp_path / "run"),
+        *("--memory", "100MB", "--threads", 1, "--profile", "none"),
+        command=inspect,
+    )
+    assert len(read(tmp_path / "run" / "results.jsonl")) == 2
+    for words in (" ".join(said.out.split()), ran.words):
+        assert "not inspected, as the recipe says: P2, P4" in words
+        assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words
+
+
+def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -> None:
+    placed = files(tmp_path)
+    save(tmp_path / "S1.png", draw(layout(), Pose(turn_deg=1)))
+    save(tmp_path / "bad.png", draw(layout(), without=["F3"]))
+    (tmp_path / "torn.png").write_bytes(b"\x89PNG torn")
+    arguments = ("--board", tiny[0], *placed, "--out", tmp_path / "o.png")
+    said = call("overlay", tmp_path / "S1.png", *arguments, command=experts)
+    assert said.status == 0, said.err
+    assert re.match(
+        r"4 components, residual \d\.\d um, (49|50)\.\d{4} um a pixel, turned by (0\.9|1\.0)\d deg", said.out
+    )
+    with Image.open(tmp_path / "o.png") as written:
+        assert written.width == 480
+    said = call("overlay", tmp_path / "bad.png", *arguments, command=experts)
+    assert said.status == 1
+    assert "not registered: no fiducial was found within 2.5 mm of where F3 should be" in " ".join(said.out.split())
+    said = call("overlay", tmp_path / "torn.png", *arguments, command=experts)
+    assert said.status == 3
+    assert "torn.png: the picture of the board" in said.words
+    said = call("overlay", tmp_path / "S1.png", "--board", tiny[0], command=experts)
+    assert "give --placements, --dialect, --units and --recipe" in said.words
+
+
+def test_an_inspector_takes_the_pictures_of_a_board(tiny) -> None:
+    drawn = layout()
+    with Inspector(tiny[0], store=tiny[1], parts=drawn.parts, threads=1, profile=None, memory="100MB") as line:
+        board = read_board(draw(drawn), drawn, "SN1")
+        results = [*board.results(), *line.stream(board.pictures(within_s=100))]
+    assert sorted(result.request.refdes for result in results) == [part.refdes for part in PARTS]
+    assert {result.request.serial for result in results} == {"SN1"}

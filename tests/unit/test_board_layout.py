@@ -1,0 +1,223 @@
+"""Recipes and layouts: where the camera sees each component, and what is wrong with a recipe in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pages
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coe.errors import ConfigError, RulesError
+from coe.placement import Bottom, Layout, Placement, Recipe, Side, lay_out, parse_recipe
+from coe.placement.layout import BottomAngle, BottomX
+
+PLAIN: dict[str, Any] = {
+    "recipe": "r",
+    "side": "top",
+    "um_per_pixel": 20,
+    "outline": {"x": [0, 50], "y": [0, 40]},
+    "fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [48, 2], "F3": [2, 38]}},
+    "components": {"R0402": {"size": [1, 0.5]}, "SOIC": {"size": [5, 4], "turn": 90, "pin1": "bottom-left"}},
+}
+R1 = Placement("R1", 10, 20, 30, Side.TOP, component="R0402", line=2)
+U1 = Placement("U1", 30, 10, 0, Side.TOP, "SOIC-8", "24C64", line=3)
+MAPPED = {"placed_as": [{"package": "SOIC-8", "component": "SOIC"}]}
+
+
+def recipe(**changes: Any) -> Recipe:
+    content = {key: value for key, value in {**PLAIN, **changes}.items() if value is not None}
+    return parse_recipe(Path("r.yaml"), yaml.safe_dump(content).encode())
+
+
+def seen(layout: Layout) -> list[tuple[str, float, float, float]]:
+    return [(s.name, round(s.at.x_mm, 6), round(s.at.y_mm, 6), round(s.angle_deg, 6) % 360) for s in layout.sites]
+
+
+def test_a_part_lies_where_the_file_says_and_turned_as_its_component_needs() -> None:
+    layout = lay_out(recipe(**MAPPED), (R1, U1))
+    assert seen(layout) == [("R1", 10, 20, 30), ("U1", 30, 10, 90)]
+    assert [(part.refdes, part.component) for part in layout.parts] == [("R1", "R0402"), ("U1", "SOIC")]
+    crop = layout.sites[0].crop  # 1 x 0.5 mm with 0.25 mm around, at 20 um a pixel
+    assert (crop.width_mm, crop.height_mm, crop.width_px, crop.height_px) == (1.5, 1.0, 75, 50)
+
+
+def test_a_crop_has_the_pixels_that_the_recipe_says() -> None:
+    layout = lay_out(recipe(components={"R0402": {"size": [1, 0.5], "margin": 0, "crop": 64}}), (R1,))
+    assert (layout.sites[0].crop.width_px, layout.sites[0].crop.height_px) == (64, 32)
+
+
+def test_the_first_entry_that_fits_says_which_component_a_part_is() -> None:
+    entries = [
+        {"package": "0402", "value": "10k", "component": "R0402"},
+        {"package": "0402", "component": "SOIC"},
+        {"value": "SOIC", "component": "R0402"},
+    ]
+    placements = [Placement(f"P{i}", 10, 10, 0, Side.TOP, package, value) for i, (package, value) in enumerate(
+        [("0402", "10k"), ("0402", "1k"), ("x", "SOIC"), ("x", "R0402")]
+    )]  # fmt: skip
+    layout = lay_out(recipe(placed_as=entries), placements)
+    assert [site.component for site in layout.sites] == ["R0402", "SOIC", "R0402", "R0402"]
+
+
+def test_the_units_of_a_panel_are_turned_and_moved() -> None:
+    units = {"A": {"at": [0, 0]}, "B": {"at": [40, 30], "rotation": 180}, "C": {"at": [30, 5], "rotation": 90}}
+    layout = lay_out(recipe(panel={"units": units}), (R1,))
+    assert seen(layout) == [("A/R1", 10, 20, 30), ("B/R1", 30, 10, 210), ("C/R1", 10, 15, 120)]
+    assert layout.units == ("A", "B", "C")
+    assert len(layout.parts) == 1  # the parts list of one board
+    array = {"rows": 2, "columns": 2, "pitch": [15, 10], "first": [1, 2]}
+    layout = lay_out(recipe(panel={"array": array}), (R1,))
+    assert seen(layout) == [
+        ("r1c1/R1", 11, 22, 30),
+        ("r1c2/R1", 26, 22, 30),
+        ("r2c1/R1", 11, 32, 30),
+        ("r2c2/R1", 26, 32, 30),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("x", "angle", "there"),
+    [
+        ("top", "top", ("R1", -10, 20, 330)),
+        ("top", "top-180", ("R1", -10, 20, 150)),
+        ("top", "bottom", ("R1", -10, 20, 30)),
+        ("bottom", "bottom", ("R1", 10, 20, 30)),
+    ],
+)
+def test_the_camera_sees_the_bottom_as_the_options_say(x: str, angle: str, there: tuple[object, ...]) -> None:
+    below = replace(R1, side=Side.BOTTOM)
+    layout = lay_out(recipe(side="bottom"), (below, U1), Bottom.of(x, angle))
+    assert seen(layout) == [there]
+    sign = -1 if x == "top" else 1
+    assert (layout.fiducials["F2"].x_mm, layout.fiducials["F2"].y_mm) == (sign * 48, 2)
+    assert layout.low.x_mm < layout.high.x_mm
+
+
+def test_a_turned_unit_of_the_bottom_side_turns_the_other_way() -> None:
+    below, panel = replace(R1, side=Side.BOTTOM), {"units": {"A": {"at": [30, 5], "rotation": 90}}}
+    layout = lay_out(recipe(side="bottom", panel=panel), (below,), Bottom.of("top", "top"))
+    assert seen(layout) == [("A/R1", -10, 15, 240)]  # -(30 + 90)
+
+
+@given(x=st.floats(-1e4, 1e4), angle=st.floats(0, 359.9), way=st.sampled_from(list(BottomAngle)))
+def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngle) -> None:
+    for frame in BottomX:
+        bottom = Bottom(frame, way)
+        assert bottom.x_of(bottom.x_of(x)) == x
+        back = bottom.angle_of(bottom.angle_of(angle))
+        assert min(abs(back - angle), 360 - abs(back - angle)) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"side": None}, "'side' is missing"),
+        ({"side": "left"}, "r.yaml:.*side: "),
+        ({"um_per_pixel": ".nan"}, "um_per_pixel"),
+        ({"um_pixel": 3}, "'um_pixel' is not a key here; did you mean 'um_per_pixel'"),
+        ({"components": {"R": {"size": [1, 1], "margn": 1}}}, "'margn' is not a key here; did you mean 'margin'"),
+        ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1: input should be greater than 0"),
+        ({"outline": {"x": [5, 0], "y": [0, 4]}}, "the outline goes from 5 to 0; write the lesser first"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "at least 2 items"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "fiducial 'F2' at .* outside of the"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2' lie on each other"),
+        (
+            {"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}},
+            "lie in one line",
+        ),
+        ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
+        ({"placed_as": [{"component": "R0402"}]}, "names a package, a value, or both"),
+        ({"placed_as": [{"package": "x", "component": "Z"}]}, "'Z' is not among the components"),
+        ({"panel": {}}, "a panel has either units or an array"),
+        ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 units are more than 1000"),
+        ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "there is no panel here"),
+    ],
+)
+def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(RulesError, match=complaint) as caught:
+        recipe(**changes)
+    assert str(caught.value).startswith("r.yaml:")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_recipes_of_the_page_are_recipes() -> None:
+    whole, panel = (
+        block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
+    )
+    shown = parse_recipe(Path("page.yaml"), whole.encode())
+    assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
+    assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
+        f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
+    ]
+
+
+def test_an_empty_recipe_says_what_it_needs() -> None:
+    for content in (b"", b"- a list\n"):
+        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline, fiducials and components"):
+            parse_recipe(Path("r.yaml"), content)
+
+
+BELOW = replace(R1, side=Side.BOTTOM)
+
+
+@pytest.mark.parametrize(
+    ("changes", "placements", "bottom", "complaint"),
+    [
+        (
+            {},
+            [U1],
+            None,
+            r"U1 \(line 3 of the placement file\) with package 'SOIC-8' and value '24C64' is no component",
+        ),
+        ({}, [BELOW], None, "the placement file has no part on the top side"),
+        ({"side": "bottom"}, [BELOW], None, "is of the bottom side; say how the placement file describes that side"),
+        ({}, [R1], Bottom.of("top", "top"), "is of the top side; leave out how the bottom side is described"),
+        (
+            {},
+            [replace(R1, x_mm=51)],
+            None,
+            r"R1 lies at \(51.00, 20.00\) mm, outside of the outline in r.yaml: x 0 to 50",
+        ),
+        ({"not_inspected": ["FID9"]}, [R1], None, "'FID9' under not_inspected is not in the placement file"),
+        ({"not_inspected": ["R1"]}, [R1], None, "has no part on the top side that r.yaml inspects"),
+        (
+            {"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}},
+            [R1],
+            None,
+            "would have 5 x 5 pixels; at least 8 x 8",
+        ),
+    ],
+)
+def test_what_does_not_fit_together_is_one_sentence(
+    changes: dict[str, Any], placements: list[Placement], bottom: Bottom | None, complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        lay_out(recipe(**changes), placements, bottom)
+    assert "\n" not in str(caught.value)
+
+
+def test_parts_are_left_out_only_by_name_and_the_layout_names_them() -> None:
+    layout = lay_out(recipe(not_inspected=["U1"]), (R1, U1))
+    assert [site.refdes for site in layout.sites] == ["R1"]
+    assert layout.not_inspected == ("U1",)
+
+
+def test_a_layout_is_held_against_the_rules_of_a_board() -> None:
+    layout = lay_out(recipe(), (R1,))
+    layout.check({"R0402": 1}, "b")
+    with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
+        layout.check({"R0403": 1}, "b")
+    with pytest.raises(ConfigError, match="bottom x 'left' is not known; give top, bottom"):
+        Bottom.of("left", "top")
+
+
+def test_a_change_of_recipe_or_placements_is_another_layout() -> None:
+    same = lay_out(recipe(), (R1,)).digest
+    assert lay_out(recipe(), (R1,)).digest == same
+    assert lay_out(recipe(tolerance_um=50), (R1,)).digest != same
+    assert lay_out(recipe(), (replace(R1, x_mm=11),)).digest != same

@@ -1,0 +1,299 @@
+"""Locating a board: fiducials to a fraction of a pixel, or a sentence that says why the board is not registered."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, draw, layout, truth
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from coe.core import FailureKind, Verdict
+from coe.errors import ImageError, RulesError
+from coe.placement import blind_to, crop, locate, overlay, read_board
+from coe.placement.dialects import Side
+from coe.placement.fiducials import discs
+from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
+from coe.placement.layout import Bottom
+
+LAYOUT = layout()
+POINTS = np.array(list(FIDUCIALS.values()))
+
+
+def poses() -> st.SearchStrategy[Pose]:
+    shift = st.floats(-12, 12)
+    return st.builds(Pose, st.floats(-4.5, 4.5), st.floats(0.985, 1.015), shift, shift)
+
+
+@settings(max_examples=25, deadline=None)
+@given(pose=poses(), seed=st.integers(0, 10**6))
+def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose: Pose, seed: int) -> None:
+    location = locate(draw(layout([PARTS[0]]), pose, seed=seed), LAYOUT)
+    assert location.registered, location.why
+    assert location.fit is not None
+    exact, _, _ = truth(LAYOUT, pose)
+    corners = np.array([(x, y) for x in (0, WIDTH_MM) for y in (0, HEIGHT_MM)])
+    apart = np.hypot(*(location.fit.pixels(corners) - exact.pixels(corners)).T)
+    assert apart.max() < 0.12
+    assert location.residual_um is not None
+    assert location.residual_um < 0.12 * UM
+    assert location.fit.turn_deg == pytest.approx(pose.turn_deg, abs=0.05)
+    assert location.fit.um_per_pixel == pytest.approx(UM / pose.stretch, rel=1e-3)
+
+
+numbers = st.floats(-1000, 1000)
+
+
+@given(turn=st.floats(-180, 180), scale=st.floats(0.1, 100), x=numbers, y=numbers)
+def test_a_map_there_and_back_changes_nothing(turn: float, scale: float, x: float, y: float) -> None:
+    a, b = scale * np.cos(np.radians(turn)), scale * np.sin(np.radians(turn))
+    fit = Fit(np.array([[a, -b, x], [-b, -a, y]]))
+    assert np.allclose(fit.millimetres(fit.pixels(POINTS)), POINTS, atol=1e-6)
+    for found in (similarity(POINTS[:2], fit.pixels(POINTS[:2])), affine(POINTS, fit.pixels(POINTS))):
+        assert np.allclose(found.matrix, fit.matrix, atol=1e-6 * max(1, scale))
+    assert fit.um_per_pixel == pytest.approx(1000 / scale)
+
+
+def test_the_residual_is_of_what_the_fiducials_can_contradict() -> None:
+    scale = np.array([[20.0, 0, 0], [0, -20, 0]])
+    two, pixels = POINTS[:2], Fit(scale).pixels(POINTS[:2])
+    assert residual_um(two, pixels, 50) == pytest.approx(0, abs=1e-6)
+    # A similarity goes through any two points, so two are held against the scale: 17 mm that are 2 % too long.
+    assert residual_um(two, pixels * 1.02, 50) == pytest.approx(0.01 * 17_000 / 1.02 * 1.02, rel=0.03)
+    assert fitted(two, pixels * 1.02).residual_um(two, pixels * 1.02) == pytest.approx(0, abs=1e-6)
+    # An affine map goes through any three points, so three are held against a similarity.
+    three = Fit(scale).pixels(POINTS)
+    three[2] += (10, 0)
+    assert fitted(POINTS, three).residual_um(POINTS, three) == pytest.approx(0, abs=1e-6)
+    assert residual_um(POINTS, three, 50) > 100
+
+
+def test_four_fiducials_may_be_stretched_but_not_bent() -> None:
+    four = np.array([(2.0, 2), (18, 2), (2, 14), (18, 14)])
+    stretched = Fit(np.array([[20.1, 0.05, 3], [0, -20, 300]])).pixels(four)
+    assert residual_um(four, stretched, 50) == pytest.approx(0, abs=1e-6)
+    assert np.allclose(fitted(four, stretched).pixels(four), stretched)
+    stretched[3] += (4, 0)  # 200 um, of which a fit to all four takes up three quarters
+    assert residual_um(four, stretched, 50) == pytest.approx(50, rel=0.02)
+
+
+def reason(picture: np.ndarray, **changes: object) -> str:
+    location = locate(picture, layout(**changes))
+    assert not location.registered
+    assert location.why
+    return location.why
+
+
+def test_a_board_without_fiducials_is_not_registered() -> None:
+    blank = np.full((400, 480, 3), 90, np.uint8)
+    where = "no fiducial was found within 2.5 mm of where F1, F2 and F3 should be"
+    assert reason(blank) == where
+    assert reason(np.zeros((8, 8, 3), np.uint8)) == where
+    assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
+
+
+@settings(max_examples=30, deadline=None)
+@given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99), grain=st.sampled_from([0, 3, 255]))
+def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, height: int, seed: int, grain: int) -> None:
+    coarse = layout([PARTS[0], PARTS[1]], um_per_pixel=160)
+    pixels = np.random.default_rng(seed).integers(0, grain + 1, (height, width, 3), dtype=np.uint8)
+    board = read_board(pixels, coarse, "SN1")
+    answers = [picture.refdes for picture in board.pictures()] + [r.request.refdes for r in board.results()]
+    assert sorted(answers) == ["P1", "P2"]
+    assert board.overlay().shape[1] == width
+
+
+def test_fiducials_larger_than_the_picture_are_not_found() -> None:
+    huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
+    with pytest.raises(RulesError, match="lie on each other"):
+        layout([PARTS[0]], **huge, outline={"x": [0, 9000], "y": [0, 9000]})
+    assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
+
+
+def test_a_board_out_of_the_limits_is_not_registered() -> None:
+    assert "no fiducial was found" in reason(draw(LAYOUT, Pose(x_px=90)))
+    assert "do not lie to each other as in the recipe" in reason(draw(LAYOUT, Pose(turn_deg=7)))
+    assert "do not lie to each other" in reason(draw(LAYOUT, Pose(stretch=1.04)))
+    wide = {**FIDUCIALS, "F3": [1.5, 14.6]}  # 0.1 mm off
+    changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": wide}}
+    why = reason(draw(LAYOUT), **changes)
+    assert "um off the recipe, over its tolerance of 30 um (found at 50." in why
+    assert locate(draw(LAYOUT), layout(**changes, tolerance_um=90)).registered
+
+
+def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
+    assert reason(draw(LAYOUT, Pose(mirrored=True))).endswith("mirrored: is it of the other side?")
+    assert "does the board lie the wrong way round?" in reason(draw(LAYOUT, Pose(turn_deg=180)))
+    assert blind_to(LAYOUT) == ()
+    square = {"F1": [2, 2], "F2": [18, 2], "F3": [2, 14], "F4": [18, 14]}
+    assert blind_to(layout(fiducials={"diameter": 1, "at": square})) == ("mirrored", "turned by 180 degrees")
+    two = {"F1": [2, 2], "F2": [18, 14]}
+    assert blind_to(layout(fiducials={"diameter": 1, "at": two})) == ("turned by 180 degrees",)
+
+
+def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
+    fit, _, _ = truth(LAYOUT, Pose())
+    picture = draw(LAYOUT, seed=None)[..., 0].astype(float)
+    for name, off in (("F1", (1.5, 0.4)), ("F2", (-1.4, 1.0)), ("F3", (0.2, -1.6))):
+        disc(picture, *fit.pixels(POINTS[[list(FIDUCIALS).index(name)]] + off)[0], 20, 200)
+    shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    location = locate(shown, LAYOUT)
+    assert location.fit is not None
+    assert np.abs(location.fit.pixels(POINTS) - fit.pixels(POINTS)).max() < 0.1
+    for point in POINTS:
+        disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
+    shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    assert "fit in two places equally well" in reason(shown)
+
+
+def test_dark_and_large_fiducials_are_found() -> None:
+    dark = {"diameter": 1, "search": 2.5, "look": "dark", "at": FIDUCIALS}
+    assert locate(255 - draw(LAYOUT), layout(fiducials=dark)).registered
+    assert not locate(draw(LAYOUT), layout(fiducials=dark)).registered
+    fine = layout([PARTS[0]], um_per_pixel=12.5)  # 80 pixels a fiducial
+    location = locate(draw(fine, Pose(turn_deg=2)), fine)
+    assert location.fit is not None
+    assert np.abs(location.fit.pixels(POINTS) - truth(fine, Pose(turn_deg=2))[0].pixels(POINTS)).max() < 0.1
+
+
+@pytest.mark.parametrize("angle", [0, 30, 90, 180, 217, 359])
+def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
+    part = [type(PARTS[0])("P1", 10, 8, angle, Side.TOP, component="A")]
+    drawn = layout(part)
+    picture = draw(drawn, Pose(turn_deg=3, x_px=4.3), seed=None)
+    location = locate(picture, drawn)
+    assert location.fit is not None
+    shown = crop(picture, drawn.sites[0], location.fit)
+    assert shown is not None
+    assert shown.shape == (32, 56, 3)
+    assert shown[6:9, 8:13].mean() > 140  # the first pin, at the top left
+    assert max(shown[6:9, -13:-8].mean(), shown[-9:-6, 8:13].mean(), shown[-9:-6, -13:-8].mean()) < 40
+    turned = layout(part, components={"A": {"size": [2.4, 1.2], "margin": 0.2, "turn": 180, "crop": 112}})
+    shown = crop(picture, turned.sites[0], location.fit)
+    assert shown is not None
+    assert shown.shape == (64, 112, 3)
+    assert shown[-18:-12, -26:-16].mean() > 140
+    small = layout(part, components={"A": {"size": [2.4, 1.2], "margin": 0.2, "crop": 28}})
+    shown = crop(picture, small.sites[0], location.fit)
+    assert shown is not None
+    assert shown.shape == (16, 28, 3)
+    assert shown[3:4, 4:6].mean() > 130
+
+
+def test_the_bottom_side_is_seen_as_it_lies() -> None:
+    below = [type(part)(part.refdes, part.x_mm, part.y_mm, 30, Side.BOTTOM, component="A") for part in PARTS]
+    drawn = layout(below, Bottom.of("top", "top"), side="bottom")
+    picture = draw(drawn, Pose(turn_deg=-2), seed=None)
+    location = locate(picture, drawn)
+    assert location.fit is not None
+    for site in drawn.sites:
+        shown = crop(picture, site, location.fit)
+        assert shown is not None
+        assert shown[6:9, 8:13].mean() > 140
+    assert not locate(picture, layout()).registered
+
+
+def test_each_component_has_a_crop_or_a_result() -> None:
+    near_the_edge = type(PARTS[0])("E1", 19.9, 8, 0, Side.TOP, component="A")
+    drawn = layout([*PARTS, near_the_edge])
+    board = read_board(draw(drawn)[:, :-40], drawn, "SN1", name="SN1.png")
+    pictures, results = list(board.pictures()), list(board.results())
+    assert [p.name for p in pictures] == [f"SN1.png/P{i}" for i in (1, 2, 3, 4)]
+    assert {(p.serial, p.order) for p in pictures} == {("SN1", "RGB")}
+    (result,) = results
+    assert (result.request.image, result.request.refdes, result.verdict) == ("SN1.png/E1", "E1", Verdict.REVIEW)
+    assert "pixels outside of the picture" in result.findings[0].doubt
+    assert board.pixels is not None
+    assert board.location is not None
+    assert board.location.fit is not None
+    assert crop(board.pixels, drawn.sites[-1], board.location.fit) is None
+
+
+def test_a_board_that_is_not_registered_is_to_review_with_the_reason() -> None:
+    board = read_board(np.full((400, 480, 3), 90, np.uint8), LAYOUT, "SN1")
+    assert list(board.pictures()) == []
+    results = list(board.results())
+    assert [(r.request.refdes, r.verdict) for r in results] == [(p.refdes, Verdict.REVIEW) for p in PARTS]
+    assert {r.findings[0].doubt for r in results} == {f"the board is not registered: {board.location.why}"}  # type: ignore[union-attr]
+    with pytest.raises(ImageError, match="has no crop"):
+        board.crop(LAYOUT.sites[0])
+
+
+@pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(20)])
+def test_a_picture_that_cannot_be_read_is_an_error_of_each_component(data: bytes) -> None:
+    board = read_board(data, LAYOUT, "SN1")
+    results = list(board.results())
+    assert [r.request.refdes for r in results] == [p.refdes for p in PARTS]
+    assert {r.failure.kind for r in results if r.failure} == {FailureKind.IMAGE}
+    assert all(r.error is not None and r.error.startswith("the picture of the board is") for r in results)
+    assert list(board.pictures()) == []
+    assert board.view("SN1") is None
+    with pytest.raises(ImageError):
+        board.overlay()
+
+
+PANEL = {
+    "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
+    "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
+}
+ON_PANEL = (
+    type(PARTS[0])("P1", 5, 5, 0, Side.TOP, component="A"),
+    type(PARTS[0])("P2", 5, 9, 90, Side.TOP, component="B"),
+)
+
+
+def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
+    panel = layout(ON_PANEL, **PANEL)
+    picture = draw(panel)
+    assert locate(picture, panel).skipped == {}
+    grey = picture[..., 0].astype(float)
+    mark = panel.marks["r1c2"]
+    disc(grey, *truth(panel, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 24, 240)
+    marked = np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+    board = read_board(marked, panel, "SN1", name="p.png")
+    assert [(p.serial, p.refdes, p.name) for p in board.pictures()] == [
+        ("SN1-r1c1", "P1", "p.png/r1c1/P1"),
+        ("SN1-r1c1", "P2", "p.png/r1c1/P2"),
+    ]
+    skipped = list(board.results())
+    assert [(r.request.serial, r.request.refdes) for r in skipped] == [("SN1-r1c2", "P1"), ("SN1-r1c2", "P2")]
+    assert {r.failure.kind for r in skipped if r.failure} == {FailureKind.SKIPPED}
+    assert all(r.verdict is None and "it has a bad mark" in str(r.error) for r in skipped)
+    drawn = board.overlay()
+    assert ((drawn == 150).all(axis=2)).sum() > 50  # crossed out in grey
+    beside = layout(ON_PANEL, **{**PANEL, "bad_mark": {"at": [1, 15.9], "diameter": 8, "look": "dark", "level": 5}})
+    unseen = locate(picture, beside)  # nobody knows whether the unit is bad
+    assert (unseen.registered, unseen.skipped) == (False, {})
+    assert unseen.why == "the bad mark of unit 'r1c1' lies partly outside of the picture"
+    told = read_board(picture, panel, "SN1", serials={"r1c1": "X7"}, skip=["r1c1"])
+    assert {p.serial for p in told.pictures()} == {"SN1-r1c2"}
+    assert {r.request.serial for r in told.results()} == {"X7"}
+    with pytest.raises(ValueError, match="no unit 'r8'"):
+        read_board(picture, panel, "SN1", serials={"r8": "X8"})
+    with pytest.raises(ValueError, match="no unit 'r9'"):
+        locate(picture, panel, ["r9"])
+
+
+def test_the_overlay_shows_the_crops_in_a_smaller_picture() -> None:
+    picture = draw(LAYOUT)
+    drawn = overlay(picture, LAYOUT, locate(picture, LAYOUT), side_px=300)
+    assert drawn.shape[1] == 300
+    cyan = (drawn[..., 0] < 60) & (drawn[..., 1] > 150) & (drawn[..., 2] > 150)
+    assert cyan.sum() > 100
+    blank = np.full((400, 480, 3), 90, np.uint8)
+    assert overlay(blank, LAYOUT, locate(blank, LAYOUT)).shape[1] == 480
+    png = io.BytesIO()
+    Image.fromarray(drawn).save(png, "PNG")
+
+
+def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies() -> None:
+    panel = layout(ON_PANEL, **PANEL)
+    view = read_board(draw(panel), panel, "SN1", name="p.png").view("SN1-r1c2")
+    assert view is not None
+    assert set(view.crops) == {"p.png/r1c2/P1", "p.png/r1c2/P2"}
+    assert view.pixels.shape[1] < draw(panel).shape[1]
+    height, width = view.pixels.shape[:2]
+    assert all((c >= 0).all() and (c <= (width, height)).all() for c in view.crops.values())
