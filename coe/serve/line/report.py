@@ -141,7 +141,7 @@ class Report:
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[boards.Board]:
         under_way = sum(len(run.waiting) for run in runs.values())
-        waiting = [Waiting(one.board.id, len(one.board.request.get("views", ())), one.due_s - now_s) for one in queue]
+        waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
         late = endangered(under_way, waiting, self._speed)
         return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
 

@@ -26,6 +26,7 @@ from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
 from coe.serve.line.items import Items, items_of
+from coe.serve.line.locating import Locating
 from coe.serve.line.product import OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
 from coe.serve.line.report import Report
@@ -76,6 +77,7 @@ class Station:
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
         self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._locating = Locating(database, self._bell.ring, self._report.fault)
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
@@ -121,6 +123,7 @@ class Station:
             self._products.current.line.stop()
         self._products.close()
         self._feeder.close()
+        self._locating.close()
         with suppress(DatabaseTrouble):  # its last sign of life gets old, and says the same
             self._report.say(LineState.DOWN)
         self._bell.close()
@@ -235,12 +238,16 @@ class Station:
     def _decide_unseen(self, board: Board, failure: Failure | None) -> None:
         """Decide a board that nobody has looked at: each component is REVIEW."""
         self._write_decision(BoardRun(board, self._items(board)), failure)
+        self._leave(board)
+
+    def _leave(self, board: Board) -> None:
         self._queue.leave(board.id)
+        self._locating.forget(board)
 
     def _begin_next(self) -> bool:
         """Begin the board whose turn it is, if the line has room for it; return whether there may be another."""
         queued, now_s = self._queue.first(), self._clocks.now_s()
-        if queued is None or self._is_draining or not self._feeder.is_idle:
+        if queued is None or self._is_draining:
             return False
         board = queued.board
         reason = self._changeover.refusal(board.recipe_id, now_s)
@@ -250,7 +257,9 @@ class Station:
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
-        if self._changeover.is_pending or self._must_wait(board):
+        if self._must_wait(board) or not self._is_located(board):
+            return False
+        if self._changeover.is_pending or not self._feeder.is_idle:
             return False
         product = self._changeover.product_for(board.recipe_id, now_s, is_free=self.is_idle)
         if product is None:
@@ -265,17 +274,22 @@ class Station:
 
     def _begin(self, product: Product, queued: Queued) -> None:
         board, moment_us = queued.board, self._clocks.now_us()
-        items = self._items(board)
+        located = self._locating.of(board)
+        items = located.items if located else self._items(board)
         with self._database.writing() as connection:
-            begun = boards.begin(connection, board.id, moment_us)
+            begun = boards.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
                 body = {**board.facts, "components": items.number}
                 events.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
-        self._queue.leave(board.id)
+        self._leave(board)
         if begun:
             points.reached(points.Point.BOARD_BEGUN)
             run = self._runs[board.id] = BoardRun(board, items, queued.due_s)
-            self._feeder.feed(product, run)
+            self._feeder.feed(product, run, located)
+
+    def _is_located(self, board: Board) -> bool:
+        """Whether the components of a board are known; those of a whole board are looked for beside the loop."""
+        return board.request.get("whole") is None or self._locating.look_at(board, self._items)
 
     def _items(self, board: Board) -> Items:
         with self._database.reading() as connection:
