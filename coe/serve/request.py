@@ -103,7 +103,7 @@ class BoardRequest(Form):
         seen = content.whole.layout.recipe.side
         if seen.value != self.side.value:
             raise ConfigError(
-                f"side: recipe '{self.recipe}' is of the {seen} side, and the board's view of the {self.side}"
+                f"side: the board's view is of the {self.side} side, and recipe '{self.recipe}' of the {seen} side"
             )
 
     def _check_units(self, content: RecipeContent) -> None:

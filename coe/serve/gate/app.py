@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, health, metrics, openapi, recipes, uploads
+from coe.serve.gate import boards, control, events, health, metrics, openapi, overlays, recipes, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -25,6 +25,7 @@ OPERATIONS: Sequence[Operation] = [
     *boards.OPERATIONS,
     *events.OPERATIONS,
     *recipes.OPERATIONS,
+    *overlays.OPERATIONS,
     *control.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
