@@ -11,8 +11,8 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
-from lines import quick_opener
 from quick_line import QuickDevice
+from stations import quick_opener
 
 from coe.serve import points
 from coe.serve.config import ServeConfig

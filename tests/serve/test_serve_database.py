@@ -7,7 +7,7 @@ import threading
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from builders import NOON, accepted, decided, decision, good, late, ng, recipe
+from serve_rows import NOON, accepted, decided, decision, good, late, ng, recipe
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 

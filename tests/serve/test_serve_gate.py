@@ -7,7 +7,7 @@ import json
 import threading
 
 import pytest
-from builders import NOON, decision, late, ng
+from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
 
 from coe.serve.database import audit, boards, decisions, events, recipes, states, views

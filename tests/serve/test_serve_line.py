@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from lines import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from quick_line import QuickDevice
 from serving import activated, config_of
+from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
 from coe.board.parts import PlacedPart
@@ -99,8 +99,11 @@ def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_o
 ) -> None:
     recipe = activated(database, TINY)
     device.gate.clear()
-    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=0.3)
-    with deciding(config, database, quick_opener(tiny, device)):
+    ahead_s = 0.0
+    board = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=500)
+    with deciding(config, database, quick_opener(tiny, device), Clocks(now_s=lambda: time.monotonic() + ahead_s)):
+        eventually(device.reached.is_set)
+        ahead_s = 1000.0
         eventually(lambda: is_decided(database, board))
         found = state_of(database, board.id)
         assert (found.verdict, found.late) == (Verdict.REVIEW, True)
@@ -281,7 +284,6 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(
         eventually(lambda: state_of(database, begun.id).state is BoardState.RUNNING)
         with database.writing() as connection:
             states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
-        time.sleep(0.3)
         waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
         device.gate.set()
         eventually(lambda: is_decided(database, begun) and line_state(database) is LineState.DRAINED)
@@ -303,12 +305,12 @@ def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(
     device.gate.clear()
     board = accept(config, database, recipe.id, {"R1": DARK, "R2": LIGHT})
     other = open_database(config.database_url)
-    with deciding(config, database, quick_opener(tiny, device)):
+    with deciding(config, database, quick_opener(tiny, device)) as station:
         eventually(device.reached.is_set)
         with other.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET reason = reason")
             device.gate.set()
-            time.sleep(1.0)
+            eventually(lambda: station.waits_for_database)
         eventually(lambda: is_decided(database, board))
     other.close()
     assert state_of(database, board.id).verdict is Verdict.NG
@@ -338,13 +340,27 @@ def test_boards_that_will_be_late_are_named_before_they_are(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:
     recipe = activated(database, TINY)
-    device = QuickDevice(run=[lambda: time.sleep(0.1)] * 1000)
+    config = config.model_copy(update={"drain_s": 0.1})
+    device = QuickDevice(run=[lambda: time.sleep(0.5)] * 1000)
     for number in range(4):
         accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key=f"k{number}")
-    board = accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key="due", within_s=2.5)
-    with deciding(config, database, quick_opener(tiny, device, inbox=4)):
+    board = accept(config, database, recipe.id, {f"R{n}": LIGHT for n in range(30)}, key="due", within_s=60)
+    with deciding(config, database, quick_opener(tiny, device, inbox=1)):
         eventually(lambda: EventKind.BOARD_ENDANGERED in kinds(database, board))
         assert not is_decided(database, board)
+
+
+@pytest.mark.slow
+def test_a_line_decides_boards_of_a_postgresql_database(
+    tmp_path: Path, postgresql_database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    config = config_of(tmp_path)
+    recipe = activated(postgresql_database, TINY)
+    board = accept(config, postgresql_database, recipe.id, {"R1": LIGHT, "R2": DARK})
+    with deciding(config, postgresql_database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(postgresql_database, board))
+    assert [call.refdes for call in calls_of(postgresql_database, board)] == ["R2"]
+    assert kinds(postgresql_database, board)[-1] is EventKind.BOARD_DECIDED
 
 
 def test_a_lost_device_makes_no_board_ok(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> None:

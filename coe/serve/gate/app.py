@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, health, metrics, openapi, overlays, recipes, uploads
+from coe.serve.gate import boards, control, events, faults, health, metrics, openapi, overlays, recipes, uploads
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -27,6 +27,7 @@ OPERATIONS: Sequence[Operation] = [
     *recipes.OPERATIONS,
     *overlays.OPERATIONS,
     *control.OPERATIONS,
+    *faults.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]
@@ -39,6 +40,7 @@ def application(gate: Gate) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        await gate.feed.begin()
         feed = asyncio.create_task(gate.feed.run())
         yield
         await gate.feed.close()

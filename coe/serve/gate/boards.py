@@ -33,11 +33,10 @@ MAX_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Handed:
-    """A board that is in the database, and whether this request put it there."""
+    """A board that is in the database, with its recipe."""
 
     board: Board
     recipe: Recipe
-    is_new: bool
 
 
 async def post_board(visit: Visit) -> Response:
@@ -81,7 +80,7 @@ def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> _Handed
         points.reached(points.Point.BOARD_CHECKED)
         board = boards.accept(connection, new)
     points.reached(points.Point.BOARD_ACCEPTED)
-    return _Handed(board, recipe, is_new=True)
+    return _Handed(board, recipe)
 
 
 def _known(connection: Connection, key: str, digest: str) -> _Handed | None:
@@ -96,7 +95,7 @@ def _known(connection: Connection, key: str, digest: str) -> _Handed | None:
             f"board '{key}' was handed in before with another body",
             "use a new key for each handing in, also when a board is inspected again",
         )
-    return _Handed(board, recipes.get(connection, board.recipe_id), is_new=False)
+    return _Handed(board, recipes.get(connection, board.recipe_id))
 
 
 def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:

@@ -48,11 +48,13 @@ class Feed:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._hurried.set)
 
+    async def begin(self) -> None:
+        """Find the newest event; clients that have seen none get those that come after it. Raises DatabaseTrouble."""
+        self._loop = asyncio.get_running_loop()
+        self.last_id = self._known_from = await asyncio.to_thread(self._read, events.newest_id)
+
     async def run(self) -> None:
         """Look for events until `close`."""
-        self._loop = asyncio.get_running_loop()
-        newest = await self._ask(events.newest_id)
-        self.last_id = self._known_from = newest or 0
         while not self.closed:
             new = await self._ask(lambda connection: events.after(connection, self.last_id, limit=_TOGETHER))
             if new:

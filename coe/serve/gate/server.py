@@ -32,19 +32,38 @@ GRACE_S = 5
 
 
 class _Impatient(H11Protocol):
-    """Closes a connection on which no request begins in time: idle connections would use up the gate."""
+    """Closes a connection on which a request does not begin in time: idle connections would use up the gate.
+
+    uvicorn itself closes connections that are idle after a request.
+    """
+
+    _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._head = self.loop.call_later(HEAD_S, self._no_request)
+        self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
 
-    def _no_request(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._waiting is not None and self._is_answering:
+            self._waiting.cancel()
+            self._waiting = None
+        elif self._waiting is None and not self._is_answering:
+            self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head.cancel()
+        if self._waiting is not None:
+            self._waiting.cancel()
         super().connection_lost(exc)
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _too_slow(self) -> None:
+        self._waiting = None
+        if not self._is_answering and not self.transport.is_closing():
+            self.transport.close()
 
 
 class _Server(uvicorn.Server):

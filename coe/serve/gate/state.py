@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection
 
@@ -21,9 +22,6 @@ from coe.serve.gate.feed import Feed
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
 from coe.serve.words import FaultKind, Process
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
 
 _T = TypeVar("_T")
 THREADS = 8
@@ -44,7 +42,7 @@ class Gate:
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""
-        return await _loop().run_in_executor(self._threads, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query; raises DatabaseTrouble."""
@@ -88,9 +86,3 @@ class Gate:
         """End its threads and its connections."""
         self._threads.shutdown()
         self.database.close()
-
-
-def _loop() -> AbstractEventLoop:
-    import asyncio
-
-    return asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from coe import files
 from coe.board.image_size import pixels_in
 from coe.serve import points
 from coe.serve.database import boards, views
+from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.database.views import NewView, View
 from coe.serve.gate.bodies import expect_query, parts_of
 from coe.serve.gate.operations import FEED, Operation, Visit
@@ -107,8 +108,10 @@ def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) ->
             # The board may have been handed in meanwhile, or another client may have sent the same view.
             before = _before(gate, connection, key, name, kept.sha256)
             added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)
-    except BaseException:
-        gate.pictures.remove([kept.file])
+    except (Problem, DatabaseTrouble) as error:
+        # If the database was lost during the commit, the row may be there: the file stays, and a start removes strays.
+        if isinstance(error, Problem) or error.kind is not TroubleKind.LOST:
+            gate.pictures.remove([kept.file])
         raise
     points.reached(points.Point.VIEW_COMMITTED)
     if added is before:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ from coe.serve.words import CallReason
 class Located:
     """The items of a whole board with its picture, from which crops are cut; it holds tens of megabytes.
 
-    `is_lost` says that the picture's file is gone.
+    `lost` is the path of the picture if its file is gone.
     """
 
     items: Items
     is_registered: bool
-    is_lost: bool
+    lost: Path | None
     _picture: BoardPicture | None
     _sites: Mapping[str, Site]
 
@@ -40,20 +41,20 @@ def located(whole: Whole, items: Items) -> Located:
 
     Raises nothing for any picture.
     """
-    is_lost = not whole.path.exists()
+    lost = None if whole.path.exists() else whole.path
     try:
         layout = whole.cut.layout
         picture = read_board(whole.path, layout, "", skip=whole.bad_marks)
         is_registered = picture.location is not None and picture.location.registered
         sites = {site.name: site for site in layout.sites}
-        return Located(_items(whole, layout, picture), is_registered, is_lost, picture, sites)
+        return Located(_items(whole, layout, picture), is_registered, lost, picture, sites)
     except Exception as error:  # one picture must not stop the line
         reason = sentence_of(error, during="the board was located")
         failed = [
             Unseen(item.refdes, item.component, CallReason.FAILED, reason, whole.view_id, NOWHERE)
             for item in items.seen
         ]
-        return Located(Items([], [*failed, *items.unseen], reason), False, is_lost, None, {})
+        return Located(Items([], [*failed, *items.unseen], reason), False, lost, None, {})
 
 
 def _items(whole: Whole, layout: Layout, picture: BoardPicture) -> Items:

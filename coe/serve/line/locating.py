@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from coe.serve import points
 from coe.serve.database import boards
 from coe.serve.database.boards import Board
-from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.line.items import Items, Whole
 from coe.serve.line.located import Located, located
-from coe.serve.words import FaultKind, Process
+from coe.serve.line.report import Report
 
 
 @dataclass(slots=True, eq=False)
@@ -32,17 +31,19 @@ class _Attempt:
 class Locating:
     """Locates one board at a time; the loop's thread alone uses it."""
 
-    def __init__(self, database: Database, ring: Callable[[], None], fault: Callable[[NewFault], None]) -> None:
-        self._database, self._ring, self._fault = database, ring, fault
+    def __init__(self, database: Database, ring: Callable[[], None], report: Report) -> None:
+        self._database, self._ring, self._report = database, ring, report
         self._thread = ThreadPoolExecutor(1, "coe-locating")
         self._attempt: _Attempt | None = None
 
     def look_at(self, board: Board, items_of: Callable[[Board], Items]) -> bool:
-        """Begin to locate a board, unless another is being located; return whether there is nothing left to locate.
+        """Begin to locate a whole board, unless another is being located; return whether nothing is left to locate.
 
         The attempt is counted before, because a picture may end the process. Raises DatabaseTrouble.
         """
         attempt = self._attempt
+        if board.request.get("whole") is None:
+            return True
         if attempt is not None and attempt.board.id == board.id:
             if attempt.future.done() and not attempt.is_noted:
                 self._note(attempt)
@@ -78,9 +79,8 @@ class Locating:
             with self._database.writing() as connection:
                 boards.located(connection, board.id)
             points.reached(points.Point.LOCATED)
-        if found.is_lost:
-            message = f"the picture of board {board.id} is gone"
-            self._fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=board.id))
+        if found.lost is not None:
+            self._report.picture_gone(board.id, f"board {board.id}", found.lost)
         attempt.is_noted = True
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -46,6 +47,16 @@ class Report:
         self._state: LineState | None = None
         self._worked_s = self._busy_s = self._beat_s = self._shortened_s = now_s()
         self._offset_s = self._wall_ahead_s()
+
+    @property
+    def waits_for_database(self) -> bool:
+        """Whether the database did not answer when it was asked last."""
+        return self._trouble is not None
+
+    def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
+        """Note that the file of an accepted picture is gone; `shown` says what it shows."""
+        message = f"the picture of {shown} is gone from {path}"
+        self.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=board_id))
 
     def fault(self, new: NewFault) -> None:
         """Note a fault; it is written when the database answers."""

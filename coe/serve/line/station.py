@@ -77,11 +77,11 @@ class Station:
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
         self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
-        self._locating = Locating(database, self._bell.ring, self._report.fault)
+        self._locating = Locating(database, self._bell.ring, self._report)
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
-        self._has_begun = False
+        self._has_begun = self._was_open = False
         self.is_ending = False
         """Whether it begins no more boards; `end` and signals set it."""
 
@@ -89,6 +89,11 @@ class Station:
     def is_idle(self) -> bool:
         """Whether no board is under way."""
         return not self._runs
+
+    @property
+    def waits_for_database(self) -> bool:
+        """Whether the database does not answer; what is to be written waits in memory."""
+        return self._report.waits_for_database
 
     def end(self) -> None:
         """Begin no more boards; may be called by a signal handler."""
@@ -160,7 +165,8 @@ class Station:
 
     def _state(self) -> LineState:
         if self._products.is_opening:
-            return LineState.CHANGING
+            return LineState.CHANGING if self._was_open else LineState.STARTING
+        self._was_open = True
         if self._runs:
             return LineState.RUNNING
         return LineState.DRAINED if self._is_draining else LineState.WAITING
@@ -181,9 +187,8 @@ class Station:
 
     def _check_file(self, found: Found) -> None:
         item = next(item for item in found.run.items.seen if item.refdes == found.refdes)
-        if isinstance(item.image, os.PathLike) and not os.path.exists(item.image):
-            message = f"the picture of {item.refdes} on board {found.run.board.id} is gone from {item.image}"
-            self._report.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=found.run.board.id))
+        if item.image is not None and not item.image.exists():
+            self._report.picture_gone(found.run.board.id, f"{item.refdes} on board {found.run.board.id}", item.image)
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""
@@ -257,7 +262,7 @@ class Station:
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
-        if self._must_wait(board) or not self._is_located(board):
+        if self._must_wait(board) or not self._locating.look_at(board, self._items):
             return False
         if self._changeover.is_pending or not self._feeder.is_idle:
             return False
@@ -286,10 +291,6 @@ class Station:
             points.reached(points.Point.BOARD_BEGUN)
             run = self._runs[board.id] = BoardRun(board, items, queued.due_s)
             self._feeder.feed(product, run, located)
-
-    def _is_located(self, board: Board) -> bool:
-        """Whether the components of a board are known; those of a whole board are looked for beside the loop."""
-        return board.request.get("whole") is None or self._locating.look_at(board, self._items)
 
     def _items(self, board: Board) -> Items:
         with self._database.reading() as connection:

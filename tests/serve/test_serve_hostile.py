@@ -1,0 +1,267 @@
+"""Requests of those who mean no good, and of those who do not know better: refused with problem JSON, and no harm."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import Served, hand_in, png, put
+
+from coe.serve.config import Limits
+from coe.serve.database import boards, faults, keys
+from coe.serve.database.faults import NewFault
+from coe.serve.database.opening import open_database
+from coe.serve.gate import server
+from coe.serve.gate.app import OPERATIONS
+from coe.serve.gate.operations import Operation
+from coe.serve.moments import now_us
+from coe.serve.pictures import Receiving
+from coe.serve.words import FaultKind, Process, Role
+
+GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
+
+
+def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, str]:
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
+    body: dict[str, str] = answer.json()
+    assert body["type"] == f"urn:coe:problem:{kind}"
+    assert body["detail"]
+    assert body["way_out"]
+    assert "Traceback" not in answer.text
+    return body
+
+
+def path_of(operation: Operation) -> str:
+    return operation.path.replace(":int", "").format(key="k1", name="tiny", id=1, version=1)
+
+
+def files_of(served: Served) -> list[Path]:
+    return [path for path in served.gate.pictures.folder.rglob("*") if path.is_file()]
+
+
+def test_without_a_valid_key_nothing_is_done(served: Served) -> None:
+    with served.database.writing() as connection:
+        ended = keys.generate()
+        keys.add(connection, "ended", Role.ADMIN, ended, now_us=now_us(), expires_us=now_us() - 1)
+    given = ("coe_wrong", "x" * 5000, "'; DROP TABLE board; --", ended)
+    headers = [{"Authorization": f"Bearer {key}"} for key in given] + [
+        {"Authorization": word} for word in ("Bearer", "Basic YTpi")
+    ]
+    headers.append({})
+    for operation in GUARDED:
+        for header in headers:
+            answer = served.nobody.request(operation.method, path_of(operation), headers=header)
+            problem(answer, 401, "no-key")
+
+
+def test_a_key_of_another_role_does_nothing(served: Served) -> None:
+    for operation in GUARDED:
+        assert operation.roles is not None
+        for role in set(Role) - operation.roles:
+            client: httpx.Client = getattr(served, role.value)
+            problem(client.request(operation.method, path_of(operation)), 403, "wrong-role")
+
+
+LEADING_OUT = (
+    "..%2f..%2fetc%2fpasswd",
+    "..",
+    "%2e%2e%2f%2e%2e%2fx",
+    "a%00b",
+    "a%0ab",
+    "%1b[2J",
+    "x" * 300,
+    "%e2%80%aex",
+)
+
+
+def test_no_name_leads_out_of_the_folder(served: Served) -> None:
+    before = {path for path in served.gate.config.data.parent.rglob("*") if path.is_file()}
+    for name in LEADING_OUT:
+        for path in (f"/api/v1/boards/{name}/views/v", f"/api/v1/boards/k/views/{name}"):
+            request = served.feeder.build_request("PUT", "/", content=png())
+            request.url = request.url.copy_with(raw_path=path.encode())
+            assert served.feeder.send(request).status_code in (400, 404, 405), name
+    after = {path for path in served.gate.config.data.parent.rglob("*") if path.is_file()}
+    assert {path.name for path in after - before} <= {"serve.db-wal", "serve.db-shm"}
+
+
+def test_names_that_look_like_statements_are_names(served: Served) -> None:
+    key = "k'); DROP TABLE board; --"
+    answer = hand_in(served.feeder, key, {"R1": "A"}, serial="' OR 1=1 --", work_order="<script>alert(1)</script>")
+    assert answer.status_code == 202
+    with served.database.reading() as connection:
+        assert boards.newest(connection, serial="' OR") != []
+        assert boards.newest(connection, serial="%") == []
+
+
+def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served: Served) -> None:
+    object.__setattr__(served.gate.config.limits, "body", 50_000)
+    problem(put(served.feeder, "k", "v", b"x" * 60_000), 413, "too-large")
+    answer = served.feeder.put("/api/v1/boards/k/views/v", content=iter([b"x" * 10_000] * 6))
+    problem(answer, 413, "too-large")
+    problem(served.feeder.post("/api/v1/boards/k", content=b"[" * 60_000), 413, "too-large")
+    assert files_of(served) == []
+
+
+def bomb(side: int) -> bytes:
+    """Return a PNG of `side` x `side` pixels in a few bytes."""
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def test_a_picture_with_too_many_pixels_is_refused_by_its_header(served: Served) -> None:
+    body = problem(put(served.feeder, "k", "v", bomb(100_000)), 413, "too-large")
+    assert "10,000,000,000 pixels" in body["detail"]
+    assert files_of(served) == []
+
+
+def test_what_is_no_picture_is_refused(served: Served) -> None:
+    for content in (b"", b"GIF89a", b"\x89PNG", b"<svg/>", b"\xff\xd8\xff\xd9", b"%PDF-1.7"):
+        problem(put(served.feeder, "k", "v", content), 415, "not-a-picture")
+    assert files_of(served) == []
+
+
+def test_a_picture_that_was_damaged_on_the_way_is_refused(served: Served) -> None:
+    answer = served.feeder.put("/api/v1/boards/k/views/v", content=png(), headers={"X-SHA256": "0" * 64})
+    problem(answer, 422, "torn")
+    assert files_of(served) == []
+
+
+def raw(served: Served, *parts: bytes, wait: Callable[[], object] = lambda: None) -> bytes:
+    """Send bytes as they are, and return all that comes back."""
+    host, port = served.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        for part in parts:
+            connection.sendall(part)
+            wait()
+        answer = b""
+        while received := connection.recv(65536):
+            answer += received
+    return answer
+
+
+def head(served: Served, length: int) -> bytes:
+    key = served.feeder.headers["authorization"]
+    return (
+        f"PUT /api/v1/boards/k/views/v HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n"
+        f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    ).encode()
+
+
+def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
+    object.__setattr__(served.gate.config.limits, "body_s", 0.2)
+    answer = raw(served, head(served, 1000), b"x" * 10)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"urn:coe:problem:too-slow" in answer
+    assert files_of(served) == []
+
+
+def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    assert raw(served) == b""
+    request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
+    assert raw(served, request) == b""
+    assert raw(served, request + b"\r\n", request, wait=lambda: threading.Event().wait(0.1)).endswith(b'{"live":true}')
+    assert served.nobody.get("/v2/health/live").status_code == 200
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_nothing(served: Served) -> None:
+    host, port = served.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(head(served, 100_000) + png())
+    for _ in range(500):
+        if files_of(served) == []:
+            break
+        threading.Event().wait(0.01)
+    assert files_of(served) == []
+
+
+NO_OBJECTS = (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "recipe": "b"}', b"[" * 9999)
+
+
+def test_a_body_that_is_no_object_of_json_is_refused(served: Served) -> None:
+    for content in NO_OBJECTS:
+        problem(served.feeder.post("/api/v1/boards/k", content=content), 400, "bad-request")
+    for content in (b"", b"[]", b'"x"'):
+        problem(served.feeder.post("/api/v1/boards/k", content=content), 422, "invalid")
+
+
+NOWHERE = {
+    "/api/v1/boards/99999999999999999999999": 404,
+    "/api/v1/boards/1?wait=1e9": 400,
+    "/api/v1/boards/1?wait=nan": 400,
+    "/api/v1/boards/1?wiat=1": 400,
+    "/api/v1/boards/1": 404,
+    "/api/v1/events?after=-1": 400,
+    "/api/v1/recipes/tiny/99999999999": 404,
+    "/api/v1/nothing": 404,
+    "/api/v1/boards/1/": 404,
+    "//evil.example/": 404,
+}
+
+
+def test_a_path_that_leads_nowhere_is_answered(served: Served) -> None:
+    for path, status in NOWHERE.items():
+        answer = served.admin.get(path)
+        assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
+        assert "location" not in answer.headers
+
+
+def test_every_answer_forbids_what_a_page_does_not_need(served: Served) -> None:
+    for answer in (served.nobody.get("/v2/health/live"), served.nobody.get("/nowhere")):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+
+
+def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(self: Receiving, part: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Receiving, "write", no_room)
+        problem(put(served.feeder, "k", "v"), 507, "disk-full")
+        (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
+        assert fault["kind"] == "disk full"
+    assert files_of(served) == []
+    assert put(served.feeder, "k", "v").status_code == 201
+    assert served.operator.get("/api/v1/faults").json()["faults"] == []
+
+
+def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> None:
+    patient = served.gate.database
+    served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
+    with patient.writing() as connection:
+        connection.exec_driver_sql("UPDATE board SET reason = reason")
+        answer = put(served.feeder, "k", "v")
+        problem(answer, 503, "busy")
+        assert answer.headers["retry-after"]
+        assert served.operator.get("/api/v1/state").status_code == 200
+    assert put(served.feeder, "k", "v").status_code == 201
+    assert len(files_of(served)) == 1
+    patient.close()
+
+
+def test_a_fault_is_cleared_by_name(served: Served) -> None:
+    with served.database.writing() as connection:
+        fault = faults.note(connection, NewFault(Process.LINE, FaultKind.SINK, "x"), now_us())
+    assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
+    problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
+    (row,) = served.operator.get("/api/v1/faults", params={"all": 1}).json()["faults"]
+    assert (row["cleared_by"], row["message"]) == ("engineer", "x")
+
+
+def test_the_limits_are_those_that_are_documented() -> None:
+    assert (Limits().body, Limits().pixels) == (256_000_000, 400_000_000)

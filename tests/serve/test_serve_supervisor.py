@@ -1,0 +1,295 @@
+"""The supervisor starts what dies, with a bound; and what a service is made of."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from serve_rows import ng
+from serving import activated, config_of
+from stations import DARK, LIGHT, accept, eventually
+from tiny_line import TINY, Call
+
+from coe.cli import serve
+from coe.errors import ConfigError
+from coe.serve import backup, config, notify, supervisor
+from coe.serve.config import Retention, ServeConfig
+from coe.serve.creation import Wanted, create
+from coe.serve.database import boards, calls, decisions, faults, keys, recipes, states, verifications, views
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.verifications import NewVerification
+from coe.serve.moments import DAY_US, now_us
+from coe.serve.notify import Notice
+from coe.serve.pictures import Pictures
+from coe.serve.retention import sweep
+from coe.serve.supervisor import Supervisor
+from coe.serve.words import FaultKind, Intake, Outcome, Process, Role, Subject
+
+SLEEPS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+DIES = [sys.executable, "-S", "-c", "raise SystemExit(3)"]
+
+
+@pytest.fixture
+def service(tmp_path: Path, sqlite_template: Path) -> Path:
+    """The config file of a service with an empty database."""
+    path = tmp_path / "serve.yaml"
+    path.write_text("station: test\nlisten: {port: 0}\ndrain_s: 1\n", encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    shutil.copy(sqlite_template, tmp_path / "data" / "serve.db")
+    return path
+
+
+@pytest.fixture
+def database(service: Path) -> Iterator[Database]:
+    found = open_database(config.load(service).database_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def supervised(service: Path, commands: dict[Process, Sequence[str]], until: Callable[[Supervisor], bool]) -> None:
+    """Run a supervisor on this thread, which alone may set signal handlers, until a condition holds."""
+    running = Supervisor(service, command=lambda process, path: commands[process])
+    errors: list[BaseException] = []
+
+    def watch() -> None:
+        try:
+            eventually(lambda: until(running), 30)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            running.end()
+
+    helper = threading.Thread(target=watch)
+    helper.start()
+    running.run()
+    helper.join()
+    if errors:
+        raise errors[0]
+
+
+def fault_kinds(database: Database) -> list[tuple[FaultKind, str]]:
+    with database.reading() as connection:
+        return [(fault.kind, fault.about) for fault in faults.newest(connection)]
+
+
+def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_on(
+    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "LEAST_PAUSE_S", 0.01)
+    gates = set()
+
+    def until(running: Supervisor) -> bool:
+        gate = running.children[Process.GATE].running
+        gates.add(gate.pid if gate else None)
+        return running.children[Process.LINE].pause_s >= 4
+
+    supervised(service, {Process.GATE: SLEEPS, Process.LINE: DIES}, until)
+    assert len(gates - {None}) == 1
+    assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
+    with database.reading() as connection:
+        assert faults.newest(connection)[0].times >= 3
+
+
+def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service: Path, database: Database) -> None:
+    both = {Process.GATE: SLEEPS, Process.LINE: SLEEPS}
+
+    def is_running(running: Supervisor) -> bool:
+        with database.reading() as connection:
+            is_open = states.intake(connection) is Intake.OPEN
+        return is_open and all(child.running for child in running.children.values())
+
+    for _ in range(2):
+        supervised(service, both, is_running)
+        with database.reading() as connection:
+            assert states.intake(connection) is Intake.DRAINING
+
+
+def test_a_drain_that_a_person_asked_for_outlives_the_service(service: Path, database: Database) -> None:
+    with database.writing() as connection:
+        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
+    supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, lambda running: True)
+    with database.reading() as connection:
+        newest = states.current(connection, Subject.INTAKE)
+    assert newest is not None
+    assert newest.changed_by == "ann"
+
+
+def test_two_services_do_not_share_a_folder(service: Path) -> None:
+    def second(running: Supervisor) -> bool:
+        if not all(child.running for child in running.children.values()):
+            return False
+        with pytest.raises(ConfigError, match="another service is running here"):
+            Supervisor(service).run()
+        return True
+
+    supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, second)
+
+
+def test_a_service_of_another_schema_does_not_start(service: Path, database: Database) -> None:
+    with database.writing() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0000'")
+    with pytest.raises(ConfigError, match="coe-serve migrate"):
+        Supervisor(service).run()
+
+
+def test_other_machines_need_a_key(service: Path, tmp_path: Path, database: Database) -> None:
+    service.write_text(
+        "station: test\nlisten: {host: 0.0.0.0, port: 0, certificate: c.pem, private_key: k.pem}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="there is no valid key"):
+        Supervisor(service).run()
+
+
+def test_systemd_is_told_only_when_line_and_database_have_answered(
+    service: Path, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "NOTIFY_S", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "n"))
+        systemd.setblocking(False)
+        monkeypatch.setenv(notify.VARIABLE, str(tmp_path / "n"))
+        told: list[bytes] = []
+        begun = time.monotonic()
+
+        def until(running: Supervisor) -> bool:
+            try:
+                told.append(systemd.recv(100))
+            except BlockingIOError:
+                if not told and time.monotonic() - begun > 0.5:
+                    with database.writing() as connection:
+                        states.beat(connection, Process.LINE, pid=os.getpid(), now_us=now_us(), facts={})
+            return len(told) >= 3
+
+        supervised(service, {Process.GATE: SLEEPS, Process.LINE: SLEEPS}, until)
+        assert systemd.recv(100) in (Notice.ALIVE.encode(), Notice.STOPPING.encode())
+    assert told[:3] == [Notice.READY.encode(), Notice.ALIVE.encode(), Notice.ALIVE.encode()]
+    monkeypatch.delenv(notify.VARIABLE)
+    assert not notify.notify(Notice.ALIVE)
+
+
+def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tuple[Path, Path], call: Call) -> None:
+    board, store = own_tiny
+    folder = board.parent / "service"
+    said = call("init", folder, "--board", board, "--store", store, "--memory", "100MB", command=serve)
+    assert (said.status, "recipe 'tiny' is active" in said.out) == (0, True)
+    made = config.load(folder / "serve.yaml")
+    assert (made.line.store, made.line.memory) == (store, 100_000_000)
+    assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
+    database = open_database(made.database_url)
+    with database.reading() as connection:
+        active = recipes.active(connection, "tiny")
+        assert active is not None
+        assert {key.role for key in keys.all_keys(connection)} == set(Role)
+    database.close()
+    again = call("init", folder, "--board", board, "--store", store, command=serve)
+    assert (again.status, "is there already" in again.words) == (2, True)
+    assert call("verify-audit", folder / "serve.yaml", command=serve).status == 0
+    assert call("migrate", folder / "serve.yaml", command=serve).out == "the database has the newest schema\n"
+
+
+def test_keys_are_made_listed_and_ended(service: Path, database: Database, call: Call) -> None:
+    key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
+    with database.reading() as connection:
+        held = keys.holder(connection, key, now_us())
+    assert held is not None
+    assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
+    twice = call("add-key", service, "printer", "--role", "admin", command=serve)
+    assert (twice.status, "there is a key 'printer' already" in twice.words) == (2, True)
+    assert call("list-keys", service, command=serve).out.startswith("printer  feeder  until 2")
+    assert call("revoke-key", service, "printer", command=serve).status == 0
+    assert call("revoke-key", service, "printer", command=serve).status == 2
+    with database.reading() as connection:
+        assert keys.holder(connection, key, now_us()) is None
+    assert call("verify-audit", service, command=serve).out.startswith("2 entries are sound")
+
+
+def test_a_board_without_weights_makes_no_service(own_tiny: tuple[Path, Path]) -> None:
+    board, store = own_tiny
+    shutil.rmtree(store)
+    with pytest.raises(Exception, match="have no weights"):
+        create(board.parent / "service", Wanted(str(board), store))
+    assert not (board.parent / "service").exists()
+
+
+@pytest.fixture
+def filled(service: Path, database: Database) -> ServeConfig:
+    settings = config.load(service)
+    recipe = activated(database, TINY)
+    accept(settings, database, recipe.id, {"R1": LIGHT, "R2": DARK})
+    return settings
+
+
+def test_a_backup_can_take_the_place_of_the_data(filled: ServeConfig, database: Database, tmp_path: Path) -> None:
+    made = backup.back_up(filled, tmp_path / "copy")
+    assert (made.pictures, made.missing) == (2, 0)
+    with database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM view")
+    restored = config_of(tmp_path / "copy")
+    copy = open_database(restored.database_url)
+    with copy.reading() as connection:
+        found = views.of_board(connection, "k1")
+    copy.close()
+    assert [Pictures(restored.pictures).path(view.file).read_bytes() for view in found] == [LIGHT, DARK]
+    with pytest.raises(ConfigError, match="is there already"):
+        backup.back_up(filled, tmp_path / "copy")
+
+
+def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeConfig, database: Database) -> None:
+    pictures, keep = Pictures(filled.pictures), Retention(ok_days=1, review_days=2, ng_days=3, orphan_days=4)
+
+    def left(days: float) -> int:
+        sweep(database, pictures, keep, now_us() + round(days * DAY_US))
+        return sum(path.is_file() for path in filled.pictures.rglob("*"))
+
+    assert left(1000) == 2  # the board is not decided
+    with database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decision = decisions.Decision(board, ng().verdict, now_us(), False, [ng("R2")], [], [])
+        assert decisions.write(connection, decision)
+    assert left(1000) == 2  # a call is open
+    with database.writing() as connection:
+        (call,) = calls.open_calls(connection)
+        verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
+    assert left(2.5) == 2
+    assert left(3.5) == 0
+
+
+def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, database: Database) -> None:
+    pictures = Pictures(filled.pictures)
+    with database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        assert boards.abort(connection, board, now_us(), reason="no")
+        view = views.of_board(connection, "k1")[0]
+    assert sweep(database, pictures, Retention(), now_us()) == 0
+    assert sweep(database, pictures, Retention(), now_us() + 2 * DAY_US) == 2
+    assert not pictures.path(view.file).exists()
+
+
+def test_what_a_crash_left_without_a_row_is_found(filled: ServeConfig, database: Database) -> None:
+    pictures = Pictures(filled.pictures)
+    receiving = pictures.receive()
+    receiving.write(LIGHT)
+    stray = receiving.keep()
+    (filled.pictures / "incoming" / "half").write_bytes(b"half")
+    with database.reading() as connection:
+        assert pictures.strays(views.files(connection)) == [stray.file]
+    pictures.prepare()
+    assert list((filled.pictures / "incoming").iterdir()) == []
