@@ -280,7 +280,7 @@ class Station:
     def _begin(self, product: Product, queued: Queued) -> None:
         board, moment_us = queued.board, self._clocks.now_us()
         located = self._locating.of(board)
-        items = located.items if located else self._items(board)
+        items = self._items(board)
         with self._database.writing() as connection:
             begun = boards.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
@@ -293,6 +293,8 @@ class Station:
             self._feeder.feed(product, run, located)
 
     def _items(self, board: Board) -> Items:
+        if (located := self._locating.of(board)) is not None:
+            return located.items
         with self._database.reading() as connection:
             content = RecipeContent.model_validate(recipes.get(connection, board.recipe_id).content)
             return items_of(board, content, views.of_board(connection, board.key), self._pictures)
