@@ -6,7 +6,9 @@ import io
 import re
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,25 @@ from stations import accept_request, deciding, eventually, grey, quick_opener, s
 from tiny_line import TINY
 
 from coe.board.parts import PlacedPart
-from coe.core import Verdict
+from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
 from coe.placement import Layout, Placement, Side, crop, outline
 from coe.serve.config import ServeConfig
-from coe.serve.database import boards, calls, events, faults, findings
+from coe.serve.database import boards, calls, decisions, events, faults, findings
 from coe.serve.database.boards import Board
-from coe.serve.database.calls import Call
+from coe.serve.database.calls import Call, NewCall
+from coe.serve.database.decisions import Decision
 from coe.serve.database.opening import Database, open_database
 from coe.serve.form import of_json
 from coe.serve.line import locating
 from coe.serve.line.located import Located, located
+from coe.serve.moments import now_us
 from coe.serve.points import Point
 from coe.serve.recipe import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.whole_board import WholeBoard
 from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
+from coe.store.kinds import Prepared
 
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
 PANEL = {
@@ -65,7 +70,7 @@ def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.nd
     for site in layout.sites:
         corners = np.round(outline(site, fit, width, height).corners).astype(np.int32)
         if site.name in light:
-            cv2.fillPoly(picture, [corners], (220, 220, 220))
+            cv2.fillPoly(picture, [corners], (255, 120, 40))
     return picture
 
 
@@ -78,6 +83,13 @@ def png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
 WHOLE = whole_of()
 STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"value": "", "component": "A2"}])
 BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
+
+
+class RedDevice(QuickDevice):
+    """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
 
 
 @pytest.fixture
@@ -93,11 +105,9 @@ def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
     found.close()
 
 
-def decided(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board, **options: object
-) -> list[list[Call]]:
+def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board) -> list[list[Call]]:
     """Run a line until boards are decided; return the calls of each."""
-    with deciding(config, database, quick_opener(tiny, QuickDevice(), **options)):
+    with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
     with database.reading() as connection:
         return [calls.of_board(connection, board.id) for board in handed_in]
@@ -195,6 +205,20 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
+def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise MemoryError("24 megapixels")
+
+    recipe = activated(database, TINY, whole=WHOLE)
+    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    monkeypatch.setattr("coe.serve.line.located.read_board", fail)
+    (found,) = decided(config, database, tiny, board)
+    assert [(call.refdes, call.reason) for call in found] == [(f"P{n}", CallReason.FAILED) for n in range(1, 5)]
+    assert found[0].detail == "MemoryError while the board was located: 24 megapixels"
+
+
 def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,9 +244,18 @@ def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at
     assert state_of(database, slow.id).verdict is Verdict.NG
 
 
-def test_the_board_after_is_located_while_a_board_runs(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pictures: list[weakref.ref[object]] = []
+
+    def noted(*arguments: Any) -> Located:
+        found = located(*arguments)
+        assert found.picture is not None
+        pictures.append(weakref.ref(found.picture.pixels))
+        return found
+
+    monkeypatch.setattr(locating, "located", noted)
     recipe, device = activated(database, TINY, whole=WHOLE), QuickDevice()
     device.gate.clear()
     first, second = (
@@ -234,6 +267,7 @@ def test_the_board_after_is_located_while_a_board_runs(
         assert state_of(database, first.id).state is BoardState.RUNNING
         device.gate.set()
         eventually(lambda: state_of(database, second.id).verdict is not None)
+        eventually(lambda: [picture() for picture in pictures] == [None, None])
     assert words_of(database, first) == words_of(database, second)
 
 
@@ -331,6 +365,13 @@ def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> N
     assert answer.status_code == 202
     shown = served.feeder.get(answer.headers["location"]).json()
     assert (shown["state"], shown["components"], shown["serials"]) == ("accepted", 4, {"r1c1": "S1"})
+    place = {"polygon": [[1, 2], [3, 2], [3, 4], [1, 4]]}
+    call = NewCall("r1c1/P1", "A", Verdict.NG, CallReason.EXPERT, place=place)
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [], []))
+    assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place
 
 
 def test_an_engineer_sees_every_crop_before_the_recipe_is_activated(served: Served) -> None:

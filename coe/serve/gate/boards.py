@@ -216,7 +216,7 @@ def _shown(connection: Connection, *, id: int, with_good: bool) -> _Shown:
 
 
 def _call(one: calls.Call) -> dict[str, Any]:
-    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "revision")
+    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
     return {
         **{name: getattr(one, name) for name in names},
         "verdict": one.verdict.value,

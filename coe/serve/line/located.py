@@ -26,14 +26,14 @@ class Located:
     items: Items
     is_registered: bool
     lost: Path | None
-    _picture: BoardPicture | None
-    _sites: Mapping[str, Site]
+    picture: BoardPicture | None
+    sites: Mapping[str, Site]
 
     def crop(self, refdes: str) -> NDArray[np.uint8]:
         """Return the crop of an item, (H, W, 3) uint8 RGB; raises ImageError if it cannot be cut."""
-        if self._picture is None:
+        if self.picture is None:
             raise ImageError(f"{refdes} has no crop")
-        return self._picture.crop(self._sites[refdes])
+        return self.picture.crop(self.sites[refdes])
 
 
 def located(whole: Whole, items: Items) -> Located:
