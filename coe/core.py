@@ -172,6 +172,14 @@ def deciding(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in findings if finding.expert not in replaced)
 
 
+def rule_of(board_key: str, component: str) -> str:
+    """Return the name under which the router of a line has a component's rules; do not parse it.
+
+    No component of another board has it: names in board files contain no '/', and no two boards share a key.
+    """
+    return f"{board_key}/{component}" if board_key else component
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One image to be judged. The pixels stay with the engine; decisions never need them.
@@ -179,6 +187,9 @@ class Request:
     `due_s` is the time at which the result is due, on the clock of the line; infinity means that it is never due.
     `submitted_s` is the time of the call that handed the image in, on the same clock; None means the time of its
     arrival, as in the simulator. Comparisons ignore `submitted_s`, so that the requests of two runs are equal.
+
+    `board` is the name of its board, "" where nobody says it. Two boards may use one name for different components, and
+    two versions of a board too: `board_key` tells them apart.
     """
 
     id: int
@@ -188,6 +199,14 @@ class Request:
     refdes: str = ""
     due_s: float = math.inf
     submitted_s: float | None = field(default=None, compare=False)
+    board: str = ""
+    board_key: str = ""
+    """The line's name for this version of the board's rules; "" if the line was opened for one board alone."""
+
+    @property
+    def rule(self) -> str:
+        """The name under which the router has the rules of its component."""
+        return rule_of(self.board_key, self.component)
 
     def since_s(self, now: float) -> float:
         """Return the time from which its latency counts: when it was handed in, or `now`, the time of its arrival."""

@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 from coe.board import rules
 from coe.board.parts import PlacedPart
+from coe.board.router import follows
 from coe.core import FULL, Failure, FailureKind, Finding, Request, Result
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -31,6 +32,7 @@ from coe.scheduler.events import (
     Lost,
     Rejected,
     Reply,
+    RulesChanged,
     Run,
     Stopped,
     Why,
@@ -73,6 +75,9 @@ class VirtualLine:
     expect the last. An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry
     the expert says its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each
     expert will still fail; a test may change it. `history` holds each event with its commands.
+
+    `parts` are those of the board, or by board key. For a line whose boards change (`change`), `costs` hold the experts
+    of all boards.
     """
 
     def __init__(  # noqa: PLR0913
@@ -86,7 +91,7 @@ class VirtualLine:
         troubles: Troubles = Troubles(),
         evict_s: float = 0.0,
         max_wait_s: float | None = None,
-        parts: Sequence[PlacedPart] = (),
+        parts: Sequence[PlacedPart] | Mapping[str, Sequence[PlacedPart]] = (),
     ) -> None:
         self.board = board
         choices = {expert: by_variant for expert, by_variant in costs.items() if not isinstance(by_variant, Cost)}
@@ -107,8 +112,10 @@ class VirtualLine:
             plan=plan,
             strategy=named_strategy(strategy),
             max_wait_s=max_wait_s,
-            parts=parts,
+            parts=parts if isinstance(parts, Mapping) else {"": parts},
         )
+        self._plan = plan
+        self._findings = _StatedFindings(board, self.costs, findings or {})
         self.log: list[tuple[float, str]] = []
         self.results: dict[int, Result] = {}
         self.loads: list[Load] = []
@@ -118,7 +125,7 @@ class VirtualLine:
         self._faults = _StatedFaults(self.bad_loads, troubles.bad_stages)
         self._simulator = Simulator(
             self.controller,
-            _StatedFindings(board, self.costs, findings or {}),
+            self._findings,
             watchers=[self],
             span=lambda device, what, begin_s, end_s: self._note(begin_s, what),
             faults=self._faults,
@@ -136,10 +143,19 @@ class VirtualLine:
         return sum(load.why is not Why.INITIAL for load in self.loads)
 
     def arrive(
-        self, at_s: float, component: str, *, serial: str = "", refdes: str = "", due_s: float = math.inf
+        self,
+        at_s: float,
+        component: str,
+        *,
+        serial: str = "",
+        refdes: str = "",
+        due_s: float = math.inf,
+        board: str = "",
     ) -> int:
-        """Let an image of a component arrive; return its request's id."""
-        request = Request(next(self._ids), component, serial=serial, refdes=refdes, due_s=due_s)
+        """Let an image of a component arrive; return its request's id. On a line of a union, `board` is a key of it."""
+        request = Request(
+            next(self._ids), component, serial=serial, refdes=refdes, due_s=due_s, board=board, board_key=board
+        )
         self._simulator.at(at_s, Arrived(request))
         return request.id
 
@@ -156,6 +172,26 @@ class VirtualLine:
         gone = {spec.id for spec in plan.executors if spec.device == device}
         gone |= {pool.id for pool in plan.pools if pool.device == device}
         self._faults.lost.append((lambda: self.now >= at_s, gone))
+
+    def change(
+        self,
+        at_s: float,
+        board: rules.Rules,
+        *,
+        parts: Mapping[str, Sequence[PlacedPart]] | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        """Let the line go on with other rules: a union of those that images under way need, and of others.
+
+        `parts` are by board key, and name each board (with an empty list if there is none); `plan` may have other
+        workspaces.
+        """
+        self._findings.experts |= board.experts
+        plan = self._plan if plan is None else plan
+        followers = follows(board.components.values(), board.router.escalations)
+        parts = {"": ()} if parts is None else parts
+        event = RulesChanged(board.router, board.graph, self.costs, plan, parts, followers)
+        self._simulator.at(at_s, event)
 
     def stop(self, at_s: float) -> None:
         """Stop the line, as a user does."""
@@ -198,10 +234,10 @@ class _StatedFindings:
     """The findings that a test states."""
 
     def __init__(self, board: rules.Rules, costs: CostTable, findings: Mapping[tuple[int, str], str | Finding]) -> None:
-        self._board, self._costs, self._findings = board, costs, findings
+        self.experts, self._costs, self._findings = dict(board.experts), costs, findings
 
     def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
-        finding = self._findings.get((request.id, expert), self._board.experts[expert].labels[0])
+        finding = self._findings.get((request.id, expert), self.experts[expert].labels[0])
         if isinstance(finding, Finding):
             return finding
         if variant is None or variant not in self._costs.variants(expert):

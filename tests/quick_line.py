@@ -52,6 +52,9 @@ class QuickDevice:
     def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
         self._meet("prepare")
 
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        self._meet("admit")
+
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         return 0
 

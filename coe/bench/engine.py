@@ -75,7 +75,7 @@ def measured_run(
     All weights files are read once before, so that switches and plain reads find the page cache in the same state. If
     the line's disk has a bandwidth, it bounds plain reads, too.
     """
-    board, store, strategy = line_config.board, line_config.store, line_config.strategy
+    board, store, strategy = line_config.only_board, line_config.store, line_config.strategy
     precision, disk_bytes_per_s = line_config.precision, line_config.disk_bytes_per_s
     heeded = times.heeded_by(strategy)
     paths = _files(board, store)

@@ -141,7 +141,7 @@ def run_plan(
         plan=box.plan,
         strategy=contender.strategy,
         max_wait_s=heeded.max_wait_s,
-        parts=workload.parts if contender.strategy.foresees else (),
+        parts={"": workload.parts} if contender.strategy.foresees else {},
     )
     recorder = Recorder(controller.pools, board.router.second_looks)
     latencies = Latencies(workload.settling)

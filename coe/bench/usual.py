@@ -102,6 +102,9 @@ class UsualDevice:
         if self._driver:
             self._driver.trim()
 
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        """Do nothing before an expert is needed."""
+
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0

@@ -27,8 +27,8 @@ _ARRAY_BYTES, _DECODER_BYTES = 3, 4
 class Picture:
     """One image for `Inspector.stream`: an array (H, W, 3) uint8 in `order`, an encoded file's bytes, or a path.
 
-    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s` means the
-    same as for `Inspector.submit`.
+    `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s` and `board`
+    mean the same as for `Inspector.submit`.
     """
 
     image: ImageLike
@@ -39,10 +39,11 @@ class Picture:
     order: Order = "BGR"
     within_s: float | None = None
     reference: ImageLike | None = None
+    board: str = ""
 
     def check(self) -> None:
         """Raise ConfigError if a name is not a text."""
-        for word in ("component", "serial", "refdes", "name"):
+        for word in ("component", "serial", "refdes", "name", "board"):
             values.text(word, getattr(self, word))
 
 

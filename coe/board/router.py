@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coe import config
 from coe.core import FULL, NOTHING, Finding, Verdict, added, again_id, worst
@@ -78,13 +78,14 @@ class Component:
     """A component type: its count on a board, and the step with which its inspection begins.
 
     `reference` says with what its pictures are compared: the id of a reference in the store, `GIVEN` if each picture
-    brings its reference, or "" for nothing.
+    brings its reference, or "" for nothing. With `stop_at_ng` an image that is NG needs no further finding.
     """
 
     name: str
     count: float
     root: Step
     reference: str = ""
+    stop_at_ng: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +100,21 @@ class Router:
     """The function from findings to the next steps; it holds no state.
 
     `escalations` names the experts that run in a lesser variant and look again at a doubtful image, as the expert
-    `again_id(expert)`; `second_looks` holds these second ids. With `stop_at_ng` an image that is NG needs no further
-    finding.
+    `again_id(expert)`; `second_looks` holds these second ids.
+
+    `components` are by rule (`Request.rule`): by name, if there is one board. `names` holds the names that experts have
+    in the results, where these are not their ids: two boards may use one name for different experts.
     """
 
     def __init__(
         self,
         components: Mapping[str, Component],
         escalations: Mapping[str, Escalation] | None = None,
-        *,
-        stop_at_ng: bool = False,
+        names: Mapping[str, str] | None = None,
     ) -> None:
-        self.components, self.stop_at_ng = dict(components), stop_at_ng
+        self.components, self.names = dict(components), dict(names or {})
         self.escalations = dict(escalations or {})
+        self._shown = self.names | {again_id(id): again_id(name) for id, name in self.names.items()}
         self.second_looks = frozenset(again_id(expert) for expert in self.escalations)
         self._order = {
             name: {expert: rank for rank, expert in enumerate(self._on_the_way(component.root))}
@@ -143,6 +146,11 @@ class Router:
         if escalation is None or finding is None or finding.variant == FULL or finding.margin >= escalation.below:
             return expert
         return again_id(expert)
+
+    def named(self, finding: Finding) -> Finding:
+        """Return a finding under the name that its expert has in the board file."""
+        name = self._shown.get(finding.expert)
+        return finding if name is None else replace(finding, expert=name)
 
     def order(self, component: str) -> Mapping[str, int]:
         """Return the rank of each expert that a component may need, predecessors first; empty if it is unknown."""

@@ -135,7 +135,13 @@ class _RulesReader:
 
     def rules(self) -> Rules:
         components = {
-            name: Component(name, spec.count, self._step(spec, ("components", name), ()), self._reference(spec))
+            name: Component(
+                name,
+                spec.count,
+                self._step(spec, ("components", name), ()),
+                self._reference(spec),
+                self.spec.stop_at_ng,
+            )
             for name, spec in self.spec.components.items()
         }
         if not any(component.count > 0 for component in components.values()):
@@ -149,7 +155,7 @@ class _RulesReader:
         experts = {id: replace(expert, reject=frozenset(self.against[id])) for id, expert in self.experts.items()}
         probability, first = usage(components.values()), first_experts(components.values())
         graph = ExpertGraph(experts.values(), edges, probability, first)
-        sheet, router = self.sheet, Router(components, stop_at_ng=self.spec.stop_at_ng)
+        sheet, router = self.sheet, Router(components)
         places = {name: sheet.where(("components", name)) for name in components}
         return Rules(self.spec.board, sheet.path, sheet.digest, experts, router, graph, self.unsaid, places)
 

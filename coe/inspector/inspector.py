@@ -15,10 +15,9 @@ from pathlib import Path
 
 from coe import config, values
 from coe.board.image_source import Picture
-from coe.board.parts import PlacedPart
-from coe.board.parts import read as read_parts
 from coe.errors import ConfigError
 from coe.inspector import assembly
+from coe.inspector.asked_boards import Boards, Parts
 from coe.inspector.line import Line
 from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, OnFull
 from coe.inspector.line_costs import LineCosts
@@ -35,18 +34,20 @@ __all__ = ["Inspector", "Picture"]
 
 
 class Inspector(Line):
-    """A running line for one board.
+    """A running line for one board, or for several.
 
-    `board` is a name or the path of a board file. `memory` is the budget for experts, activations and images under way,
-    in bytes or as "1.5GiB". `executors` is a text such as "cpu=2", and `threads` the number of threads of each.
-    `loaded` is how many experts of mean size the memory holds (a memory score; batches get the rest). With executors
-    such as "cuda=2,cpu=1" a GPU takes part: `device_memory` is its budget, `host_memory` keeps copies of experts for it
-    (docs/gpu.md). Without `search_kernels` a line with a GPU opens sooner, and may run slower. Settings that are not
-    given come from this machine's `profile` (see `coe.inspector.settings`), or are defaults. When `inbox` images or
-    `inbox_bytes` are under way, `submit` waits, or raises LineFull with `on_full="raise"`; the images have a part of
-    the memory, or `inbox_bytes` beside it if given. `say` is called with a sentence before slow work. With
-    `keep_trace`, `trace` holds every event and its commands; `watchers` see them as they happen, on the control
-    thread.
+    `board` is a name or the path of a board file; or several of them, as a list, or as a mapping from each to how many
+    of these boards pass in the same time (as many of each, if a list says nothing else). The boards share the memory,
+    and the experts that are equal. `set_boards` changes them while the line runs. `memory` is the budget for experts,
+    activations and images under way, in bytes or as "1.5GiB". `executors` is a text such as "cpu=2", and `threads` the
+    number of threads of each. `loaded` is how many experts of mean size the memory holds (a memory score; batches get
+    the rest). With executors such as "cuda=2,cpu=1" a GPU takes part: `device_memory` is its budget, `host_memory`
+    keeps copies of experts for it (docs/gpu.md). Without `search_kernels` a line with a GPU opens sooner, and may run
+    slower. Settings that are not given come from this machine's `profile` (see `coe.inspector.settings`), or are
+    defaults. When `inbox` images or `inbox_bytes` are under way, `submit` waits, or raises LineFull with
+    `on_full="raise"`; the images have a part of the memory, or `inbox_bytes` beside it if given. `say` is called with a
+    sentence before slow work. With `keep_trace`, `trace` holds every event and its commands; `watchers` see them as
+    they happen, on the control thread.
 
     `precision` is "fp32", "half" or "mixed" (docs/precision.md); a variant whose labels agree with those of fp32 in a
     smaller share than `label_floor` is not used.
@@ -55,9 +56,10 @@ class Inspector(Line):
     `line` an image that has been under way for half of `max_wait_s` (`config.MAX_WAIT_S` if None) goes before all
     images without hurry, and so do boards that are due (`within_s` of `submit`).
 
-    `parts` is the parts list of the boards, in the order of the camera: a file such as a pick-and-place file
-    (`coe.board.parts`), or `PlacedPart`s. With `line`, experts are then loaded before the images that need them come,
-    if images have a `refdes`; without a list the order is learned from the boards that came before.
+    `parts` is the parts list of the board, in the order of the camera: a file such as a pick-and-place file
+    (`coe.board.parts`), or `PlacedPart`s; with several boards, a mapping from a board to its list. With `line`, experts
+    are then loaded before the images that need them come, if images have a `refdes`; without a list the order is
+    learned from the boards that came before.
 
     With `disk_bandwidth`, bytes a second or "530MB/s", weights load no faster than from such a disk. `costs` are the
     costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.
@@ -74,7 +76,7 @@ class Inspector(Line):
 
     def __init__(  # noqa: PLR0913
         self,
-        board: str | Path,
+        board: Boards,
         *,
         store: Store | Path | str | None = None,
         memory: int | str | None = None,
@@ -92,7 +94,7 @@ class Inspector(Line):
         inbox_bytes: int | None = None,
         disk_bandwidth: int | str | None = None,
         max_wait_s: float | None = None,
-        parts: Sequence[PlacedPart] | Path | str | None = None,
+        parts: Parts | None = None,
         costs: LineCosts | None = None,
         profile: Profile | Path | str | None = AUTO,
         watchers: Sequence[Watcher] = (),
@@ -102,7 +104,7 @@ class Inspector(Line):
         make_decider: MakeDecider = Controller,
         allow_kinds: Sequence[str] = (),
     ) -> None:
-        _check_types(board=board, say=say, watchers=watchers, make_devices=make_devices, make_decider=make_decider)
+        _check_types(say=say, watchers=watchers, make_devices=make_devices, make_decider=make_decider)
         _check_earlier(store, costs)
         settings = LineConfig(
             board=board,
@@ -123,7 +125,7 @@ class Inspector(Line):
             inbox=Inbox(inbox, inbox_bytes, on_full),
             disk_bytes_per_s=None if disk_bandwidth is None else values.bandwidth("disk_bandwidth", disk_bandwidth),
             max_wait_s=max_wait_s,
-            parts=_parts(parts),
+            parts=() if parts is None else parts,
             costs=costs,
             watchers=watchers,
             say=say,
@@ -135,26 +137,13 @@ class Inspector(Line):
         super().__init__(settings)
 
 
-def _check_types(*, board: object, say: object, watchers: object, make_devices: object, make_decider: object) -> None:
+def _check_types(*, say: object, watchers: object, make_devices: object, make_decider: object) -> None:
     """Raise ConfigError for an argument of the wrong type."""
-    if not isinstance(board, str | Path) or not str(board):
-        raise ConfigError(f"board={values.shown(board)}: give the name of a board, or the path of its file")
     for name, function in (("say", say), ("make_devices", make_devices), ("make_decider", make_decider)):
         if not callable(function):
             raise ConfigError(f"{name}={values.shown(function)}: give a function")
     if not isinstance(watchers, Sequence) or not all(hasattr(watcher, "observe") for watcher in watchers):
         raise ConfigError(f"watchers={values.shown(watchers)}: give a list of objects that `observe`")
-
-
-def _parts(parts: object) -> tuple[PlacedPart, ...]:
-    """Return a parts list; raises ConfigError for what is none."""
-    if parts is None:
-        return ()
-    if isinstance(parts, str | Path) and str(parts):
-        return read_parts(Path(parts))
-    if not isinstance(parts, Sequence) or not all(isinstance(part, PlacedPart) for part in parts) or not parts:
-        raise ConfigError(f"parts={values.shown(parts)}: give the path of a parts list, or a list of PlacedPart")
-    return tuple(parts)
 
 
 def _check_earlier(store: object, costs: object) -> None:

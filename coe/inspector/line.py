@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import threading
 import weakref
 from collections.abc import Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -19,11 +21,17 @@ from coe import values
 from coe.board.decoding import Order
 from coe.board.image_source import ImageLike as Image
 from coe.board.image_source import Picture
-from coe.core import Request, Result
-from coe.errors import LineClosed
+from coe.board.rules import Rules
+from coe.board.union import Member
+from coe.core import Failure, FailureKind, Request, Result
+from coe.errors import ConfigError, LineClosed
 from coe.inspector import references
+from coe.inspector.asked_boards import Boards, Parts
 from coe.inspector.assembly import decode_workers
+from coe.inspector.changeover import enrolled, prepared
+from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_config import LineConfig
+from coe.inspector.line_costs import LineCosts
 from coe.inspector.opening import assemble
 from coe.inspector.taken import TakenPicture
 from coe.results.metrics import Metrics
@@ -35,28 +43,26 @@ from coe.runtime.throttle import Throttle
 from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Drift
 from coe.scheduler.pace import FollowingCosts
-from coe.scheduler.plan import images_budget
+from coe.scheduler.plan import Plan, images_budget
 from coe.scheduler.strategies import check_hurry
 
 _END = object()
 
 
 class Line:
-    """A running line for one board, opened from a `LineConfig`; users open an `Inspector`, which is a `Line`.
+    """A running line, opened from a `LineConfig`; users open an `Inspector`, which is a `Line`.
 
-    `rules` is the board with its experts in the chosen variants, `costs` the cost of each expert, `plan` the pools and
-    executors, `memory_bytes` the host memory that CPU executors and images share, and `budget_bytes` what all devices
-    may take for experts, batches and images under way. Raises ConfigError, RulesError or StoreError for a config that
-    cannot work, before any thread of the line is started.
+    `rules` is the board, or all boards together, with the experts in the chosen variants, `costs` the cost of each
+    expert, `plan` the pools and executors, `memory_bytes` the host memory that CPU executors and images share, and
+    `budget_bytes` what all devices may take for experts, batches and images under way. Raises ConfigError, RulesError
+    or StoreError for a config that cannot work, before any thread of the line is started.
     """
 
     def __init__(self, config: LineConfig) -> None:
         assembly = assemble(config)
-        self.store, self.kinds, self.rules = config.store, assembly.kinds, assembly.board
-        self.costs, self.plan = assembly.costs, assembly.plan
+        self._config, self._assembly, self._changing = config, assembly, threading.Lock()
+        self.store, self.kinds = config.store, assembly.kinds
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
-        self._references = assembly.references
-        self._strategy = config.strategy
         decider = config.make_decider(
             router=self.rules.router,
             graph=self.rules.graph,
@@ -64,7 +70,7 @@ class Line:
             plan=self.plan,
             strategy=config.strategy,
             max_wait_s=config.max_wait_s,
-            parts=config.parts,
+            parts={board.key: board.read.parts for board in assembly.boards},
         )
         self._demand = decider.demand if isinstance(decider, Controller) else None
         images = images_budget(self.memory_bytes, config.inbox.limit_bytes)
@@ -81,6 +87,7 @@ class Line:
             watchers=config.watchers,
             keep_trace=config.keep_trace,
         )
+        self._boards = LineBoards(assembly.boards, self._engine.tell)
         # A line that is dropped ends its threads: they refer to the engine, and never to the line.
         self._finalizer = weakref.finalize(self, self._engine.abandon)
         self._finalizer.atexit = False
@@ -88,7 +95,52 @@ class Line:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.rules.board}, {self._engine.controller!r}>"
 
-    def submit(
+    @property
+    def rules(self) -> Rules:
+        """The boards that take images, as one, with their experts in the chosen variants."""
+        return self._assembly.rules
+
+    @property
+    def costs(self) -> LineCosts:
+        """The cost of each expert."""
+        return self._assembly.costs
+
+    @property
+    def plan(self) -> Plan:
+        """The pools and executors."""
+        return self._config.strategy.pooled(self._assembly.plan)
+
+    @property
+    def boards(self) -> tuple[str, ...]:
+        """The names of the boards that take images."""
+        return tuple(board.name for board in self._boards.present)
+
+    def set_boards(self, board: Boards, *, parts: Parts | None = None) -> None:
+        """Inspect these boards, and no others, from now on; `board` and `parts` as for `Inspector`.
+
+        Images that the line has accepted are finished by the rules that held then. The files of all boards are read
+        again, so this brings new versions of boards in, too: their rules, references and weights. All that is new is
+        read from end to end, and proved to fit into this line's memory, before anything changes: if this raises, the
+        line goes on as it was. Then experts that no board needs leave memory. An architecture of which the line knows
+        no cost is measured first, while images under way go on.
+
+        Raises ConfigError, RulesError or StoreError as `Inspector` does, ConfigError for boards that this line has no
+        memory for, LineClosed, and WouldWaitForItself on a thread of the line.
+        """
+        self._engine.line_threads.expect_waitable("set_boards()")
+        if self._demand is None:
+            raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
+        config = replace(self._config, board=board, parts=() if parts is None else parts)
+        with self._changing:
+            if self._inbox.closed:
+                raise LineClosed(CLOSED)
+            boards = enrolled(config, self._assembly, config.boards)
+            change = prepared(config, self._assembly, boards, self._boards.ending_after(boards))
+            self._engine.learn(change.now.router, change.experts)
+            self._assembly = change.assembly
+            self._boards.switch(boards, change.now, change.then)
+
+    def submit(  # noqa: PLR0913 - the fields of a Picture
         self,
         image: Image,
         component: str,
@@ -99,6 +151,7 @@ class Line:
         order: Order = "BGR",
         within_s: float | None = None,
         reference: Image | None = None,
+        board: str = "",
     ) -> Future[Result]:
         """Take in one image and return at once; the future gives its `Result`.
 
@@ -106,6 +159,9 @@ class Line:
         board, that is all images of one `serial`. With the strategy `line`, the board that is due first goes first, as
         long as it can be done in time; `Result.late` marks late results. Raises ConfigError if `within_s` is no time,
         or if the strategy would ignore it.
+
+        `board` is the name of the image's board, as its file says it or as the line was opened with it. On a line of
+        one board it may be left out; else ConfigError says what boards there are.
 
         `reference` is a picture of a good part, in the same forms as `image`; it belongs to components whose rules say
         `reference: given`, and to no others (ConfigError).
@@ -116,10 +172,10 @@ class Line:
         `on_full="raise"`, TypeError if `image` is no image, and WouldWaitForItself if it would have to wait for room on
         a thread of the line, for example in a callback.
         """
-        picture = Picture(image, component, serial, refdes, name, order, within_s, reference)
+        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board)
         return self._submit(self._taken(picture), wait=self._blocking)
 
-    def inspect(
+    def inspect(  # noqa: PLR0913 - the fields of a Picture
         self,
         image: Image,
         component: str,
@@ -130,6 +186,7 @@ class Line:
         order: Order = "BGR",
         within_s: float | None = None,
         reference: Image | None = None,
+        board: str = "",
     ) -> Coroutine[Any, Any, Result]:
         """Take over one image now, and return a coroutine that gives its `Result` without blocking the loop.
 
@@ -138,7 +195,8 @@ class Line:
         queue back; if it is cancelled later, its image is still inspected.
         """
         self._engine.line_threads.expect_waitable("inspect()")
-        return self._inspected(self._taken(Picture(image, component, serial, refdes, name, order, within_s, reference)))
+        picture = Picture(image, component, serial, refdes, name, order, within_s, reference, board)
+        return self._inspected(self._taken(picture))
 
     async def _inspected(self, taken: TakenPicture) -> Result:
         # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
@@ -200,11 +258,12 @@ class Line:
         if not isinstance(picture, Picture):
             raise TypeError(f"a line takes pictures (coe.inspector.inspector.Picture), not {type(picture).__name__}")
         picture.check()
-        check_hurry(self._strategy, within_s=picture.within_s)
-        references.check_picture(self.rules, picture)
+        check_hurry(self._config.strategy, within_s=picture.within_s)
+        board = self._boards.named(picture.board)
+        references.check_picture(board.member.rules, picture)
         if self._inbox.closed:
             raise LineClosed(CLOSED)
-        return TakenPicture.over(picture, now, self._prepared_bytes(picture.component))
+        return TakenPicture.over(picture, now, _prepared_bytes(board.member, picture.component), board.name)
 
     def _submit(self, taken: TakenPicture, *, wait: bool) -> Future[Result]:
         with self._ticket(taken, wait=wait) as ticket:
@@ -225,19 +284,28 @@ class Line:
 
     def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
         picture, id = taken.picture, self._engine.next_id()
+        board = self._boards.accept(picture.board)
         request = Request(
-            id, picture.component, picture.name, picture.serial, picture.refdes, taken.due_s, taken.submitted_s
+            id,
+            picture.component,
+            picture.name,
+            picture.serial,
+            picture.refdes,
+            taken.due_s,
+            taken.submitted_s,
+            picture.board,
+            board.key if board is not None else "",
         )
-        reference = taken.reference or self._references.get(picture.component)
-        future = self._engine.submit(request, taken.source, reference)
+        # If an interrupt ends this call, the image may be under way all the same: the rules of its board then stay.
+        if board is None:
+            reason = f"board '{picture.board}' left the line while the image waited for room"
+            future = self._engine.submit(request, taken.source, refused=Failure(FailureKind.RULES, reason))
+        else:
+            reference = taken.reference or board.read.references.get(picture.component)
+            future = self._engine.submit(request, taken.source, reference)
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
-        future.add_done_callback(lambda _: ticket.leave())
+        future.add_done_callback(partial(_leave, ticket, self._boards, board))
         return future
-
-    def _prepared_bytes(self, component: str) -> int:
-        """Return the bytes of the prepared input of a component's first expert."""
-        rule = self.rules.components.get(component)
-        return 3 * self.rules.experts[rule.root.expert].input_size ** 2 if rule else 0
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
@@ -294,6 +362,8 @@ class Line:
         self._inbox.close()
         self._inbox.wait_empty()
         self._engine.close()
+        # As the engine does: a caller who keeps a closed line must not keep its memory.
+        self._assembly = replace(self._assembly, devices={})
         self._finalizer.detach()
 
     def __enter__(self) -> Self:
@@ -305,3 +375,14 @@ class Line:
         if error is not None:
             self.stop()
         self.close()
+
+
+def _prepared_bytes(board: Member, component: str) -> int:
+    """Return the bytes of the prepared input of a component's first expert."""
+    rule = board.rules.components.get(component)
+    return 3 * board.rules.experts[rule.root.expert].input_size ** 2 if rule else 0
+
+
+def _leave(ticket: Ticket, boards: LineBoards, board: LineBoard | None, _: object) -> None:
+    ticket.leave()
+    boards.answered(board)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from coe import config, values
-from coe.board.parts import PlacedPart
 from coe.errors import ConfigError
+from coe.inspector.asked_boards import AskedBoard, Boards, Parts, asked_boards
 from coe.inspector.precision import check_precision
 from coe.inspector.profile import Profile
 from coe.runtime.decider import MakeDecider
@@ -101,17 +102,17 @@ class Inbox:
             values.whole("inbox_bytes", self.limit_bytes, least=1, most=config.MAX_BYTES * 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LineConfig:
     """The options that a line is opened with; `coe.inspector.inspector.Inspector` says what each field means.
 
     `free_cores` are shared among executors of a CPU that have no number of threads; None means those that are free when
-    the line opens. `parts` is the parts list of the boards. `make_devices` is None for our devices. Raises
-    ConfigError for an unknown precision, for a `max_wait_s` or `parts` that the strategy would ignore, and for a
-    strategy that chooses the precision at each load.
+    the line opens. `board` and `parts` are as the user gave them; `boards` is what they say. `make_devices` is None for
+    our devices. Raises ConfigError for an unknown precision, for a `max_wait_s` or `parts` that the strategy would
+    ignore, and for a strategy that chooses the precision at each load.
     """
 
-    board: str | Path
+    board: Boards
     store: Store = field(default_factory=Store)
     asked: AskedSettings = field(default_factory=AskedSettings)
     strategy: Strategy = field(default_factory=lambda: named_strategy(config.STRATEGY))
@@ -120,7 +121,7 @@ class LineConfig:
     inbox: Inbox = field(default_factory=Inbox)
     disk_bytes_per_s: int | None = None
     max_wait_s: float | None = None
-    parts: Sequence[PlacedPart] = ()
+    parts: Parts = ()
     free_cores: int | None = None
     costs: LineCosts | None = None
     watchers: Sequence[Watcher] = ()
@@ -130,10 +131,22 @@ class LineConfig:
     make_decider: MakeDecider = Controller
     allowed_kinds: tuple[str, ...] = ()
 
+    @cached_property
+    def boards(self) -> tuple[AskedBoard, ...]:
+        """The boards, each with its mix and its parts list."""
+        return asked_boards(self.board, self.parts)
+
+    @property
+    def only_board(self) -> str | Path:
+        """The board of a line that inspects one; raises ConfigError if there are several."""
+        if len(self.boards) > 1:
+            raise ConfigError(f"{len(self.boards)} boards are too many here; name one")
+        return self.boards[0].source
+
     def __post_init__(self) -> None:
         check_precision(self.precision, self.label_floor)
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
-        check_parts(self.strategy, self.parts)
+        check_parts(self.strategy, {str(board.source): board.parts for board in self.boards})
         if self.strategy.varies:
             raise ConfigError(
                 f"strategy '{self.strategy.name}' chooses an expert's precision at each load, so findings would depend "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from coe.board.rules import Rules
 from coe.core import FULL, Expert
+from coe.inspector.precision import Costs
 from coe.inspector.profile import KindProfile, Profile
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
@@ -33,11 +34,13 @@ def measure(
     say: Callable[[str], None],
     bytes_per_s: int | None = None,
     profile: Profile | None = None,
+    earlier: Costs | None = None,
 ) -> dict[tuple[str, str, str], Cost]:
     """Measure one expert of each architecture and variant on each device; work out the others from it.
 
     Return the cost of each expert, by device, id and variant; `experts` may hold an expert in several variants.
-    `manifests` are by weights. Kinds that the `profile` knows are not measured again.
+    `manifests` are by weights. Kinds that the `profile` knows are not measured again, and neither are experts whose
+    costs are among the `earlier`; other experts of their architecture are worked out from them.
 
     Experts of one architecture do the same computation (paper section 4.5), in proportion to the area of the input.
     A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes. For a `FileKind`,
@@ -46,7 +49,9 @@ def measure(
     sizes = {expert: stored_bytes(manifests[expert.weights], expert.variant) for expert in experts}
     sorts = {expert: _sort(expert, known, manifests[expert.weights]) for expert in experts}
     samples: dict[_Sort, Expert] = {}
-    for expert in sorted(experts, key=lambda expert: -expert.input_size):
+    earlier = earlier or {}
+    # Sorting keeps the order of equal experts: of one input size, the first is taken.
+    for expert in sorted(experts, key=lambda e: (not _is_known(e, devices, earlier), -e.input_size)):
         samples.setdefault(sorts[expert], expert)
     costs: dict[tuple[str, str, str], Cost] = {}
     for device_id, device in devices.items():
@@ -55,6 +60,11 @@ def measure(
             for sort, sample in samples.items()
             if profile is not None and not isinstance(known[sample.kind], FileKind)
         }
+        profiled |= {
+            sort: earlier[device_id, sample.id, sample.variant]
+            for sort, sample in samples.items()
+            if _is_known(sample, devices, earlier)
+        }
         if unknown := [_describe_sort(sample) for sort, sample in samples.items() if profiled.get(sort) is None]:
             say(f"measuring {', '.join(unknown[:4])}{' ...' if len(unknown) > 4 else ''}")
         measured = {sort: profiled.get(sort) or device.measure(sample) for sort, sample in samples.items()}
@@ -62,7 +72,11 @@ def measure(
             sample = samples[sorts[expert]]
             cost = _adapted(measured[sorts[expert]], sample, expert, sizes[sample], sizes[expert])
             costs[device_id, expert.id, expert.variant] = _from_disk(cost, sizes[expert], bytes_per_s)
-    return costs
+    return {**costs, **earlier}
+
+
+def _is_known(expert: Expert, devices: Iterable[str], earlier: Costs) -> bool:
+    return all((device, expert.id, expert.variant) in earlier for device in devices)
 
 
 _Sort = tuple[str, str, bool]

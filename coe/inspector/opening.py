@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from coe.board import parts, rules
 from coe.board.rules import Rules
+from coe.board.union import union
 from coe.core import FULL
 from coe.errors import ConfigError
 from coe.inspector import assembly, fitting, precision, references
+from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
+from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.measuring import file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import Choice
 from coe.inspector.settings import Settings, settle
+from coe.inspector.weights_used import reference_digests
 from coe.runtime.device import Device
-from coe.runtime.reference_source import ReferenceSource
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import Plan
 from coe.store import kinds
@@ -38,19 +41,31 @@ class Lineup:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """A line without its threads: the board with experts in their chosen variants, their costs, devices and pools.
+    """A line without its threads: its boards, their experts in the chosen variants, the costs, devices and pools.
 
-    `file_bytes` is, by expert, the size of the file that it runs from. `references` are by component.
+    `rules` are those of all boards together. `file_bytes` is, by expert, the size of the file that it runs from.
+    `kinds`, `file_bytes` and `store` grow when other boards come, because devices and threads hold them. The pools of
+    `plan` are not joined yet. `fixed_bytes` is what executors hold beside the pools. `proved` are files of weights that
+    were read from end to end, as `coe.runtime.measured.identity` tells them.
     """
 
-    board: Rules
-    kinds: Mapping[str, Kind]
+    boards: tuple[LineBoard, ...]
+    register: Register
+    rules: Rules
+    kinds: dict[str, Kind]
     settings: Settings
+    store: Snapshot
     devices: Mapping[str, Device]
-    costs: LineCosts
+    lineup: Lineup
     plan: Plan
-    file_bytes: Mapping[str, int]
-    references: Mapping[str, ReferenceSource]
+    file_bytes: dict[str, int]
+    fixed_bytes: int
+    proved: set[Hashable] = field(default_factory=set)
+
+    @property
+    def costs(self) -> LineCosts:
+        """The cost of each expert."""
+        return self.lineup.costs
 
     @property
     def budget_bytes(self) -> int:
@@ -59,29 +74,61 @@ class Assembly:
         return sum(self.settings.memory_bytes if size is None else size for size in sizes)
 
 
+def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
+    """Read a board, the manifests of its experts and its references; prove that they fit each other.
+
+    Raises ConfigError, RulesError or StoreError.
+    """
+    named = rules.load(asked.source)
+    known = kinds_of(config, named)
+    named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
+    references.check(named, known)
+    parts.check(asked.parts, named.components, named.board)
+    manifests = fitting.manifests(named, config.store)
+    good_parts, digests = references.load(named, config.store), reference_digests(named, config.store)
+    return ReadBoard(str(asked.source), named, manifests, good_parts, digests, asked.mix, asked.parts)
+
+
+def read_boards(config: LineConfig, asked: Sequence[AskedBoard]) -> list[ReadBoard]:
+    """Read boards; raises ConfigError, RulesError or StoreError, and ConfigError if two have one name."""
+    read = [read_board(config, board) for board in asked]
+    for number, board in enumerate(read):
+        if any(other.rules.board == board.rules.board for other in read[:number]):
+            raise ConfigError(
+                f"{board.rules.path.name} is board '{board.rules.board}', and so is another file; a line tells boards "
+                "apart by this name, so give one of them another"
+            )
+    return read
+
+
+def kinds_of(config: LineConfig, board: Rules) -> dict[str, Kind]:
+    """Return the kinds of a board's experts, by name; raises ConfigError."""
+    names = sorted({expert.kind for expert in board.experts.values()})
+    return {name: kinds.resolve(name, config.allowed_kinds) for name in names}
+
+
 def assemble(config: LineConfig) -> Assembly:
-    """Read a board and its experts, make the devices, measure unknown costs, and divide the memory.
+    """Read the boards and their experts, make the devices, measure unknown costs, and divide the memory.
 
     Raises ConfigError, RulesError or StoreError for a config that cannot work.
     """
-    named = rules.load(config.board)
-    names = sorted({expert.kind for expert in named.experts.values()})
-    known = {name: kinds.resolve(name, config.allowed_kinds) for name in names}
-    named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
-    references.check(named, known)
-    parts.check(config.parts, named.components, named.board)
-    manifests = fitting.manifests(named, config.store)
-    good_parts = references.load(named, config.store)
-    settings = settle(named, config.asked, single=config.strategy.single, say=config.say)
+    read = read_boards(config, config.boards)
+    register = Register(config.precision)
+    boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
+    joined = union([board.member for board in boards])
+    known = kinds_of(config, joined)
+    settings = settle(joined, config.asked, single=config.strategy.single, say=config.say)
+    store = Snapshot(config.store, {})
+    store.take(register.manifests, register.places)
     devices = (config.make_devices or assembly.devices)(
         settings.executors,
-        Snapshot(config.store, manifests),
+        store,
         known,
         chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
         gpu=assembly.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
         say=config.say,
     )
-    lineup = line_up(config, named, manifests, devices, known, settings)
+    lineup = line_up(config, joined, register.manifests, devices, known, settings)
     for id, device in devices.items():
         device.prepare(lineup.board.experts.values(), settings.executors[id])
     plan = planned(
@@ -94,14 +141,17 @@ def assemble(config: LineConfig) -> Assembly:
     )
     plan = replace(plan, executors=tuple(replace(one, depth=devices[one.device].depth) for one in plan.executors))
     return Assembly(
+        boards,
+        register,
         lineup.board,
         known,
         settings,
+        store,
         devices,
-        lineup.costs,
-        config.strategy.pooled(plan),
-        file_bytes(lineup.board, manifests),
-        good_parts,
+        lineup,
+        plan,
+        file_bytes(lineup.board, register.manifests),
+        fixed_bytes(devices, list(lineup.board.experts.values()), settings.executors),
     )
 
 
@@ -112,10 +162,11 @@ def line_up(
     devices: Mapping[str, Device],
     known: Mapping[str, Kind],
     settings: Settings,
+    before: Lineup | None = None,
 ) -> Lineup:
     """Choose the variants that a board's experts run in; measure their costs unless `config.costs` holds them.
 
-    `manifests` are by weights.
+    `manifests` are by weights. Experts that the line-up `before` knows keep their variants and costs.
     """
     mode, floor = config.precision, config.label_floor
     offers = {
@@ -129,11 +180,14 @@ def line_up(
         for id, variants in usable.items()
         for variant in dict.fromkeys((FULL, *variants))
     }
-    if config.costs is not None:
+    if config.costs is not None and before is None:
         costs = config.costs.by_variant
     else:
         disk_bytes_per_s, profile = config.disk_bytes_per_s, settings.profile
-        costs = measure(candidates.values(), devices, manifests, known, config.say, disk_bytes_per_s, profile)
+        earlier, present = (before.costs.by_variant, before.board.experts) if before else ({}, {})
+        known_ones = [replace(present[id], variant=variant) for _, id, variant in earlier if id in present]
+        samples = list(dict.fromkeys([*candidates.values(), *known_ones]))
+        costs = measure(samples, devices, manifests, known, config.say, disk_bytes_per_s, profile, earlier)
     costs = {(device, *key): _known(costs, device, *key) for device in devices for key in candidates}
     choice = precision.choose(
         mode,
@@ -147,6 +201,8 @@ def line_up(
     )
     if mode != FULL:
         config.say(choice.reason)
+    if before is not None:
+        choice, costs = choice.after(before.choice), {**before.costs.by_variant, **costs}
     return Lineup(precision.applied(board, choice), LineCosts(costs, choice), choice)
 
 

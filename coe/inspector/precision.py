@@ -48,6 +48,18 @@ class Choice:
     expected_s: float = 0.0
     reason: str = ""
 
+    def after(self, before: Choice) -> Choice:
+        """Return this choice for the experts that an earlier choice did not know; the others keep their variants.
+
+        So an expert that stays on a line is not loaded again, and says the same.
+        """
+        below = {id: margin for id, margin in self.escalate_below.items() if id not in before.variants}
+        return replace(
+            self,
+            variants={**self.variants, **before.variants},
+            escalate_below={**below, **before.escalate_below},
+        )
+
 
 def check_precision(mode: str, floor: float) -> None:
     """Raise ConfigError for an unknown mode, or for a floor outside 0 to 1."""
@@ -138,7 +150,8 @@ def applied(board: Rules, choice: Choice) -> Rules:
     likely as findings are in doubt, and with the same successors.
     """
     experts = {id: replace(expert, variant=choice.variants[id]) for id, expert in board.experts.items()}
-    escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in choice.escalate_below.items()}
+    doubted = {id: below for id, below in choice.escalate_below.items() if id in experts}
+    escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in doubted.items()}
     edges = list(board.graph.digraph.edges)
     for id in escalations:
         experts[again_id(id)] = replace(board.experts[id], id=again_id(id), variant=FULL)
@@ -146,7 +159,7 @@ def applied(board: Rules, choice: Choice) -> Rules:
     components = board.router.components
     probability = usage(components.values(), escalations)
     graph = ExpertGraph(experts.values(), edges, probability, first_experts(components.values()))
-    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    router = Router(components, escalations, board.router.names)
     return replace(board, experts=experts, router=router, graph=graph)
 
 

@@ -25,8 +25,11 @@ class TakenPicture:
     due_s: float
 
     @classmethod
-    def over(cls, picture: Picture, now: float, prepared_bytes: int) -> TakenPicture:
-        """Take over a picture's pixels; `prepared_bytes` is the size of its first prepared input. Raises TypeError."""
+    def over(cls, picture: Picture, now: float, prepared_bytes: int, board: str) -> TakenPicture:
+        """Take over the pixels of a picture of a board, by its name; raises TypeError.
+
+        `prepared_bytes` is the size of its first prepared input.
+        """
         source = ImageSource.of(picture.image, picture.order)
         reference = None
         if picture.reference is not None:
@@ -35,5 +38,6 @@ class TakenPicture:
         due_s = math.inf if picture.within_s is None else now + picture.within_s
         name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
         # Without the image: nothing of the caller's arrays is kept.
-        kept = Picture("", picture.component, picture.serial, picture.refdes, name, picture.order, picture.within_s)
+        place = (picture.component, picture.serial, picture.refdes)
+        kept = Picture("", *place, name, picture.order, picture.within_s, board=board)
         return cls(kept, source, reference, size, now, due_s)

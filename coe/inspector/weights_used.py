@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from contextlib import suppress
 
 from coe.board.router import GIVEN
@@ -15,6 +15,16 @@ from coe.inspector.precision import allowed
 from coe.store.manifest import Manifest
 from coe.store.references import References
 from coe.store.store import Store
+
+
+def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
+    """Return all facts of an expert's weights that its findings depend on, if a line runs in a precision."""
+    prepared = tuple(
+        (str(name), blob.digest, blob.escalate_below, blob.agreement.labels_equal if blob.agreement else None)
+        for name, blob in sorted(manifest.variants.items())
+        if precision != FULL or name == FULL
+    )
+    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:
@@ -30,12 +40,7 @@ def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: s
         if manifest is None:
             digests[id] = ""
             continue
-        prepared = [
-            (str(name), blob.digest, blob.escalate_below, blob.agreement.labels_equal if blob.agreement else None)
-            for name, blob in sorted(manifest.variants.items())
-            if precision != FULL or name == FULL
-        ]
-        facts = [expert.weights, manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared]
+        facts = [expert.weights, *findings_facts(manifest, precision)]
         digests[id] = hashlib.blake2b(json.dumps(facts).encode(), digest_size=8).hexdigest()
     return digests
 

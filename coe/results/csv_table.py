@@ -15,14 +15,20 @@ import re
 from collections.abc import Iterable, Iterator
 
 from coe.core import Result
+from coe.results.summary import several
 
 COLUMNS = ("image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error")
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
 
 
 def rows(results: Iterable[Result]) -> Iterator[str]:
-    """Yield the table as text: a line of headings, then a row for each result."""
-    yield _row(COLUMNS)
+    """Yield the table as text: a line of headings, then a row for each result.
+
+    A last column names the board (`Request.board`) where the results are of several.
+    """
+    results = list(results)
+    products = several(result.request for result in results)
+    yield _row((*COLUMNS, "board") if products else COLUMNS)
     for result in results:
         request = result.request
         findings = " > ".join(
@@ -34,7 +40,8 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
         verdict = result.verdict.value if result.verdict else ""
         latency = "" if math.isnan(result.latency_s) else f"{result.latency_s:.6f}"
         place = (request.image, request.serial, request.component, request.refdes)
-        yield _row((*place, verdict, findings, latency, "late" if result.late else "", result.error or ""))
+        cells = (*place, verdict, findings, latency, "late" if result.late else "", result.error or "")
+        yield _row((*cells, request.board) if products else cells)
 
 
 def guarded(text: str) -> str:

@@ -28,6 +28,7 @@ from coe.scheduler.events import (
     PaceChanged,
     Rejected,
     Reply,
+    RulesChanged,
     Run,
     RunFailed,
     Why,
@@ -140,6 +141,8 @@ class Recorder:
             self._switches_under_way.discard((event.pool, event.expert))
             self._switch_s += event.took_s
             self._switch_bytes += self._pools[event.pool].size(event.expert)
+        elif isinstance(event, RulesChanged):
+            self._second_looks = event.router.second_looks
         elif isinstance(event, LoadFailed) and (event.pool, event.expert) in self._speculated:
             self._speculated.discard((event.pool, event.expert))
             self._wasted += 1

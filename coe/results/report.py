@@ -143,8 +143,8 @@ class Pictures:
     """Where the pixels of an image, and of its reference, come from, by the image's name in the results.
 
     Both return (H, W, 3) uint8 RGB; `reference` returns None for an image without a reference. `board` returns a whole
-    board by its serial, or None. They are called for what the report shows, one at a time. If one raises, only that
-    picture is missing.
+    board by its serial, as the summary names it, or None. They are called for what the report shows, one at a time. If
+    one raises, only that picture is missing.
     """
 
     image: Callable[[str], NDArray[np.uint8]]
@@ -172,7 +172,8 @@ def write_report(
     uncut = Counter(map(_uncut, results))
     firsts = list(_firsts(results))
     shown = [result for verdict in (Verdict.NG, Verdict.REVIEW) for result in firsts if result.verdict is verdict]
-    components = sorted({result.request.component for result in shown[:pictures]}, key=natural)
+    in_gallery = [result.request for result in shown[:pictures]]
+    components = sorted({summary.titled(request, request.component) for request in in_gallery}, key=natural)
     page = template.generate(
         board=board,
         summary=summary,
@@ -227,8 +228,8 @@ def outcome(result: Result) -> str:
 def _boards(results: Iterable[Result], summary: Summary, source: Pictures) -> list[BoardRow]:
     by_serial: dict[str, list[Result]] = {serial: [] for serial in summary.boards}
     for result in results:
-        if result.request.serial in by_serial:
-            by_serial[result.request.serial].append(result)
+        if (serial := summary.titled(result.request, result.request.serial)) in by_serial:
+            by_serial[serial].append(result)
     boards = [_board(serial, by_serial[serial], tally) for serial, tally in summary.boards.items()]
     boards.sort(key=lambda board: -board.tally.verdict.severity)  # stable: natural order within a verdict
     for index, board in enumerate(boards[: config.REPORT_BOARDS]):
@@ -272,7 +273,7 @@ def _uncut(result: Result) -> tuple[str, str] | None:
     """Return the board of a component that was not cut out of it, and the reason; None for other images."""
     if not result.findings or result.findings[0].expert != LOCATION_STEP:
         return None
-    return result.request.serial, result.findings[0].doubt
+    return f"{result.request.board}/{result.request.serial}", result.findings[0].doubt
 
 
 def _firsts(results: Iterable[Result]) -> Iterator[Result]:

@@ -16,6 +16,7 @@ def to_line(result: Result) -> str:
     request = result.request
     row = {
         "image": request.image,
+        **({"board": request.board} if request.board else {}),
         "serial": request.serial,
         "component": request.component,
         "refdes": request.refdes,
@@ -71,7 +72,7 @@ def _result(row: Any, number: int) -> Result:
         for finding in row["findings"]
     )
     component, image, serial, refdes = (_text(row[name]) for name in ("component", "image", "serial", "refdes"))
-    request = Request(number, component, image, serial, refdes)
+    request = Request(number, component, image, serial, refdes, board=_text(row.get("board", "")))
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
     failure = None if row["error"] is None else Failure(_kind(row.get("failure")), _text(row["error"]))
     late = row.get("late", False) is True

@@ -122,7 +122,8 @@ class Summary:
     """The counts of a run: in all, for each board (a serial) and for each component, in natural order.
 
     The `without_serial` images, inspected or not, belong to no board. `late` results came after they were due;
-    `late_boards` are the serials of their images.
+    `late_boards` are the serials of their images. Where the results are of several `products` (`Request.board`), a
+    serial and a component stand behind the name of theirs, because each may have both.
     """
 
     run: RunFigures
@@ -133,6 +134,11 @@ class Summary:
     late: int = 0
     late_boards: tuple[str, ...] = ()
     without_serial: int = 0
+    products: tuple[str, ...] = ()
+
+    def titled(self, request: Request, name: str) -> str:
+        """Return a serial or a component of a request as this summary names it."""
+        return _titled(request, name, self.products)
 
     @property
     def verdict(self) -> Verdict:
@@ -164,6 +170,7 @@ class Summary:
         run = self.run
         return {
             "board": run.board,
+            **({"products": list(self.products)} if self.products else {}),
             "strategy": run.strategy,
             "started": run.started,
             **_counts(self.total),
@@ -207,18 +214,32 @@ def summarise(results: Iterable[Result], run: RunFigures, missing: Iterable[Item
         *((result.request, _outcome(result)) for result in results),
         *((item, "missing") for item in missing),
     ]
+    products = several(result.request for result in results)
     for image, outcome in outcomes:
         total[outcome] += 1
-        components.setdefault(image.component, Counter())[outcome] += 1
+        components.setdefault(_titled(image, image.component, products), Counter())[outcome] += 1
         if image.serial:
-            boards.setdefault(image.serial, Counter())[outcome] += 1
+            boards.setdefault(_titled(image, image.serial, products), Counter())[outcome] += 1
     looks = [look for result in results for look in second_looks(result.findings)]
     findings = sum(len(result.findings) for result in results) - len(looks)
     seconds = SecondLooks(findings, len(looks), sum(look.changed for look in looks))
-    late = [result.request.serial for result in results if result.late]
-    late_boards = tuple(sorted({serial for serial in late if serial}, key=natural))
+    late = [result.request for result in results if result.late]
+    late_serials = {_titled(request, request.serial, products) for request in late if request.serial}
+    late_boards = tuple(sorted(late_serials, key=natural))
     bare = sum(not image.serial for image, _ in outcomes)
-    return Summary(run, Tally(**total), _tallies(boards), _tallies(components), seconds, len(late), late_boards, bare)
+    tallies = Tally(**total), _tallies(boards), _tallies(components)
+    return Summary(run, *tallies, seconds, len(late), late_boards, bare, products)
+
+
+def several(requests: Iterable[Request]) -> tuple[str, ...]:
+    """Return the names of the boards that requests are of, in natural order, if there are several; else ()."""
+    names = sorted({request.board for request in requests if request.board}, key=natural)
+    return tuple(names) if len(names) > 1 else ()
+
+
+def _titled(image: Request | Item, name: str, products: tuple[str, ...]) -> str:
+    board = image.board if isinstance(image, Request) else ""
+    return f"{board}/{name}" if products and board else name
 
 
 def is_skipped(result: Result) -> bool:

@@ -72,6 +72,10 @@ class CpuDevice:
 
         aside(build)
 
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        """Build the skeletons that further experts need."""
+        self.prepare(experts, executors)
+
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that the executors hold beside the experts and their activations.
 

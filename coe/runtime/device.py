@@ -39,6 +39,13 @@ class Device(Protocol):
         """Do all work that can be done before the pools fill; called once, after all measuring."""
         ...
 
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        """Get ready for further experts while a line runs; called after `prepare`.
+
+        Raises ConfigError for experts that need memory which only `prepare` takes.
+        """
+        ...
+
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that so many executors hold for good, beside the experts and their activations."""
         ...

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageSource
+from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request, Result
 from coe.errors import RulesError, sentence_of
 from coe.results.metrics import Metrics, Recorder, Watcher
@@ -38,6 +39,7 @@ from coe.scheduler.events import (
     Load,
     Rejected,
     Reply,
+    RulesChanged,
     Run,
     Stopped,
     Together,
@@ -94,7 +96,9 @@ class Engine:
         watchers: Sequence[Watcher] = (),
         keep_trace: bool = False,
     ) -> None:
-        self.controller, self.devices, self.experts, self.kinds = controller, devices, experts, kinds
+        self.controller, self.devices, self.kinds = controller, devices, kinds
+        # All threads look into it; `learn` alone adds to it.
+        self.experts = dict(experts)
         self.trace: Trace | None = [] if keep_trace else None
         self.line_threads = LineThreads()
         self._recorder = Recorder(controller.pools, controller.router.second_looks)
@@ -106,12 +110,12 @@ class Engine:
         # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
         tell, crash = self._inbox.put, _crashing(self._inbox)
         pools = {id: pool.device for id, pool in controller.pools.items()}
-        self._carriers = Carriers(devices, pools, experts, disk or Disk({}, None), tell=tell, crash=crash)
+        self._carriers = Carriers(devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=crash)
         self._runners = {
-            id: Runner(executor, devices[executor.device], experts, prepared=self._prepared, tell=tell)
+            id: Runner(executor, devices[executor.device], self.experts, prepared=self._prepared, tell=tell)
             for id, executor in controller.executors.items()
         }
-        self._inputs = Inputs(controller.router, experts, kinds, decoding)
+        self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
         self._failure = STOPPED
         self._filled = self._stopped = False
         self._settled = threading.Event()
@@ -134,16 +138,36 @@ class Engine:
             self._end_others()
             raise
 
-    def submit(self, request: Request, source: ImageSource, reference: ReferenceSource | None = None) -> Pending:
-        """Take in an image, and its reference if experts compare it; the future's result is its one reply."""
+    def submit(
+        self,
+        request: Request,
+        source: ImageSource,
+        reference: ReferenceSource | None = None,
+        *,
+        refused: Failure | None = None,
+    ) -> Pending:
+        """Take in an image, and its reference if experts compare it; the future's result is its one reply.
+
+        With `refused` that reply is this failure, and the image is not looked at.
+        """
         job = _Job(request, ImageInputs(source, reference), Pending(self.line_threads))
         self._jobs[request.id] = job
         try:
-            self._inputs.put(lambda: self._receive(job))
+            self._inputs.put(lambda: self._receive(job, refused))
         except BaseException:  # an interrupt, perhaps: an image that nothing answers would keep the line from ending
             self._jobs.pop(request.id, None)
             raise
         return job.future
+
+    @property
+    def tell(self) -> Callable[[RulesChanged], None]:
+        """Hands rules to the control thread. It holds no reference to this engine."""
+        return self._inbox.put
+
+    def learn(self, router: Router, experts: Mapping[str, Expert]) -> None:
+        """Get ready for images of further boards, before their rules are told; nothing that is under way changes."""
+        self.experts.update(experts)
+        self._inputs.follow(router)
 
     def now(self) -> float:
         """Return the time on the clock of this line, in seconds; events and due times are on this clock."""
@@ -194,14 +218,14 @@ class Engine:
 
     # Workers
 
-    def _receive(self, job: _Job) -> None:
+    def _receive(self, job: _Job, refused: Failure | None) -> None:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
-        if self._stopped:  # hundreds of large pictures may wait here
-            self._inbox.put(Rejected(job.request, STOPPED))
+        if self._stopped or refused is not None:  # hundreds of large pictures may wait here
+            self._inbox.put(Rejected(job.request, refused or STOPPED))
             return
         try:
-            self._inputs.begin(job.image, job.request.component)
+            self._inputs.begin(job.image, job.request.rule)
             event = Arrived(job.request)
         except BaseException as error:
             kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE

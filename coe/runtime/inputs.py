@@ -74,6 +74,10 @@ class Inputs:
         """End the threads after the work that is queued already."""
         self._workers.close()
 
+    def follow(self, router: Router) -> None:
+        """Prepare images by another router; it has the rules of all images under way."""
+        self._router = router
+
     def begin(self, image: ImageInputs, component: str) -> None:
         """Make an image's first input, and those that it will probably need; called on one of the threads.
 

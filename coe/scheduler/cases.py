@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.board.router import Router, Step
@@ -12,10 +12,15 @@ from coe.errors import RulesError
 
 @dataclass(slots=True)
 class _Case:
-    """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once."""
+    """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once.
+
+    `order` is the rank of each expert that its component may need.
+    """
 
     request: Request
     since_s: float
+    stop_at_ng: bool
+    order: Mapping[str, int]
     findings: dict[str, Finding] = field(default_factory=dict)
     awaiting: dict[str, list[Step]] = field(default_factory=dict)
     seen: set[Step] = field(default_factory=set)
@@ -48,6 +53,10 @@ class Cases:
     def __len__(self) -> int:
         return len(self._cases)
 
+    def follow(self, router: Router) -> None:
+        """Take in requests by another router; it must have the rules of all requests under way."""
+        self._router = router
+
     def awaits(self, request_id: int) -> Iterable[str]:
         """Return the experts whose findings a request awaits; none if it is not under way."""
         case = self._cases.get(request_id)
@@ -56,10 +65,11 @@ class Cases:
     def open(self, request: Request, now: float) -> Advance:
         """Take in a request. It ends at once, with an error, if the board does not have its component."""
         try:
-            first = self._router.first(request.component)
+            first = self._router.first(request.rule)
         except RulesError as error:
             return self.refuse(request, Failure(FailureKind.RULES, str(error)), now)
-        case = self._cases[request.id] = _Case(request, request.since_s(now))
+        stop_at_ng, order = self._router.components[request.rule].stop_at_ng, self._router.order(request.rule)
+        case = self._cases[request.id] = _Case(request, request.since_s(now), stop_at_ng, order)
         return self._advance(case, [first], now)
 
     def refuse(self, request: Request, failure: Failure, now: float) -> Advance:
@@ -119,7 +129,7 @@ class Cases:
         return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
 
     def _is_stopped(self, case: _Case) -> bool:
-        return self._router.stop_at_ng and Verdict.NG in case.verdicts
+        return case.stop_at_ng and Verdict.NG in case.verdicts
 
     def _close(self, case: _Case, now: float) -> Result:
         del self._cases[case.request.id]
@@ -127,7 +137,7 @@ class Cases:
             case.failure = None
         verdict = worst(case.verdicts) if case.failure is None else None
         # Findings stand in the order of the rules, so that results do not depend on scheduling.
-        order = self._router.order(case.request.component)
-        findings = tuple(case.findings[expert] for expert in sorted(case.findings, key=order.__getitem__))
+        ordered = sorted(case.findings, key=case.order.__getitem__)
+        findings = tuple(self._router.named(case.findings[expert]) for expert in ordered)
         late = now > case.request.due_s
         return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.failure, late)

@@ -9,7 +9,7 @@ The file is long because it is one state machine: it shows from top to bottom wh
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from coe import config
@@ -39,6 +39,7 @@ from coe.scheduler.events import (
     PaceChanged,
     Rejected,
     Reply,
+    RulesChanged,
     Run,
     RunFailed,
     Stopped,
@@ -47,8 +48,8 @@ from coe.scheduler.events import (
 )
 from coe.scheduler.executor import Executor
 from coe.scheduler.failures import STOPPED, BrokenExperts, not_run
-from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import History
+from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
 from coe.scheduler.pool import State
@@ -60,8 +61,8 @@ class Controller:
     """Assigns, arranges, splits, loads and evicts by the policies of one strategy.
 
     If the strategy looks at ages (line), an image goes first once half of `max_wait_s` (`config.MAX_WAIT_S` if None)
-    or half of its time until it is due is over. `parts` is the parts list of the boards, in the order of the camera;
-    without it the order is learned. The attribute `plan` has the pools that the strategy needs (see
+    or half of its time until it is due is over. `parts` holds the parts list of each board by its key, in the order of
+    the camera; without it the order is learned. The attribute `plan` has the pools that the strategy needs (see
     `Strategy.pooled`). Raises ConfigError if `max_wait_s` is not a time, or the strategy would ignore it or `parts`.
     """
 
@@ -74,40 +75,26 @@ class Controller:
         plan: Plan,
         strategy: Strategy,
         max_wait_s: float | None = None,
-        parts: Sequence[PlacedPart] = (),
+        parts: Mapping[str, Sequence[PlacedPart]] | None = None,
     ) -> None:
         check_hurry(strategy, max_wait_s=max_wait_s)
-        check_parts(strategy, parts)
+        check_parts(strategy, parts or {})
         self.router, self.graph, self.costs, self.strategy = router, graph, costs, strategy
         self.plan = strategy.pooled(plan)
         self._commands: list[Command] = []
         self._residency = Residency(self.plan, strategy.eviction, strategy.precision, self._emit)
         self.pools, self.cache = self._residency.pools, self._residency.cache
-        self.demand = Demand(
-            {expert: graph.probability(expert) for expert in graph.experts},
-            follows(router.components.values(), router.escalations),
-        )
+        self.demand = Demand(_usage(graph), follows(router.components.values(), router.escalations))
         self._shared = Backlog(self.demand.changed) if strategy.shared else None
         self.executors = {
             spec.id: Executor(spec, self.pools[spec.pool], Backlog() if self._shared is None else self._shared)
             for spec in self.plan.executors
         }
         self.history = History()
-        foresight = None
-        if strategy.foresees:
-            foresight = Foresight(router, self.demand.changed, parts)
-            self.history.watch(foresight)
-        self.world = World(
-            graph,
-            costs,
-            self.executors,
-            self.demand,
-            self._residency.evictions,
-            self.cache,
-            self.history,
-            foresight,
-            router,
-        )
+        self._foresight = LineForesight(router, self.demand.changed, parts) if strategy.foresees else None
+        if self._foresight is not None:
+            self.history.watch(self._foresight)
+        self.world = self._seen()
         self._backlogs = self.world.backlogs()
         self._residency.watch(self.world)
         self._assign: Assign = policies.make("assign", strategy.assign)
@@ -117,8 +104,8 @@ class Controller:
         self._cases = Cases(router)
         self._deadlines: Deadlines | None = None
         if strategy.hurries:
-            least = LeastTime(self.world, self._cases)
-            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, least.too_late_s)
+            self._least_time = LeastTime(self.world, self._cases)
+            self._deadlines = Deadlines(max_wait_s or config.MAX_WAIT_S, self._too_late_s)
         self._broken = BrokenExperts()
         self._gone: dict[str, Executor] = {}
         self._lost: dict[str, Failure] = {}
@@ -126,6 +113,20 @@ class Controller:
 
     def __repr__(self) -> str:
         return f"<Controller {self.strategy.name}, {len(self._cases)} requests under way, {len(self.pools)} pools>"
+
+    def _seen(self) -> World:
+        """Return what policies look at."""
+        return World(
+            self.graph,
+            self.costs,
+            self.executors,
+            self.demand,
+            self._residency.evictions,
+            self.cache,
+            self.history,
+            self._foresight,
+            self.router,
+        )
 
     def start(self, now: float) -> list[Command]:
         """Begin to fill the pools; it goes on while nothing else is loaded, until nothing fits."""
@@ -145,7 +146,7 @@ class Controller:
             self._dispatch(now)
         return self._flush()
 
-    def _take_in(self, event: Event, now: float) -> None:
+    def _take_in(self, event: Event, now: float) -> None:  # noqa: PLR0912 - a branch for each event
         match event:
             case Arrived():
                 self._residency.learned()
@@ -174,6 +175,8 @@ class Controller:
                 self._residency.fill_ended(event.expert, kept=isinstance(event, Filled))
             case Lost():
                 self._lose(event, now)
+            case RulesChanged():
+                self._change(event)
             case Stopped():
                 self._stop(now)
 
@@ -198,6 +201,28 @@ class Controller:
                 assert executor.batch is None, f"{executor!r} at idle"
                 assert not len(executor.backlog), f"{executor!r} at idle"
         assert not idle or not self._cases, f"{len(self._cases)} requests have no reply at idle"
+
+    # Rules
+
+    def _change(self, event: RulesChanged) -> None:
+        """Go on with other rules. Policies are made again, because they may keep rankings of all experts."""
+        under_way = [expert for expert in self.graph.experts if self.demand.open(expert)]
+        if gone := [expert for expert in under_way if expert not in event.graph.experts]:
+            raise ValueError(f"the new rules lack experts that requests under way need: {', '.join(gone)}")
+        self.router, self.graph, self.costs = event.router, event.graph, self.costs.restated(event.costs)
+        self.plan = self.strategy.pooled(event.plan)
+        self._cases.follow(event.router)
+        self.demand.begin(_usage(event.graph), event.followers)
+        self.history.tell_only([] if self._foresight is None else [self._foresight])
+        if self._foresight is not None:
+            self._foresight.follow(event.router, event.parts)
+        self.world = self._seen()
+        if self.executors:
+            self._least_time = LeastTime(self.world, self._cases)
+            self._residency.change(self.world, self.plan)
+            self._make_rankings()
+        if self._stopped:
+            self._residency.stop()
 
     # Requests
 
@@ -232,6 +257,9 @@ class Controller:
             charge_s += self.world.switch_s(executor.device, stage.expert)
         join = self._arrange.joins(stage.expert, executor.backlog, now)
         executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
+
+    def _too_late_s(self, dues: Mapping[int, float], now: float) -> float:
+        return self._least_time.too_late_s(dues, now)
 
     def _due_s(self, stage: Stage) -> float:
         return self._deadlines.due_s(stage.request_id) if self._deadlines is not None else math.inf
@@ -354,6 +382,7 @@ class Controller:
     # Executors and pools
 
     def _dispatch(self, now: float) -> None:
+        self._residency.shrink(now)
         self._residency.withdraw()
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
@@ -435,3 +464,7 @@ class Controller:
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def _usage(graph: ExpertGraph) -> dict[str, float]:
+    return {expert: graph.probability(expert) for expert in graph.experts}

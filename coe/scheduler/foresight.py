@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from coe import config
 from coe.board.parts import PlacedPart
 from coe.board.router import Router
+from coe.core import rule_of
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.learned_order import LearnedOrder
 
@@ -37,18 +38,22 @@ class _Board:
 
 
 class Foresight(HistoryWatcher):
-    """Foresees the experts of the parts to come: those that at least half of the images of a part's component need.
+    """Foresees the experts of a board's parts to come: those that at least half of the images of a component need.
 
     `parts` is the list of a board, in the order of the camera; without it the order is learned, and known from the
     second board on. A board begins with a new serial, or when a refdes of the present serial comes again half a board
     later. An image without a refdes, or with a refdes that is not known, says nothing. `changed` is called with
-    each expert whose next place changes.
+    each expert whose next place changes. `board_key` is that of the board's images.
     """
 
     def __init__(
-        self, router: Router, changed: Callable[[str], None] = lambda expert: None, parts: Sequence[PlacedPart] = ()
+        self,
+        router: Router,
+        changed: Callable[[str], None] = lambda expert: None,
+        parts: Sequence[PlacedPart] = (),
+        board_key: str = "",
     ) -> None:
-        self._router, self._changed = router, changed
+        self._router, self._changed, self._board_key = router, changed, board_key
         self._learned = None if parts else LearnedOrder()
         self.head = 0
         """The place after the furthest part so far."""
@@ -93,6 +98,11 @@ class Foresight(HistoryWatcher):
         """Return the experts that are foreseen, the next first."""
         return sorted(self._next, key=lambda expert: (self._next[expert], expert))
 
+    @property
+    def foreseen(self) -> Collection[str]:
+        """The experts that are foreseen."""
+        return self._next.keys()
+
     def horizon(self) -> int:
         """Return the place that is reached in `config.AHEAD_S` at the present pace; `head` before there is a pace."""
         if not self._gaps_s:
@@ -101,6 +111,10 @@ class Foresight(HistoryWatcher):
         counted = max(1, len(self._gaps_s) - 1)
         gap_s = math.fsum(sorted(self._gaps_s)[:counted]) / counted
         return self.head + int(config.AHEAD_S / max(gap_s, 1e-3))
+
+    def follow(self, router: Router) -> None:
+        """Go on by another router, which has the same rules for this board."""
+        self._router = router
 
     # The history calls this
 
@@ -191,7 +205,8 @@ class Foresight(HistoryWatcher):
         self._origin = self._lap = self._passed = self.head
         self._index = {part.refdes: index for index, part in enumerate(parts)}
         known = self._router.components
-        self._needs = [self._router.likely(part.component) if part.component in known else () for part in parts]
+        rules = [rule_of(self._board_key, part.component) for part in parts]
+        self._needs = [self._router.likely(rule) if rule in known else () for rule in rules]
         self._places: dict[str, list[int]] = {}
         for index, experts in enumerate(self._needs):
             for expert in experts:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coe.core import Finding, Request
@@ -76,8 +76,16 @@ class History:
         return self._stages[expert]
 
     def watch(self, watcher: HistoryWatcher) -> None:
-        """Tell a watcher of every image and finding from now on."""
+        """Tell a watcher of every image and finding from now on, and first of the images that are under way."""
         self._watchers.append(watcher)
+        for image in self._under_way.values():
+            watcher.arrived(image)
+            for finding in image.findings.values():
+                watcher.found(image, finding)
+
+    def tell_only(self, watchers: Sequence[HistoryWatcher]) -> None:
+        """Tell nobody else any more; these watchers know the images under way."""
+        self._watchers = list(watchers)
 
     # Only the controller calls these
 

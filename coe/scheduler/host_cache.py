@@ -9,7 +9,7 @@ left takes experts that no device holds. The book itself copies nothing.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coe.config import format_bytes
@@ -124,6 +124,16 @@ class HostCache:
             self._bytes.move_to_end(expert)
             return Passage(Tier.HOST)
         return self._kept(Tier.HOST, expert, size, variant, wanted)
+
+    def release(self, unneeded: Iterable[str]) -> None:
+        """Let the copies of these experts leave before all others."""
+        for expert in unneeded:
+            if expert in self._bytes:
+                self._bytes.move_to_end(expert, last=False)
+
+    def copies(self) -> tuple[str, ...]:
+        """Return the experts that have a copy, the first to leave first."""
+        return tuple(self._bytes)
 
     def forget(self, expert: str) -> None:
         """Drop a copy, if there is one."""

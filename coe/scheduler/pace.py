@@ -56,6 +56,12 @@ class FollowingCosts(CostTable):
     def __repr__(self) -> str:
         return f"<FollowingCosts {self._paces}, {self._stated!r}>"
 
+    def restated(self, stated: CostTable) -> CostTable:
+        """Return a table of other stated costs whose devices keep their paces."""
+        table = FollowingCosts(stated)
+        table._paces |= self._paces
+        return table
+
     @property
     def stated(self) -> CostTable:
         """The table without any correction."""

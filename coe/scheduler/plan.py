@@ -109,6 +109,27 @@ def plan(
     return Plan(tuple(pools), tuple(specs))
 
 
+def with_workspaces(
+    plan: Plan, experts: Iterable[str], costs: CostTable, workspaces: Mapping[str, int] | None = None
+) -> Plan:
+    """Return a plan whose pools leave the workspace that other experts need; nothing else changes.
+
+    `workspaces` gives it by device, as in `plan`. Raises ConfigError if an expert with one image does not fit.
+    """
+    experts, pools = list(experts), []
+    for pool in plan.pools:
+        wanted = (workspaces or {}).get(pool.device)
+        try:
+            workspace = workspace_bytes(pool.device, pool.capacity_bytes, experts, costs, wanted)
+        except TooSmall as small:
+            raise ConfigError(
+                f"the memory of this line {small} in its pool '{pool.id}' of {format_bytes(pool.capacity_bytes)}; "
+                "open a line with more memory, or with fewer executors"
+            ) from None
+        pools.append(replace(pool, workspace_bytes=workspace))
+    return replace(plan, pools=tuple(pools))
+
+
 def inbox_bytes(memory_bytes: int) -> int:
     """Return the part of a memory budget that is kept for images under way; the pools get the rest."""
     return min(config.INBOX_BYTES, int(memory_bytes * config.INBOX_SHARE))

@@ -10,8 +10,8 @@ The file is long because whatever changes the books stands beside the check that
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -69,7 +69,9 @@ class ModelPool:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._recency: OrderedDict[str, None] = OrderedDict()
         self._planned: dict[str, None] = {}
-        self._watchers: list[PoolWatcher] = []
+        # Experts that no rule names any more are only counted: watchers do not know them.
+        self._unnamed: dict[str, None] = {}
+        self._watchers: tuple[PoolWatcher, ...] = ()
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
         self._coming = dict.fromkeys(Tier, 0)
@@ -81,9 +83,9 @@ class ModelPool:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
         return f"<ModelPool {self.id} {len(self)} resident, {self._pins} pinned, {used} of {capacity}>"
 
-    def tell(self, watcher: PoolWatcher) -> None:
-        """Tell a watcher of every change from now on."""
-        self._watchers.append(watcher)
+    def tell(self, *watchers: PoolWatcher) -> None:
+        """Tell these watchers, and nobody else, of every change from now on."""
+        self._watchers = watchers
 
     # Anybody may read these
 
@@ -107,6 +109,14 @@ class ModelPool:
     def variant(self, expert: str) -> str:
         """Return the variant in which an expert is here, or on its way."""
         return self._entries[expert].variant
+
+    def named(self) -> Iterator[str]:
+        """Yield experts of the rules that are ready or on their way, the longest known first."""
+        return (expert for expert in self._entries if expert not in self._unnamed and expert in self)
+
+    def unnamed(self) -> list[str]:
+        """Return experts that no rule names any more and that may leave."""
+        return [expert for expert in self._unnamed if self.evictable(expert)]
 
     def by_arrival(self) -> Iterator[str]:
         """Yield ready experts, the longest resident first."""
@@ -197,6 +207,14 @@ class ModelPool:
         self._count[State.PLANNED] += 1
         for watcher in self._watchers:
             watcher.entered(expert)
+
+    def name(self, experts: Container[str]) -> None:
+        """Note which experts the rules name from now on. The watchers are not told: others are to come."""
+        self._unnamed = {expert: None for expert in self._entries if expert not in experts}
+
+    def set_aside(self, workspace_bytes: int) -> None:
+        """Leave so many bytes to activations from now on; experts that take them already leave one by one."""
+        self.spec = replace(self.spec, workspace_bytes=workspace_bytes)
 
     def has_planned(self) -> bool:
         """Return whether an expert waits for room."""
@@ -323,9 +341,10 @@ class ModelPool:
         self._count[entry.state] -= 1
         self._coming[entry.source] -= entry.state in _ON_THEIR_WAY
         del self._entries[expert], self._recency[expert]
+        self._unnamed.pop(expert, None)
 
     def _tell_left(self, expert: str) -> None:
-        for watcher in self._watchers:
+        for watcher in () if expert in self._unnamed else self._watchers:
             watcher.left(expert)
 
     def _note_peak(self) -> None:

@@ -37,18 +37,25 @@ class Residency:
     ) -> None:
         self.pools = {spec.id: ModelPool(spec) for spec in plan.pools}
         self.cache = HostCache(plan.cache) if plan.cache else None
-        self.evictions: dict[str, Eviction] = {id: policies.make("eviction", eviction) for id in self.pools}
-        self._precision: Precision = policies.make("precision", precision)
+        self.evictions: dict[str, Eviction] = {}
+        self._policies = eviction, precision
         self._upgrades = Upgrades()
         self._guessed: set[tuple[str, str]] = set()
         self._emit = emit
         self._lost: set[str] = set()
+        self._overfull = False
         self._unread: deque[str] = deque()
         self._unfilled: deque[str] = deque()
 
     def watch(self, world: World) -> None:
-        """Take the world; called once, before anything is loaded."""
+        """Take the world: before anything is loaded, and again with other rules.
+
+        The policies are made for it, and told of the experts that are here.
+        """
         self._world = world
+        eviction, precision = self._policies
+        self._precision: Precision = policies.make("precision", precision)
+        self.evictions.update({id: policies.make("eviction", eviction) for id in self.pools})
         self._backlogs = {id: world.backlogs(id) for id in self.pools}
         if self.cache is not None:
             self._unread = deque(world.graph.by_probability)
@@ -64,10 +71,53 @@ class Residency:
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
-            pool.tell(self.evictions[id])
-            pool.tell(world.demand)
+            pool.tell(self.evictions[id], world.demand)
+            for expert in pool.named():
+                self.evictions[id].entered(expert)
         if self.cache is not None:
             self.cache.tell(world.demand.changed)
+
+    def change(self, world: World, plan: Plan) -> None:
+        """Take a world of other rules, and the workspaces of a plan; experts that no rule names leave at once.
+
+        An expert that is still being loaded leaves when it has come.
+        """
+        for pool in self.pools.values():
+            pool.name(world.graph.experts)
+            for expert in pool.planned():
+                if expert not in world.graph.experts:
+                    pool.cancel(expert)
+        self.watch(world)
+        for spec in plan.pools:
+            self.pools[spec.id].set_aside(spec.workspace_bytes)
+        self._overfull = True
+        if self.cache is not None:
+            self.cache.release(expert for expert in self.cache.copies() if expert not in world.graph.experts)
+        for pool in self.pools.values():
+            self._dismiss(pool)
+
+    def _dismiss(self, pool: ModelPool) -> None:
+        """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
+        for expert in pool.unnamed() if pool.id not in self._lost else ():
+            pool.leave(expert)
+            self._upgrades.left(pool.id, expert)
+            self._emit(Evict(pool.id, expert))
+
+    def shrink(self, now: float) -> None:
+        """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
+
+        Experts that run are looked at again when they have run.
+        """
+        if not self._overfull:
+            return
+        self._overfull = False
+        for pool in self.pools.values():
+            missing = pool.missing_bytes(0) if pool.id not in self._lost else 0
+            for victim in list(self.evictions[pool.id].rank(pool, self._world, now)) if missing else ():
+                if missing > 0 and pool.evictable(victim):
+                    missing -= pool.size(victim)
+                    self._evict(pool, victim, None)
+            self._overfull = self._overfull or missing > 0
 
     def fill(self, now: float) -> None:
         """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
@@ -193,13 +243,16 @@ class Residency:
         if variants and book.variant(expert) != variants[0] and pool not in self._lost:
             self._upgrades.entered(pool, expert, self._world.demand.usage(expert))
         self._give_up_lost(book)
+        self._dismiss(book)
 
     def evicted(self, pool: str, expert: str) -> None:
         """Note that an evicted expert is gone: its bytes are free."""
         book = self.pools[pool]
         book.release(expert)
         variant = self._upgrades.end(pool, expert)
-        if variant is not None and not book.missing_bytes(size := self._size(book, expert, variant)):
+        if variant is None or expert not in self._world.graph.experts:
+            return
+        if not book.missing_bytes(size := self._size(book, expert, variant)):
             if self.cache is not None:
                 self.cache.forget(expert)
             book.plan(expert, size, Why.UPGRADE, variant=variant)
@@ -297,6 +350,7 @@ class Residency:
         flight = executor.end()
         executor.pool.unpin(flight.batch.expert, flight.held_bytes)
         self._give_up_lost(executor.pool)
+        self._dismiss(executor.pool)
         return flight.batch
 
     def lose(self, pool: str) -> None:

@@ -5,7 +5,7 @@ A bundle that cannot work is refused when it is made: each policy states what it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from coe import values
@@ -137,9 +137,9 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
             )
 
 
-def check_parts(chosen: Strategy, parts: Sequence[PlacedPart]) -> None:
-    """Raise ConfigError for a parts list that the strategy would ignore."""
-    if parts and not chosen.foresees:
+def check_parts(chosen: Strategy, parts: Mapping[str, Sequence[PlacedPart]]) -> None:
+    """Raise ConfigError for parts lists, by board, that the strategy would ignore."""
+    if any(parts.values()) and not chosen.foresees:
         names = ", ".join(strategy.name for strategy in _ALL if strategy.foresees)
         raise ConfigError(
             f"strategy '{chosen.name}' does not look ahead, so a parts list would mean nothing; leave it out, or use "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,15 +46,12 @@ class Pictures:
         for file in files:
             self.path(file).unlink(missing_ok=True)
 
-    def strays(self, known: set[str]) -> list[str]:
-        """Return the names of pictures that no row knows: a crash came between the file and its row."""
-        return [
-            f"{part.name}/{file.name}"
-            for part in self.folder.iterdir()
-            if part.is_dir() and part.name != INCOMING
-            for file in part.iterdir()
-            if f"{part.name}/{file.name}" not in known
-        ]
+    def older_than(self, moment_s: float) -> Iterator[list[str]]:
+        """Yield the names of pictures that were written before a time of the wall clock, a part at a time."""
+        for part in sorted(self.folder.iterdir()):
+            if part.is_dir() and part.name != INCOMING:
+                with os.scandir(part) as files:
+                    yield [f"{part.name}/{file.name}" for file in files if file.stat().st_mtime < moment_s]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Pictures go after their time. Law: none before its board is decided, and none while its call is open.
 
-The row says first that a picture is gone, then the file goes: a crash between the two leaves a file that no row names,
-and the gate removes such files when it starts.
+The row says first that a picture is gone, then the file goes: a crash between the two leaves a file that no row names.
+So does a crash after a picture came and before its row. The gate removes such strays after its start.
 """
 
 from __future__ import annotations
@@ -35,4 +35,21 @@ def sweep(database: Database, pictures: Pictures, retention: Retention, now_us: 
             removed += len(gone)
             if len(gone) < TOGETHER:
                 break
+    return removed
+
+
+def remove_strays(database: Database, pictures: Pictures, before_s: float) -> int:
+    """Remove the pictures that no row names; return how many. Raises DatabaseTrouble, and OSError.
+
+    `before_s` is a time of the wall clock at which nobody was receiving pictures, as the start of the only gate:
+    younger files may be about to get their rows.
+    """
+    removed = 0
+    for names in pictures.older_than(before_s):
+        for start in range(0, len(names), TOGETHER):
+            some = names[start : start + TOGETHER]
+            with database.reading() as connection:
+                strays = set(some) - views.known(connection, some)
+            pictures.remove(strays)
+            removed += len(strays)
     return removed

@@ -45,7 +45,7 @@ class SampledOracle:
     def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
         """Return the finding that was drawn for this request and expert; full precision has no doubts."""
         looked = self._first_looks.get(expert, expert)
-        draw, draws = self._draw(request, looked), self._labels[request.component, looked]
+        draw, draws = self._draw(request, looked), self._labels[request.rule, looked]
         label = next((label for label, reached in draws if draw < reached), draws[-1][0])
         finding = Finding(expert, variant or self._variants[expert], label, 1.0)
         if expert not in self._escalated or finding.variant == FULL:

@@ -17,7 +17,7 @@ from typing import Protocol
 from coe.core import Request
 from coe.results.metrics import Watcher
 from coe.scheduler.controller import Controller
-from coe.scheduler.costs import Tier
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import (
     Arrived,
     Command,
@@ -98,8 +98,6 @@ class Simulator:
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.controller, self.oracle = controller, oracle
-        # The box is as the table states it, whatever the controller has come to expect.
-        self._costs = controller.costs.stated
         self.now = 0.0
         self._watchers, self._span, self._faults = watchers, span, faults or Faults()
         self._evict_s, self._preloaded, self._clock = speeds.evict_s, preloaded, clock or (lambda: 0.0)
@@ -122,6 +120,11 @@ class Simulator:
 
     def __repr__(self) -> str:
         return f"<Simulator at {self.now:.3f} s, {self.controller!r}>"
+
+    @property
+    def _costs(self) -> CostTable:
+        """The box is as the table states it, whatever the controller has come to expect."""
+        return self.controller.costs.stated
 
     def at(self, when_s: float, event: Event) -> None:
         """Let an event happen at a time."""

@@ -214,7 +214,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     probability = usage(components.values(), escalations)
     first = first_experts(components.values())
     graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability, first)
-    router = Router(components, escalations, stop_at_ng=board.router.stop_at_ng)
+    router = Router(components, escalations, board.router.names)
     return replace(board, router=router, graph=graph)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from coe.errors import StoreError
 from coe.store.manifest import Manifest
@@ -14,16 +15,29 @@ class Snapshot(Store):
 
     A lookup refuses an expert that has changed since, so that a line never judges by weights, labels or an input size
     that it was not opened with. Variants that were prepared meanwhile are not seen.
+
+    A line may know weights under another name than that of their place in the store, as when the weights at one place
+    were replaced while the line runs: `take` says where they lie.
     """
 
     def __init__(self, store: Store, manifests: Mapping[str, Manifest]) -> None:
         """Take the manifests, by weights."""
         super().__init__(store.root)
         self._taken = dict(manifests)
+        self._places: dict[str, str] = {}
+
+    def take(self, manifests: Mapping[str, Manifest], places: Mapping[str, str]) -> None:
+        """Take further manifests, by the line's name of the weights; `places` are where these lie in the store."""
+        self._places |= places
+        self._taken |= manifests
+
+    def folder(self, weights: str) -> Path:
+        """Return the folder of an expert's weights."""
+        return super().folder(self._places.get(weights, weights))
 
     def manifest(self, weights: str) -> Manifest:
         """Read an expert's manifest; raises StoreError if the expert has changed since the start."""
-        now, taken = super().manifest(weights), self._taken[weights]
+        now, taken = super().manifest(self._places.get(weights, weights)), self._taken[weights]
         if changed := _changes(taken, now):
             raise StoreError(
                 f"expert '{weights}' changed since the line was opened ({', '.join(changed)}); "

@@ -92,7 +92,8 @@ def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):
     found = rows(out)
     assert len(found) == 12
     assert set(found[0]) == {
-        "image", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error", "failure",
+        "image", "board", "serial", "component", "refdes", "verdict", "findings", "latency_s", "late", "error",
+        "failure",
     }  # fmt: skip
     assert found[0]["image"] == "SN1/R0__A.png"
     assert set(found[0]["findings"][0]) == {"expert", "variant", "label", "score", "boxes"}

@@ -1,11 +1,12 @@
 """The programs of README and docs run as they stand, and print what the page says; their board files can be read.
 
-Lines of boards that must be trained first run on a small board that has components of the same names.
+Lines of boards that must be trained first run on small boards that have components of the same names.
 """
 
 from __future__ import annotations
 
 import doctest
+import re
 from pathlib import Path
 from types import CodeType
 
@@ -30,12 +31,15 @@ def place(block: object) -> str:
 
 @pytest.mark.parametrize("program", pages.programs(), ids=place)
 def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys, program: list[Block]) -> None:
-    stand_in = tmp_path / "stand-in.yaml"
-    stand_in.write_text(TINY.replace("  C: {", "  R0402-10K: {"), encoding="utf-8")
+    (tmp_path / "routing_rules").mkdir()
+    for name in TRAINED_FIRST:
+        text = TINY.replace("board: tiny", f"board: {name}").replace("  C: {", "  R0402-10K: {")
+        text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", text)
+        (tmp_path / "routing_rules" / f"{name}.yaml").write_text(text, encoding="utf-8")
 
-    def open_line(board: str | Path, **options: object) -> Inspector:
-        if board in TRAINED_FIRST:
-            return quick((stand_in, tiny[1]), **options)
+    def open_line(board: str | Path | list[str], **options: object) -> Inspector:
+        if all(name in TRAINED_FIRST for name in (board if isinstance(board, list) else [board])):
+            return quick((board, tiny[1]), **options)  # type: ignore[arg-type]
         return Inspector(board, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)

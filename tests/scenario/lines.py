@@ -1,9 +1,11 @@
 """Boards, costs and lines of a few letters: component `A` is inspected by expert `a`, and so on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from coe.board.rules import Rules
+from coe.board.union import Member, union
 from coe.scheduler.costs import Cost
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
@@ -66,3 +68,24 @@ def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:
 def log_of(line: VirtualLine, *, without: str = "reply", after: float = 0.0) -> list[tuple[float, str]]:
     """The log from a time on, without what begins with a word."""
     return [(when, what) for when, what in line.log if when >= after and not what.startswith(without)]
+
+
+def joined(boards: Mapping[str, Rules], shared: Collection[str] = (), *, ending: Collection[str] = ()) -> Rules:
+    """Join boards by their keys: an expert `x` of board A is `A/x` on the line, or `x` if all boards share it.
+
+    No more images come of the boards of `ending`.
+    """
+    return union(
+        [
+            Member(
+                key,
+                rules,
+                {
+                    name: expert if name in shared else replace(expert, id=f"{key}/{name}")
+                    for name, expert in rules.experts.items()
+                },
+                0.0 if key in ending else 1.0,
+            )
+            for key, rules in boards.items()
+        ]
+    )

@@ -22,7 +22,8 @@ from coe.testing import VirtualLine, rules_from
 
 def stopping(rules: Rules) -> Rules:
     """Return the board with `stop_at_ng: true`."""
-    return replace(rules, router=Router(rules.components, rules.router.escalations, stop_at_ng=True))
+    components = {name: replace(component, stop_at_ng=True) for name, component in rules.components.items()}
+    return replace(rules, router=Router(components, rules.router.escalations))
 
 
 def fan() -> Rules:
@@ -108,10 +109,10 @@ def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_imag
 def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them() -> None:
     text = "board: b\nstop_at_ng: true\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
     rules = rules_from(text + "components:\n  A: {inspect: a}\n")
-    assert rules.router.stop_at_ng
-    assert applied(rules, Choice({"a": "q8"}, {"a": 0.5})).router.stop_at_ng
-    assert with_counts(rules, {"A": 3}).router.stop_at_ng
-    assert not board({"A": 1}).router.stop_at_ng
+    assert rules.components["A"].stop_at_ng
+    assert applied(rules, Choice({"a": "q8"}, {"a": 0.5})).components["A"].stop_at_ng
+    assert with_counts(rules, {"A": 3}).components["A"].stop_at_ng
+    assert not board({"A": 1}).components["A"].stop_at_ng
     with pytest.raises(RulesError, match="stop_at_ng"):
         rules_from(text.replace("true", "sometimes") + "components:\n  A: {inspect: a}\n")
 

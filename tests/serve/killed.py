@@ -22,12 +22,22 @@ from coe.serve.line.station import Clocks, Station
 from coe.serve.points import Point
 
 KILLED = -signal.SIGKILL
+PRELOADED = [
+    "coe.inspector.line",
+    "coe.serve.gate.server",
+    "coe.serve.line.station",
+    # A line imports them when it opens, which takes seconds.
+    "experts.resnet",
+    "experts.yolov5",
+    "networkx",
+    "torch._dynamo",
+]
 
 
 def forks() -> ForkServerContext:
     """Return the context of processes that begin with all libraries loaded."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["coe.inspector.line", "coe.serve.line.station", "coe.serve.gate.server"])
+    context.set_forkserver_preload(PRELOADED)
     return context
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ from coe.serve.database.recipes import Recipe
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
 from coe.serve.points import Point
+from coe.serve.retention import remove_strays
 from coe.serve.words import EventKind, Role
 
 LINE_POINTS = (Point.BOARD_BEGUN, Point.SUBMITTED, Point.FOUND, Point.DECIDING, Point.DECIDED)
@@ -183,7 +186,8 @@ def kill_the_gate(config: ServeConfig, database: Database, kills: list[Point]) -
             shown = views.of_board(connection, board.key)
             assert [view.name for view in shown] == ["R1", "R2"]
             assert all(pictures.path(view.file).stat().st_size == view.size_bytes for view in shown)
-        assert pictures.strays(views.files(connection)) == []
+        remove_strays(database, pictures, time.time() + 60)
+        assert {name for part in pictures.older_than(math.inf) for name in part} == views.files(connection)
 
 
 def _feed_until_accepted(address: str, key: str, board: str) -> None:

@@ -165,3 +165,23 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
     assert said[-1].endswith("; 2 run in fp32 because they are not prepared (coe-experts prepare)")
     with pytest.raises(ConfigError):
         lineup.costs("cpu", "a@fp32")
+
+
+def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_keep_what_they_have(board, manifests):
+    bench = Bench(manifests)
+    line_config = LineConfig(board="b", precision="mixed")
+    first = line_up(line_config, board, manifests, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}))
+    bench.measured.clear()
+    larger = rules_from(
+        BOARD.replace("  b: {kind: net, input: 32", "  c: {kind: net, input: 128").replace("inspect: b", "inspect: c")
+    )
+    expert = larger.experts["c"]
+    known = manifests | {expert.weights: manifest(expert, fp32=352, bf16=176)}
+    later = line_up(line_config, larger, known, {"cpu": bench}, KINDS, Settings(200, {"cpu": 1}), first)
+    assert bench.measured == []
+    costs = later.costs.by_variant
+    assert (costs["cpu", "c", "fp32"].per_image_s, costs["cpu", "c", "fp32"].load_s) == (64.0, 352.0)
+    assert {key: costs[key] for key in first.costs.by_variant} == first.costs.by_variant
+    assert later.choice.variants["a"] == first.choice.variants["a"]
+    assert set(later.board.experts) >= {"a", "c", "f"} > {"a"}
+    assert "b" not in later.board.experts

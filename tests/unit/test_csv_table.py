@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,11 @@ def test_two_names_never_share_a_cell(one: str, other: str) -> None:
 @pytest.mark.parametrize("name", ["R0402", "SN1/R1__R0402.png", "'quoted'", "a=b", " =1", "1-2"])
 def test_an_ordinary_name_stays_as_it_is(name: str) -> None:
     assert table(named(name))[1][0] == name
+
+
+def test_a_column_names_the_board_where_there_are_several() -> None:
+    of_board = {name: replace(named("i"), request=Request(0, "R", "i", board=name)) for name in ("a", "b")}
+    assert tuple(table(of_board["a"])[0]) == COLUMNS
+    heads, *rest = table(of_board["a"], of_board["b"])
+    assert tuple(heads) == (*COLUMNS, "board")
+    assert [row[-1] for row in rest] == ["a", "b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -590,3 +591,29 @@ def test_a_lost_device_ends_both_batches(store):
     for findings in launched:
         with pytest.raises(DeviceLost):
             findings()
+
+
+def test_it_admits_further_experts_that_its_graphs_run(store):
+    driver = gpu()
+    device = device_of(store, driver)
+    device.admit([expert("b")], 1)
+    captured = [line for line in driver.log if "capture" in line]
+    assert captured == []
+    with pytest.raises(ConfigError, match="'b', a scale of 16 pixels, needs graphs that this line has not captured"):
+        device.admit([replace(expert("b"), input_size=16)], 1)
+
+
+def test_it_measures_nothing_new_once_it_is_prepared(store):
+    device = device_of(store, gpu())
+    assert device.measure(expert("a")).load_s > 0
+    with pytest.raises(ConfigError, match="needs graphs that this line has not captured"):
+        device.measure(replace(expert("a"), input_size=16))
+
+
+def test_it_refuses_a_file_that_is_too_large_to_pass(store, tmp_path):
+    device = device_of(store, gpu())
+    large = Store(tmp_path)
+    large.put("t/a", kind="scale", labels=("ok",), input_size=8, state={"weight": torch.ones((1, 2 * BLOB))})
+    device.store = large
+    with pytest.raises(ConfigError, match="needs graphs"):
+        device.admit([expert("a")], 1)

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from coe.config import parse_bytes
 from coe.errors import ConfigError
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.plan import ExecutorSpec, PoolSpec, inbox_bytes, memory_scores, plan, score_bytes
+from coe.scheduler.plan import (
+    ExecutorSpec,
+    PoolSpec,
+    inbox_bytes,
+    memory_scores,
+    plan,
+    score_bytes,
+    with_workspaces,
+)
 
 MIB = 1 << 20
 
@@ -152,3 +160,14 @@ def test_the_memory_that_an_error_gives_is_enough_with_images_too(
         plan(numbers, 2 * MIB, ["a"], costs, with_images=True)
     least = parse_bytes(re.search(r"give at least (\w+)", str(caught.value))[1])
     plan(numbers, least, ["a"], costs, with_images=True)
+
+
+def test_pools_leave_other_experts_the_workspace_that_these_need() -> None:
+    costs = table(a=cost(10), b=cost(10, activation=40))
+    made = plan({"cpu": 2}, 200 * MIB, ["a"], costs)
+    wider = with_workspaces(made, ["a", "b"], costs)
+    assert [pool.workspace_bytes // MIB for pool in (*made.pools, *wider.pools)] == [4, 4, 40, 40]
+    assert [pool.capacity_bytes for pool in wider.pools] == [pool.capacity_bytes for pool in made.pools]
+    assert with_workspaces(wider, ["a"], costs) == made
+    with pytest.raises(ConfigError, match=r"does not hold expert 'c' .* in its pool 'cpu0' of 100\.0 MiB; open a line"):
+        with_workspaces(made, ["a", "c"], table(a=cost(10), c=cost(99, activation=5)))

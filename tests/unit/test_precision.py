@@ -215,3 +215,10 @@ def test_budget_and_floor_are_kept_and_mixed_is_never_worse(drawn, budget, mode)
         best = choose("mixed", offers, experts, costs, budget, 0.999).expected_s
         assert best <= choose(other, offers, experts, costs, budget, 0.999).expected_s
     assert found == choose(mode, offers, experts, costs, budget, 0.999)
+
+
+def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
+    before = Choice({"a": "q8", "gone": "bf16"}, {"a": 0.5})
+    after = Choice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
+    assert after.variants == {"a": "q8", "gone": "bf16", "b": "q8"}
+    assert after.escalate_below == {"a": 0.5, "b": 0.25}

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -392,3 +393,15 @@ def test_a_damaged_heat_map_makes_a_damaged_line() -> None:
     line["findings"][0]["heat"] = heat
     with pytest.raises(ValueError, match="a heat map of 2 x 2 places has 3 values"):
         from_line(json.dumps(line).encode(), 0)
+
+
+def test_boards_of_two_products_are_told_apart(tmp_path: Path) -> None:
+    both = [result("x", NG), result("y", OK), result("z", NG)]
+    names = ["a", "b", "b"]
+    _, page = render(
+        tmp_path,
+        [replace(one, request=replace(one.request, board=name)) for one, name in zip(both, names, strict=True)],
+    )
+    assert "0 of 2 boards passed" in page.text
+    assert "Board a/SN1 · x" in page.text
+    assert {card["data-component"] for card in page.all("figure")} == {"a/R0402", "b/R0402"}

@@ -102,6 +102,14 @@ def test_a_line_says_what_kept_an_image_from_being_judged(run: ResultsFile) -> N
     assert (row["error"], row["failure"]) == ("is empty", "image")
 
 
+def test_a_line_names_its_board() -> None:
+    of_board = result("a.png", Verdict.OK)
+    of_board = replace(of_board, request=replace(of_board.request, board="a"))
+    assert json.loads(to_line(of_board))["board"] == "a"
+    assert from_line(to_line(of_board).encode(), 0).request.board == "a"
+    assert "board" not in json.loads(to_line(result("a.png", Verdict.OK)))
+
+
 def test_a_line_from_before_there_were_kinds_of_failures_is_read() -> None:
     row = json.loads(to_line(failed("a.png")))
     del row["failure"]

@@ -124,3 +124,18 @@ def test_a_share_in_the_summary_is_one_only_if_all_are_good(good: int, bad: int,
     summary = summarise(results, RunFigures("demo")).to_json()
     assert summary["board_fpy"] == summary["good_image_share"] == share
     assert summary["components"]["R"]["good_image_share"] == share
+
+
+def test_serials_and_components_of_several_products_stand_behind_their_names() -> None:
+    """Boards of two products may carry one serial, and name their components alike."""
+    both = [
+        replace(each, request=replace(each.request, board=board), late=True)
+        for board, each in (("a", result("SN1", "R", OK)), ("b", result("SN1", "R", NG)))
+    ]
+    summary = summarise(both, RunFigures("a + b"))
+    assert summary.boards == {"a/SN1": Tally(ok=1), "b/SN1": Tally(ng=1)}
+    assert summary.components == {"a/R": Tally(ok=1), "b/R": Tally(ng=1)}
+    assert (summary.products, summary.late_boards, summary.boards_ok) == (("a", "b"), ("a/SN1", "b/SN1"), 1)
+    assert summary.to_json()["products"] == ["a", "b"]
+    alone = summarise(both[:1], RunFigures("a"))
+    assert (list(alone.boards), list(alone.components), "products" in alone.to_json()) == (["SN1"], ["R"], False)

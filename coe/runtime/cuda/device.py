@@ -87,6 +87,8 @@ class CudaDevice:
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
         self._lost: str | None = None
+        self._captured: frozenset[tuple[Recipe, int]] = frozenset()
+        self._largest_file = 0
         driver.limit(memory_bytes)
 
     def __repr__(self) -> str:
@@ -101,6 +103,8 @@ class CudaDevice:
             with self.trial(expert) as trial:
                 return quick_cost(trial, self._sizing.held(expert).most)
 
+        if self._blobs is not None:
+            self.admit([expert], 0)
         file = identity(weights(self.store, expert).path)
         network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
         # The load reports a file that cannot be read; its cost is not remembered.
@@ -147,10 +151,12 @@ class CudaDevice:
                 give_back(self.driver)
                 sizes, before = self._sizing.of(experts), self.driver.usage().reserved
                 self._check_left(executors * sizes.buffers + SCRATCH_BYTES, sizes)
-                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy.
-                staged = STAGED * (padded(sizes.file, PAGE) + PAGE) + PAGE * len(experts)
+                # A file begins at an offset that aligns its tensors: up to a page more, and so does each copy. Files of
+                # boards to come may be a page larger, because each file holds its name.
+                staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
-                self._spare = aside(lambda: self._captured(experts, executors, sizes))
+                self._largest_file = sizes.file
+                self._spare = aside(lambda: self._capture(experts, executors, sizes))
                 give_back(self.driver)
                 taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
                 self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))
@@ -159,6 +165,19 @@ class CudaDevice:
             else:
                 return
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
+
+    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+        """Raise ConfigError for experts without captured graphs, or whose files are larger than those that can pass."""
+        with self._watched():
+            for expert in experts:
+                network = self._networks.recipe_of(expert), expert.input_size
+                size = weights(self.store, expert).bytes
+                if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
+                    raise ConfigError(
+                        f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
+                        "line has not captured, and a GPU has no memory left for more while a line runs; close the "
+                        "line, and open a line with all boards that are to come"
+                    )
 
     def _check_left(self, taken: int, sizes: Sizes) -> int:
         """Return the bytes left of the budget; raises ConfigError if the largest file does not fit."""
@@ -171,7 +190,7 @@ class CudaDevice:
             )
         return left
 
-    def _captured(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> list[Worker]:
+    def _capture(self, experts: Iterable[Expert], executors: int, sizes: Sizes) -> list[Worker]:
         """Return workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
         workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
@@ -180,6 +199,7 @@ class CudaDevice:
             # The load of an expert reports that it cannot be read; the others go on.
             with contextlib.suppress(StoreError):
                 distinct.setdefault((self._networks.recipe_of(expert), expert.input_size), expert)
+        self._captured = frozenset(distinct)
         # The largest first: all later graphs then reuse the memory that its graphs work in.
         order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
         for number, ((recipe, size), expert) in enumerate(order, start=1):

@@ -20,9 +20,9 @@ from coe.scheduler.costs import Cost, CostTable, Tier
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
-from coe.scheduler.foresight import Foresight
 from coe.scheduler.history import History
 from coe.scheduler.host_cache import HostCache
+from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.pool import ModelPool
 
 
@@ -49,7 +49,7 @@ class World:
     cache: HostCache | None = None
     history: History = field(default_factory=History)
     """The images under way with their components, serials and findings, and when experts ran."""
-    foresight: Foresight | None = None
+    foresight: LineForesight | None = None
     """Which expert is needed at which place ahead; None if no policy of the strategy looks ahead."""
     router: Router = field(default_factory=lambda: Router({}))
     """The rules: which experts an image of a component will need."""
@@ -89,7 +89,12 @@ class World:
 
 
 class Policy:
-    """The base class of a strategy's policies. Together they must give everything that each of them needs."""
+    """The base class of a strategy's policies. Together they must give everything that each of them needs.
+
+    A policy that watches is made again when the boards on the line change; policies that select or prefetch also when a
+    device is lost. So no policy need know that either can happen. Then an eviction policy is told of the experts in its
+    pool as if they entered, and a policy that watches the history is told of the images under way.
+    """
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     gives: ClassVar[frozenset[Need]] = frozenset()
@@ -115,7 +120,7 @@ class Select(Policy, ABC):
     """Which group does an idle executor take?"""
 
     def watch(self, world: World) -> None:
-        """Take the world, before anything happens; called once."""
+        """Take the world; called once, before anything else."""
 
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
@@ -134,7 +139,7 @@ class Eviction(Policy, ABC):
     """Which expert leaves first? Each pool has its own object, which may keep its ranking as experts come and go."""
 
     def watch(self, pool: ModelPool, world: World) -> None:
-        """Take the pool, before anything is in it; called once."""
+        """Take the pool; called once, before the policy is told of any expert."""
 
     def entered(self, expert: str) -> None:
         """Take note of an expert that is in the pool, or on its way into it, from now on."""
@@ -169,7 +174,7 @@ class Precision(Policy, ABC):
     """Whether two loads of an expert may have different variants: then findings depend on the order of loads."""
 
     def watch(self, world: World) -> None:
-        """Take the world, before anything happens; called once."""
+        """Take the world; called once, before anything else."""
         self.world = world
 
     @abstractmethod
@@ -185,7 +190,7 @@ class Prefetch(Policy, ABC):
     """Which expert is loaded while the executor runs and the lane idles?"""
 
     def watch(self, world: World) -> None:
-        """Take the world, before anything happens; called once."""
+        """Take the world; called once, before anything else."""
 
     @abstractmethod
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:

@@ -13,7 +13,7 @@ def predicted(router: Router, image: ImageView) -> tuple[str, ...]:
     These are its first expert and those that at least half of its images need (`Router.likely`); none for a component
     that the board does not have.
     """
-    component = image.request.component
+    component = image.request.rule
     return router.likely(component) if component in router.components else ()
 
 

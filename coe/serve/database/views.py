@@ -130,6 +130,11 @@ def files(connection: Connection) -> set[str]:
     return set(connection.scalars(select(view.c.file).where(view.c.removed_us.is_(None))))
 
 
+def known(connection: Connection, names: Collection[str]) -> set[str]:
+    """Return those of these files that belong to a view."""
+    return set(connection.scalars(select(view.c.file).where(view.c.file.in_(names), view.c.removed_us.is_(None))))
+
+
 def removed(connection: Connection, ids: Collection[int], now_us: int) -> None:
     """Note that the files of views are removed."""
     connection.execute(update(view).where(view.c.id.in_(ids)).values(removed_us=now_us))

@@ -11,7 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from coe.serve.config import ServeConfig
-from coe.serve.database import states, views
+from coe.serve.database import states
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import open_database
 from coe.serve.database.trouble import DatabaseTrouble
@@ -19,8 +19,9 @@ from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
 from coe.serve.gate.state import Gate
+from coe.serve.moments import SECOND_US
 from coe.serve.pictures import Pictures
-from coe.serve.retention import sweep
+from coe.serve.retention import remove_strays, sweep
 from coe.serve.words import Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
@@ -85,8 +86,6 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    with database.reading() as connection:
-        pictures.remove(pictures.strays(views.files(connection)))
     return Gate(config, database, pictures, Feed(database))
 
 
@@ -124,7 +123,10 @@ async def serve(config: ServeConfig) -> None:
 
 
 async def _tidy(gate: Gate) -> None:
-    """Remove the pictures whose time has come, now and then."""
+    """Remove what crashes have left, then now and then the pictures whose time has come."""
+    begun_s = gate.now_us() / SECOND_US
+    with suppress(DatabaseTrouble, OSError):  # the next start will do
+        await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
     while True:
         with suppress(DatabaseTrouble, OSError):  # the next time will do
             await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))

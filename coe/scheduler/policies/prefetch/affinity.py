@@ -36,7 +36,7 @@ class Affinity(Prefetch, HistoryWatcher):
         world.history.watch(self)
 
     def arrived(self, image: ImageView) -> None:
-        component = self._router.components.get(image.request.component)
+        component = self._router.components.get(image.request.rule)
         if component is None:
             return
         expert = component.root.expert

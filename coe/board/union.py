@@ -1,0 +1,89 @@
+"""The rules of several boards as one `Rules`: one router, one graph, one memory for the experts that they share.
+
+Law: nothing of one board changes a verdict of another. Components keep apart by the key of their board, experts by
+their ids; results show the names that the board files use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from coe.board.graph import ExpertGraph
+from coe.board.router import Component, Router, Step, first_experts, usage
+from coe.board.rules import Rules
+from coe.core import Expert, rule_of
+from coe.errors import RulesError
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A board of a union, known under `key` (`Request.board_key`).
+
+    `experts` holds, by the name in its file, each expert as the union knows it: boards that name one id share that
+    expert. `mix` is how many of these boards pass in the time of others; 0 says that no more images of it come.
+    """
+
+    key: str
+    rules: Rules
+    experts: Mapping[str, Expert]
+    mix: float = 1.0
+
+
+def union(members: Sequence[Member]) -> Rules:
+    """Join the rules of boards; raises RulesError if experts that they share follow each other in a circle.
+
+    The count of a component is its count on its board times the mix of the board, so that usage probabilities are those
+    of an image of the whole line. The keys of the members differ.
+    """
+    experts = {expert.id: expert for member in members for expert in member.experts.values()}
+    components = {rule: component for member in members for rule, component in _components(member).items()}
+    edges = list(dict.fromkeys(edge for component in components.values() for edge in component.root.edges()))
+    try:
+        graph = ExpertGraph(experts.values(), edges, usage(components.values()), first_experts(components.values()))
+    except ValueError as error:
+        boards = " and ".join(f"'{member.rules.board}'" for member in members)
+        raise RulesError(
+            f"boards {boards} share experts, and together they follow each other in a circle ({error}); "
+            "give these experts another name in one of the board files"
+        ) from None
+    names = {expert.id: name for member in members for name, expert in member.experts.items() if expert.id != name}
+    return Rules(
+        " + ".join(member.rules.board for member in members),
+        members[0].rules.path,
+        _digest(members),
+        experts,
+        Router(components, names=names),
+        graph,
+        {member.experts[name].id: text for member in members for name, text in member.rules.unsaid.items()},
+        {rule_of(member.key, name): place for member in members for name, place in member.rules.places.items()},
+    )
+
+
+def _components(member: Member) -> dict[str, Component]:
+    """Return a board's components by their rule, with the union's ids, counted for the whole line."""
+    done: dict[Step, Step] = {}
+    return {
+        rule_of(member.key, name): replace(
+            component, count=component.count * member.mix, root=_with_ids(component.root, member.experts, done)
+        )
+        for name, component in member.rules.components.items()
+    }
+
+
+def _with_ids(root: Step, experts: Mapping[str, Expert], done: dict[Step, Step]) -> Step:
+    """Return a step with the union's ids, and all that may follow it; steps that paths share stay shared."""
+    for step in reversed(list(root.walk())):
+        if step not in done:
+            outcomes = {
+                label: tuple(done[following] for following in outcome) if isinstance(outcome, tuple) else outcome
+                for label, outcome in step.outcomes.items()
+            }
+            done[step] = replace(step, expert=experts[step.expert].id, outcomes=outcomes)
+    return done[root]
+
+
+def _digest(members: Sequence[Member]) -> str:
+    digests = [member.rules.digest for member in members]
+    return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()

@@ -1,0 +1,192 @@
+"""The boards of a running line: which of them take images, and which only finish images that were accepted before.
+
+Law: an image is inspected by the rules that its board had when the line accepted it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, count
+
+from coe.board.parts import PlacedPart
+from coe.board.rules import Rules
+from coe.board.union import Member
+from coe.core import Expert
+from coe.errors import ConfigError, did_you_mean
+from coe.inspector.weights_used import findings_facts
+from coe.runtime.reference_source import ReferenceSource
+from coe.scheduler.events import RulesChanged
+from coe.store.manifest import Manifest
+
+
+class Names:
+    """Names that mean the same as long as a line runs: what was loaded under a name fits it later, too."""
+
+    def __init__(self) -> None:
+        self._names: dict[Hashable, str] = {}
+        self._taken: set[str] = set()
+
+    def of(self, thing: Hashable, *wished: str) -> str:
+        """Return the name of a thing: at first the first wished name that nothing else has, or a numbered name."""
+        if thing not in self._names:
+            numbered = (f"{wished[-1]}#{number}" for number in count(2))
+            name = next(name for name in chain(wished, numbered) if name not in self._taken)
+            self._names[thing] = name
+            self._taken.add(name)
+        return self._names[thing]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBoard:
+    """A board as it lies on the disk: its rules, its experts' manifests by weights, and its references by component.
+
+    `asked_as` is the word that asked for it; `mix` and `parts` are those that were asked for.
+    """
+
+    asked_as: str
+    rules: Rules
+    manifests: Mapping[str, Manifest]
+    references: Mapping[str, ReferenceSource]
+    reference_digests: Mapping[str, str]
+    mix: float
+    parts: tuple[PlacedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LineBoard:
+    """A version of a board on a line, as a member of the union of all boards."""
+
+    read: ReadBoard
+    member: Member
+
+    @property
+    def name(self) -> str:
+        """The name of the board, as results have it."""
+        return self.member.rules.board
+
+    @property
+    def key(self) -> str:
+        """The line's name for this version of the board."""
+        return self.member.key
+
+    def ending(self) -> LineBoard:
+        """Return the board when no more images of it come."""
+        return replace(self, member=replace(self.member, mix=0.0))
+
+
+class Register:
+    """Gives experts, weights and versions of boards the names under which a line knows them."""
+
+    def __init__(self, precision: str) -> None:
+        self._precision = precision
+        self._experts, self._weights, self._boards = Names(), Names(), Names()
+        self.places: dict[str, str] = {}
+        """By the name of weights on the line: their place in the store."""
+        self.manifests: dict[str, Manifest] = {}
+        """By the name of weights on the line."""
+
+    def enrol(self, board: ReadBoard, *, alone: bool) -> LineBoard:
+        """Return a board under the names of the line; `alone` says that it is the only board that the line opens with.
+
+        Experts of one name that say the same of every picture are one expert, whatever boards they are of.
+        """
+        experts = {name: self._enrolled(board, name, expert) for name, expert in board.rules.experts.items()}
+        version = (
+            board.rules.board,
+            board.rules.digest,
+            tuple((expert.id, expert.weights) for expert in experts.values()),
+            tuple(sorted(board.reference_digests.items())),
+        )
+        name = board.rules.board
+        key = self._boards.of(version, *([""] if alone else []), name)
+        return LineBoard(board, Member(key, board.rules, experts, board.mix))
+
+    def _enrolled(self, board: ReadBoard, name: str, expert: Expert) -> Expert:
+        manifest = board.manifests[expert.weights]
+        facts = findings_facts(manifest, self._precision)
+        weights = self._weights.of((expert.weights, facts), expert.weights)
+        self.places[weights], self.manifests[weights] = expert.weights, manifest
+        # Whatever else the board file says of it: its weights may lie elsewhere, and still be the same.
+        says = replace(expert, weights="", ignore_under={}), tuple(sorted(expert.ignore_under.items()))
+        return replace(expert, id=self._experts.of((says, facts), name, f"{board.rules.board}/{name}"), weights=weights)
+
+
+class LineBoards:
+    """The boards that take images now, and the images without a result of each board. Any thread may call.
+
+    `tell` gets the rules that hold once no image of an earlier version of a board is under way.
+    """
+
+    def __init__(self, boards: Sequence[LineBoard], tell: Callable[[RulesChanged], None]) -> None:
+        self._lock = threading.Lock()
+        self._boards, self._tell = tuple(boards), tell
+        self._images = dict.fromkeys((board.key for board in boards), 0)
+        self._ending: dict[str, LineBoard] = {}
+        self._then: RulesChanged | None = None
+
+    @property
+    def present(self) -> tuple[LineBoard, ...]:
+        """The boards that take images."""
+        return self._boards
+
+    def named(self, name: str) -> LineBoard:
+        """Return the board of a name, or the only board for ""; raises ConfigError with what there is."""
+        boards = self._boards
+        if not name and len(boards) == 1:
+            return boards[0]
+        for board in boards:
+            if name in (board.name, board.read.asked_as):
+                return board
+        names = [board.name for board in boards]
+        if not name:
+            raise ConfigError(f"this line inspects several boards; say which the image is of: board= one of {names}")
+        raise ConfigError(f"board '{name}' is not on this line{did_you_mean(name, names)}")
+
+    def accept(self, name: str) -> LineBoard | None:
+        """Accept an image of a board, by its name in results; None if the board has left the line."""
+        with self._lock:
+            board = next((board for board in self._boards if board.name == name), None)
+            if board is not None:
+                self._images[board.key] += 1
+            return board
+
+    def answered(self, board: LineBoard | None) -> None:
+        """Note that an image that `accept` let in has its result."""
+        if board is None:
+            return
+        with self._lock:
+            self._images[board.key] -= 1
+            self._let_go()
+
+    def ending_after(self, boards: Sequence[LineBoard]) -> list[LineBoard]:
+        """Return the versions of boards that would only finish their images if these boards took all further images."""
+        keys = {board.key for board in boards}
+        with self._lock:
+            known = {board.key: board for board in self._boards} | self._ending
+            return [board.ending() for key, board in known.items() if key not in keys]
+
+    def switch(self, boards: Sequence[LineBoard], now: RulesChanged, then: RulesChanged) -> None:
+        """Let these boards take all further images; `then` holds once no image of another is under way, `now` until it.
+
+        No other thread may have called `switch` since `ending_after`.
+        """
+        ending = self.ending_after(boards)
+        with self._lock:
+            # The rules are told before an image by them can come.
+            self._boards, self._ending = tuple(boards), {board.key: board for board in ending}
+            for board in boards:
+                self._images.setdefault(board.key, 0)
+            self._then = then
+            self._let_go()
+            if self._then is not None:
+                self._tell(now)
+
+    def _let_go(self) -> None:
+        if self._then is not None and not any(self._images[key] for key in self._ending):
+            for key in self._ending:
+                del self._images[key]
+            self._ending = {}
+            self._tell(self._then)
+            self._then = None

@@ -1,0 +1,330 @@
+"""Several boards on a real line, and a change of boards while images are under way."""
+
+from __future__ import annotations
+
+import queue
+import re
+import shutil
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from built_once import linked_copy
+from quick_line import LIGHT, QuickDevice, quick
+from tiny_line import TINY
+
+from coe import Inspector, Picture
+from coe.board import rules
+from coe.core import FailureKind, Result, Verdict
+from coe.errors import ConfigError, LineClosed, StoreError, WouldWaitForItself
+from coe.scheduler.controller import Controller
+from coe.scheduler.events import RulesChanged, single_events
+from coe.scheduler.pace import FollowingCosts
+from coe.scheduler.strategies import strategy
+from coe.store.store import Store
+
+OTHER = """
+board: other
+experts:
+  body-a: {kind: narrow, labels: [ok, bad], input: 48}
+  joint: {kind: yolov5n, labels: [joint, bridge], input: 64, reject: [bridge], then: {none: OK}, weights: tiny/joint}
+components:
+  A: {count: 2, inspect: body-a, then: {ok: NG, bad: joint}}
+  D: {count: 1, inspect: joint}
+"""
+"""A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
+DECIDES = ("router", "pools", "executors", "under_way", "is_filling", "start", "handle", "check")
+Prepared = tuple[rules.Rules, Store]
+MEMORY = {"memory": "46MB", "executors": "cpu=2"}
+
+
+@pytest.fixture
+def folder(own_tiny: tuple[Path, Path]) -> Path:
+    """A folder with both board files, `tiny.yaml` and `other.yaml`, and a store with the experts of both."""
+    board, store = own_tiny
+    (board.parent / "other.yaml").write_text(OTHER, encoding="utf-8")
+    put(store, board.parent / "other.yaml", "body-a", seed=7)
+    store.rename(board.parent / "store")
+    return board.parent
+
+
+def put(store: Path, board: Path, expert: str, *, seed: int) -> None:
+    """Put new weights for an expert into a store."""
+    import torch
+
+    from coe.store import kinds
+
+    spec = rules.load(board).experts[expert]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        state = kinds.resolve(spec.kind).skeleton(spec).state_dict()
+    Store(store).put(spec.weights, kind=spec.kind, labels=spec.labels, input_size=spec.input_size, state=state)
+
+
+def of_boards(pictures: list[Picture]) -> dict[str, list[Picture]]:
+    """Pictures for each of the two boards: the same, as components that each board has."""
+    others = [replace(picture, component="AD"[number % 2], board="other") for number, picture in enumerate(pictures)]
+    return {"tiny": [replace(picture, board="tiny") for picture in pictures], "other": others}
+
+
+def said(result: Result) -> object:
+    """What must not depend on the line."""
+    return result.verdict, result.error, [(finding.expert, finding.label) for finding in result.findings]
+
+
+def alone(folder: Path, pictures: list[Picture]) -> dict[str, object]:
+    """Inspect pictures of one board on a line of this board alone."""
+    with Inspector(folder / f"{pictures[0].board}.yaml", store=folder / "store", **MEMORY) as line:
+        return {result.request.image: said(result) for result in line.stream(pictures)}
+
+
+def test_two_boards_share_one_line_and_their_equal_experts(folder: Path, pictures: list[Picture]) -> None:
+    images = of_boards(pictures[:12])
+    with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
+        mixed = [picture for pair in zip(*images.values(), strict=True) for picture in pair]
+        results = list(line.stream(mixed))
+        assert line.boards == ("tiny", "other")
+        assert sorted(line.rules.experts) == ["body-a", "body-b", "body-c", "joint", "other/body-a"]
+    for board, of_board in images.items():
+        here = {result.request.image: said(result) for result in results if result.request.board == board}
+        assert here == alone(folder, of_board)
+
+
+def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Path, pictures: list[Picture]) -> None:
+    images, told = of_boards(pictures), []
+    options = {"store": folder / "store", "say": told.append, "keep_trace": True, **MEMORY}
+    with Inspector(folder / "tiny.yaml", **options) as line:
+        opened, first_plan, costs = line.rules, line.plan, line.costs
+        futures = [line.submit(p.image, p.component, name=p.name, refdes=p.refdes) for p in images["tiny"]]
+        told.clear()
+        line.set_boards(folder / "other.yaml")
+        futures += [line.submit(p.image, p.component, name=p.name, board="other") for p in images["other"]]
+        line.set_boards([folder / "tiny.yaml", folder / "other.yaml"])
+        futures += [line.submit(p.image, p.component, name=p.name, board="tiny") for p in images["tiny"]]
+        results = [future.result() for future in futures]
+    # Nothing is measured, because the line knows what experts of these architectures cost.
+    assert told == [f"reading the weights of {number} experts, to prove them" for number in (1, 3)]
+    count = len(pictures)
+    expected = {board: alone(folder, of_board) for board, of_board in images.items()}
+    for board, part in (
+        ("tiny", results[:count]),
+        ("other", results[count : 2 * count]),
+        ("tiny", results[2 * count :]),
+    ):
+        assert {result.request.board for result in part} == {board}
+        assert {result.request.image: said(result) for result in part} == expected[board]
+    fresh = Controller(
+        router=opened.router,
+        graph=opened.graph,
+        costs=FollowingCosts(costs),
+        plan=first_plan,
+        strategy=strategy("line"),
+        parts={"": ()},
+    )
+    assert sum(isinstance(part, RulesChanged) for _, event, _ in line.trace[1:] for part in single_events(event)) >= 2
+    for now, event, commands in line.trace:
+        assert (fresh.start(now) if event is None else fresh.handle(event, now)) == commands
+        fresh.check()
+
+
+def test_experts_that_no_board_needs_leave_memory(folder: Path, pictures: list[Picture]) -> None:
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        line.ready()
+        line.set_boards(folder / "other.yaml")
+        line.submit(pictures[0].image, "D").result()
+        line.drain()
+    resident = {expert for pool in line._engine.controller.pools.values() for expert in pool.by_arrival()}
+    assert resident <= {"joint", "other/body-a"}
+
+
+@pytest.mark.parametrize("trouble", ["missing", "damaged", "rules"])
+def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
+    folder: Path, pictures: list[Picture], trouble: str
+) -> None:
+    weights = folder / "store" / "other" / "body-a"
+    if trouble == "missing":
+        shutil.rmtree(weights)
+    elif trouble == "damaged":
+        file = next(weights.glob("weights*"))
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+    else:
+        (folder / "other.yaml").write_text(OTHER.replace("inspect: joint", "inspect: jiont"), encoding="utf-8")
+    before = of_boards(pictures[:6])["tiny"]
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        with pytest.raises((StoreError, ConfigError), match={"rules": "jiont"}.get(trouble, "other/body-a")):
+            line.set_boards([folder / "tiny.yaml", folder / "other.yaml"])
+        assert line.boards == ("tiny",)
+        assert {result.request.image: said(result) for result in line.stream(before)} == alone(folder, before)
+
+
+def test_weights_that_were_replaced_come_with_the_next_change(folder: Path, pictures: list[Picture]) -> None:
+    image = pictures[0].image
+    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
+        (before,) = line.submit(image, "A").result().findings[:1]
+        put(folder / "store", folder / "other.yaml", "body-a", seed=11)
+        line.set_boards(folder / "other.yaml")
+        # Another name for the line, because what is loaded as `body-a` is the old expert.
+        assert sorted(line.rules.experts) == ["joint", "other/body-a"]
+        (after,) = line.submit(image, "A").result().findings[:1]
+    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
+        (expected,) = line.submit(image, "A").result().findings[:1]
+    assert (after.expert, after.label) == ("body-a", expected.label)
+    assert after.score == pytest.approx(expected.score, abs=1e-3)
+    assert abs(after.score - before.score) > 0.01
+
+
+def test_the_same_boards_again_change_nothing(folder: Path, pictures: list[Picture]) -> None:
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+        line.ready()
+        line.submit(pictures[0].image, "C").result()
+        before = line.metrics()
+        line.set_boards(folder / "tiny.yaml")
+        line.submit(pictures[0].image, "C").result()
+        assert (line.metrics().evictions, line.metrics().switches) == (before.evictions, before.switches)
+
+
+def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures: list[Picture]) -> None:
+    image = pictures[0].image
+    with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
+        with pytest.raises(ConfigError, match=r"several boards; say which the image is of: board= one of .*'tiny'"):
+            line.submit(image, "A")
+        with pytest.raises(ConfigError, match=r"board 'ohter' is not on this line; did you mean 'other'\?"):
+            line.submit(image, "A", board="ohter")
+        failure = line.submit(image, "B", board="other").result().failure
+        assert failure is not None
+        assert (failure.kind, "'other/B'" in failure.reason) == (FailureKind.RULES, True)
+        line.set_boards(folder / "other.yaml")
+        assert line.submit(image, "D").result().request.board == "other"
+        with pytest.raises(ConfigError, match="board 'tiny' is not on this line"):
+            line.submit(image, "A", board="tiny")
+    with pytest.raises(LineClosed):
+        line.set_boards(folder / "tiny.yaml")
+
+
+def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
+    large = OTHER.replace("kind: narrow, labels: [ok, bad], input: 48", "kind: narrow, labels: [ok, bad], input: 1024")
+    (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
+    put(folder / "store", folder / "large.yaml", "body-a", seed=1)
+    with Inspector(folder / "tiny.yaml", store=folder / "store", memory="40MB", executors="cpu=2") as line:
+        with pytest.raises(ConfigError, match="the memory of this line does not hold expert"):
+            line.set_boards(folder / "large.yaml")
+        assert line.boards == ("tiny",)
+
+
+@pytest.mark.slow
+def test_experts_that_stay_keep_their_precision(
+    prepared_tiny: Prepared, tmp_path: Path, pictures: list[Picture]
+) -> None:
+    """The joint of both boards runs in bf16; body-a of the other board was never prepared, and runs in fp32."""
+    board, store = prepared_tiny
+    (tmp_path / "other.yaml").write_text(OTHER, encoding="utf-8")
+    own = linked_copy(store.root, tmp_path / "store")
+    put(own, tmp_path / "other.yaml", "body-a", seed=7)
+    options = {"store": own, "precision": "half", "label_floor": 0.0, "memory": "60MB", "executors": "cpu=1"}
+    image = pictures[0].image
+    with Inspector(board.path, **options) as line:
+        before = {id: expert.variant for id, expert in line.rules.experts.items()}
+        line.set_boards([board.path, tmp_path / "other.yaml"])
+        after = {id: expert.variant for id, expert in line.rules.experts.items()}
+        (finding,) = line.submit(image, "D", board="other").result().findings[:1]
+        assert line.submit(image, "A", board="other").result().findings[0].variant == "fp32"
+    assert before["joint"] == "bf16"
+    assert after == {**before, "other/body-a": "fp32"}
+    assert (finding.expert, finding.variant) == ("joint", "bf16")
+
+
+def test_a_line_with_a_decider_of_its_own_keeps_its_boards(folder: Path) -> None:
+    def decider(**options: object) -> object:
+        controller = Controller(**options)  # type: ignore[arg-type]
+        return SimpleNamespace(**{name: getattr(controller, name) for name in DECIDES})
+
+    options = {"store": folder / "store", "make_decider": decider, **MEMORY}
+    refused = pytest.raises(ConfigError, match="this line decides by `make_decider`")
+    with Inspector(folder / "tiny.yaml", **options) as line, refused:
+        line.set_boards(folder / "other.yaml")
+
+
+def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture]) -> None:
+    raised: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
+
+        def change(_: object) -> None:
+            try:
+                line.set_boards(folder / "other.yaml")
+            except WouldWaitForItself as error:
+                raised.put(error)
+
+        line.submit(pictures[0].image, "C").add_done_callback(change)
+        assert "set_boards()" in str(raised.get(timeout=60))
+
+
+def of_tiny(folder: Path, name: str) -> Path:
+    """Write another board with the experts of board tiny; return its path."""
+    text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
+    (folder / f"{name}.yaml").write_text(text.replace("board: tiny", f"board: {name}"), encoding="utf-8")
+    return folder / f"{name}.yaml"
+
+
+def test_boards_change_over_and_over_while_threads_submit(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    """Board tiny stays; two others come and go. Each image has one result."""
+    first, second = of_tiny(tmp_path, "first"), of_tiny(tmp_path, "second")
+    ended, results, refused = threading.Event(), [], []
+
+    def feed(board: str) -> None:
+        while not ended.is_set():
+            try:
+                results.append(line.submit(LIGHT, "C", board=board).result())
+            except ConfigError:
+                refused.append(board)
+
+    with quick(tiny, inbox=3, keep_trace=True) as line:
+        threads = [
+            threading.Thread(target=feed, args=[board]) for board in ("tiny", "tiny", "first", "second", "second")
+        ]
+        for thread in threads:
+            thread.start()
+        for boards in [[tiny[0]], [tiny[0], first], [second, tiny[0]], [tiny[0], first, second]] * 5:
+            line.set_boards(boards)
+            time.sleep(0.002)
+        while {result.request.board for result in list(results)} != {"tiny", "first", "second"}:
+            time.sleep(0.002)  # all three are on the line now
+        ended.set()
+        for thread in threads:
+            thread.join()
+        line._engine.controller.check()
+        seen = line.metrics()
+    assert seen.images == len(results) == len({result.request.id for result in results})
+    assert {result.verdict for result in results if result.request.board == "tiny"} == {Verdict.OK}
+    kinds = {result.failure.kind for result in results if result.failure is not None}
+    assert kinds <= {FailureKind.RULES}
+    assert set(refused) <= {"first", "second"}
+
+
+def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+    """One image at a time; the second waits until the first has run, and its board has left by then."""
+    second, device = of_tiny(tmp_path, "second"), QuickDevice()
+    results: list[Result] = []
+
+    def submit() -> None:
+        results.append(line.submit(LIGHT, "C", board="tiny").result())
+
+    with quick(tiny, device, inbox=1) as line:
+        device.gate.clear()
+        first = line.submit(LIGHT, "C")
+        thread = threading.Thread(target=submit)
+        thread.start()
+        while "1 waiting" not in repr(line._inbox):
+            time.sleep(0.001)
+        line.set_boards(second)
+        device.gate.set()
+        thread.join()
+        third = line.submit(LIGHT, "C")
+    assert [future.result().request.board for future in (first, third)] == ["tiny", "second"]
+    assert [future.result().verdict for future in (first, third)] == [Verdict.OK, Verdict.OK]
+    failure = results[0].failure
+    assert failure is not None
+    assert failure.kind is FailureKind.RULES
+    assert failure.reason == "board 'tiny' left the line while the image waited for room"

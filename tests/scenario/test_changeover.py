@@ -1,0 +1,243 @@
+"""Several boards on one line, and a change of boards while it runs, as timetables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from lines import board, cost, joined, line_of, log_of
+
+from coe.board.parts import PlacedPart
+from coe.board.router import Router
+from coe.core import FailureKind, Finding, Verdict
+from coe.errors import ConfigError, RulesError
+from coe.inspector.precision import Choice, applied
+from coe.scheduler.line_foresight import AWAY_IMAGES
+from coe.scheduler.plan import PoolSpec
+from coe.testing import VirtualLine
+
+A = board({"R": 2, "C": 1})
+B = board({"R": 1, "D": 1})
+"""Boards A and B inspect component R with experts of one name and different weights."""
+
+
+def line_for(*boards: str, capacity: int = 60, **options: object) -> VirtualLine:
+    """A line that knows the costs of all experts of A and B, and begins with some of these boards."""
+    known = {"A": A, "B": B}
+    costs = {f"{key}/{name}": cost() for key, rules in known.items() for name in rules.experts}
+    return line_of(joined({key: known[key] for key in boards}), capacity, costs=costs, **options)
+
+
+def test_two_boards_use_one_name_with_different_rules() -> None:
+    line = line_for("A", "B", findings={(1, "B/r"): "bad"})
+    line.arrive(5.0, "R", board="A", serial="S1")
+    line.arrive(5.0, "R", board="B", serial="S1")
+    line.run()
+    verdicts = {id: result.verdict for id, result in line.results.items()}
+    assert verdicts == {0: Verdict.OK, 1: Verdict.NG}
+    # Results show the names of the board files.
+    assert {result.request.board: result.findings[0].expert for result in line.results.values()} == {"A": "r", "B": "r"}
+
+
+def test_a_component_of_another_board_is_unknown() -> None:
+    line = line_for("A", "B")
+    line.arrive(5.0, "C", board="B")
+    line.run()
+    failure = line.results[0].failure
+    assert failure is not None
+    assert (failure.kind, failure.reason) == (
+        FailureKind.RULES,
+        "the board has no component 'B/C'; did you mean 'B/R' or 'B/D' or 'A/C'?",
+    )
+
+
+def test_boards_share_an_expert_in_memory() -> None:
+    rules = joined({"A": A, "B": B}, shared={"r"})
+    line = line_of(rules, 60)
+    line.arrive(8.9, "R", board="A")
+    line.arrive(9.0, "R", board="A")
+    line.arrive(9.0, "R", board="B")
+    line.run()
+    assert sorted(rules.experts) == ["A/c", "B/d", "r"]
+    assert [what for _, what in log_of(line, after=9.1)] == ["cpu0 run r x2"]
+
+
+def test_the_likelihood_of_experts_is_that_of_an_image_of_the_whole_line() -> None:
+    graph = joined({"A": A, "B": B}, shared={"r"}).graph
+    assert {id: round(graph.probability(id), 9) for id in graph.experts} == {"r": 0.6, "A/c": 0.2, "B/d": 0.2}
+
+
+def test_a_changeover_while_images_are_under_way() -> None:
+    """The pool holds two experts. The image of A that runs is finished; then A's experts leave, and B's come."""
+    line = line_for("A", capacity=24)
+    line.arrive(5.0, "R", board="A")
+    line.change(5.1, joined({"A": A, "B": B}, ending={"A"}), parts={"A": (), "B": ()})
+    line.arrive(5.2, "D", board="B")
+    line.change(5.6, joined({"B": B}), parts={"B": ()})
+    line.run()
+    assert log_of(line, without="-") == [
+        (0.0, "cpu0 load A/r"),
+        (1.0, "cpu0 load A/c"),
+        (5.0, "cpu0 run A/r x1"),
+        (5.2, "cpu0 evict A/c"),
+        (5.2, "cpu0 load B/d"),
+        (5.3, "reply 0 OK"),
+        (5.6, "cpu0 evict A/r"),
+        (6.2, "cpu0 run B/d x1"),
+        (6.2, "cpu0 load B/r"),
+        (6.5, "reply 1 OK"),
+    ]
+
+
+def test_an_expert_that_is_being_loaded_leaves_when_it_has_come() -> None:
+    line = line_for("A", capacity=24)
+    line.change(0.5, joined({"B": B}), parts={"B": ()})
+    line.run()
+    assert log_of(line) == [
+        (0.0, "cpu0 load A/r"),
+        (1.0, "cpu0 evict A/r"),
+        (1.0, "cpu0 load B/d"),
+        (2.0, "cpu0 load B/r"),
+    ]
+
+
+def test_an_expert_that_comes_back_while_it_is_being_loaded_stays() -> None:
+    line = line_for("A", capacity=24)
+    line.change(0.5, joined({"B": B}), parts={"B": ()})
+    line.change(0.6, joined({"A": A}), parts={"A": ()})
+    line.arrive(2.0, "R", board="A")
+    line.run()
+    assert log_of(line) == [(0.0, "cpu0 load A/r"), (1.0, "cpu0 load A/c"), (2.0, "cpu0 run A/r x1")]
+
+
+def test_pools_make_room_for_images_that_take_more_memory() -> None:
+    """Images of B take 20 bytes, and the pool has left 4 to them: experts of A leave before B's first image comes."""
+    costs = {"A/r": cost(), "A/c": cost(), "B/r": cost(activation_bytes=20), "B/d": cost()}
+    line = line_of(joined({"A": A}), 40, costs=costs, workspace=4)
+    (pool,) = line.controller.plan.pools
+    wider = replace(line.controller.plan, pools=(replace(pool, workspace_bytes=20),))
+    line.change(5.0, joined({"A": A, "B": B}), parts={"A": (), "B": ()}, plan=wider)
+    line.arrive(6.0, "R", board="B")
+    line.run()
+    assert line.results[0].verdict is Verdict.OK
+    assert line.controller.pools[pool.id].spec == PoolSpec(pool.id, "cpu", 40, 20)
+
+
+def test_rules_that_requests_under_way_need_cannot_go() -> None:
+    line = line_for("A")
+    line.arrive(5.0, "R", board="A")
+    line.change(5.1, joined({"B": B}), parts={"B": ()})
+    with pytest.raises(ValueError, match="the new rules lack experts that requests under way need: A/r"):
+        line.run()
+
+
+def test_each_board_says_whether_it_stops_at_ng() -> None:
+    """Both boards inspect U with expert u, which leads to x and y; only A looks no further once an image is NG."""
+    fan = board({"U": 1}, {"u": "[x, y]"})
+    components = {name: replace(component, stop_at_ng=True) for name, component in fan.components.items()}
+    stopping = replace(fan, router=Router(components))
+    rules = joined({"A": stopping, "B": fan}, shared={"u", "x", "y"})
+    line = line_of(rules, 24, findings={(number, "x"): "bad" for number in (0, 1)})
+    line.arrive(9.0, "U", board="A")
+    line.arrive(9.0, "U", board="B")
+    line.run()
+    found = {id: [finding.expert for finding in result.findings] for id, result in line.results.items()}
+    assert [line.results[id].verdict for id in (0, 1)] == [Verdict.NG, Verdict.NG]
+    assert found == {0: ["u", "x"], 1: ["u", "x", "y"]}
+
+
+def test_a_second_look_has_the_name_of_the_board_file() -> None:
+    choice = Choice({"A/r": "q8", "A/c": "fp32", "B/r": "fp32", "B/d": "fp32"}, {"A/r": 0.5})
+    rules = applied(joined({"A": A, "B": B}), choice)
+    doubtful = Finding("A/r", "q8", "ok", 1.0, margin=0.1)
+    line = line_of(rules, 80, findings={(0, "A/r"): doubtful})
+    line.arrive(5.0, "R", board="A")
+    line.arrive(5.0, "R", board="B")
+    line.run()
+    found = {id: [finding.expert for finding in result.findings] for id, result in line.results.items()}
+    assert found == {0: ["r", "r@fp32"], 1: ["r"]}
+
+
+def test_boards_of_two_products_with_one_serial_are_due_apart() -> None:
+    line = line_for("A", "B", strategy="line")
+    line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
+    line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
+    line.run()
+    assert [line.results[id].late for id in (0, 1)] == [True, False]
+    assert [what for _, what in line.log if what.startswith("late")] == ["late S1"]
+
+
+def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() -> None:
+    """The pool holds one expert. The image of B becomes old while images of A keep coming."""
+    waits = {}
+    for max_wait_s in (3.0, 600.0):
+        line = line_for("A", "B", capacity=14, strategy="line", max_wait_s=max_wait_s)
+        line.arrive(2.0, "D", board="B")
+        for number in range(40):
+            line.arrive(2.0 + 0.25 * number, "R", board="A")
+        line.run()
+        waits[max_wait_s] = line.results[0].latency_s
+    assert waits[3.0] <= waits[600.0]
+    assert waits[3.0] < 5.0
+
+
+def test_boards_that_share_experts_in_a_circle_are_refused() -> None:
+    first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
+    with pytest.raises(RulesError, match="share experts, and together they follow each other in a circle"):
+        joined({"A": first, "B": second}, shared={"x", "y"})
+
+
+def parts_of(components: str) -> tuple[PlacedPart, ...]:
+    return tuple(PlacedPart(component, f"P{number}") for number, component in enumerate(components))
+
+
+def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
+    """Boards of A and B pass side by side, each a second time: what comes next is known for both."""
+    a, b = board({"R": 1, "C": 1, "D": 1}), board({"R": 1, "C": 1, "D": 1})
+    line = line_of(joined({"A": a, "B": b}), 80, strategy="line")
+    for turn, serial in enumerate(("1", "2")):
+        for number, (of_a, of_b) in enumerate(zip("RCD", "DCR", strict=True)):
+            at_s = 10.0 + 3 * turn + number
+            line.arrive(at_s, of_a, board="A", serial=f"A{serial}", refdes=f"P{number}")
+            line.arrive(at_s + 0.5, of_b, board="B", serial=f"B{serial}", refdes=f"P{number}")
+    line.run()
+    foresight = line.controller.world.foresight
+    assert foresight is not None
+    places = {expert: foresight.images_until(expert) for expert in sorted(line.board.experts)}
+    # Both boards are over: the first part of the next comes first.
+    assert places == {"A/r": 1, "A/c": 2, "A/d": 3, "B/d": 1, "B/c": 2, "B/r": 3}
+
+
+def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeover() -> None:
+    parts = {"A": parts_of("RC"), "B": parts_of("DR")}
+    line = line_for("A", strategy="line", parts={"A": parts["A"]})
+    line.change(3.0, joined({"A": A, "B": B}), parts=parts)
+    line.arrive(5.0, "R", board="A", serial="1", refdes="P0")
+    line.run()
+    foresight = line.controller.world.foresight
+    assert foresight is not None
+    assert {id: foresight.next_place(id) for id in line.controller.graph.experts} == {
+        "A/r": 2,
+        "A/c": 1,
+        "B/d": 0,
+        "B/r": 1,
+    }
+
+
+def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
+    parts = {"A": parts_of("RC"), "B": parts_of("DR")}
+    line = line_for("A", "B", strategy="line", parts=parts)
+    foresight = line.controller.world.foresight
+    assert foresight is not None
+    for number in range(AWAY_IMAGES):
+        line.arrive(5.0 + number, "RC"[number % 2], board="A", serial=str(number // 2), refdes=f"P{number % 2}")
+    line.run()
+    assert (foresight.next_place("B/d"), foresight.images_until("A/r")) == (None, 1)
+    line.arrive(60.0, "D", board="B", serial="1", refdes="P0")
+    line.run(start=False)
+    assert (foresight.images_until("B/r"), foresight.images_until("B/d")) == (1, 2)
+
+
+def test_all_parts_lists_are_refused_by_a_strategy_that_does_not_look_ahead() -> None:
+    with pytest.raises(ConfigError, match="does not look ahead"):
+        line_for("A", "B", strategy="coserve", parts={"A": (), "B": parts_of("D")})
