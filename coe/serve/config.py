@@ -16,7 +16,8 @@ from coe.board import process_sheet
 from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings
-from coe.serve.form import Form, of_sheet
+from coe.serve.form import Form, beside, of_sheet
+from coe.serve.sink_config import Sinks
 
 DATABASE, PICTURES, BELL = "serve.db", "pictures", "line.bell"
 """What lies in the folder of a service: the embedded database, the pictures, and the bell that wakes the line."""
@@ -118,6 +119,7 @@ class ServeConfig(Form):
     line: LineSettings = LineSettings()
     limits: Limits = Limits()
     retention: Retention = Retention()
+    sinks: Sinks = Sinks()
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""
 
@@ -156,11 +158,4 @@ def load(path: Path) -> ServeConfig:
         read.line.asked()
     except ConfigError as error:
         raise sheet.error(("line",), str(error)) from None
-    listening = listen.model_copy(
-        update={
-            "certificate": listen.certificate and home / listen.certificate,
-            "private_key": listen.private_key and home / listen.private_key,
-        }
-    )
-    line = read.line.model_copy(update={"store": home / read.line.store})
-    return read.model_copy(update={"data": home / read.data, "listen": listening, "line": line})
+    return beside(read, home)

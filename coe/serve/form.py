@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -41,6 +42,24 @@ def of_json(data: Any, form: type[_F]) -> _F:
         raise ConfigError(_sentence(form, _first(error))) from None
 
 
+def beside(form: _F, folder: Path) -> _F:
+    """Return a form whose relative paths, also those of the forms in it, count from a folder."""
+    return form.model_copy(update={name: _beside(getattr(form, name), folder) for name in type(form).model_fields})
+
+
+def _beside(value: Any, folder: Path) -> Any:
+    match value:
+        case Path():
+            return folder / value
+        case Form():
+            return beside(value, folder)
+        case dict():
+            return {key: _beside(part, folder) for key, part in value.items()}
+        case tuple():
+            return tuple(_beside(part, folder) for part in value)
+    return value
+
+
 def _first(error: ValidationError) -> Any:
     # A misspelt key explains why another key is missing, so unknown keys come first.
     return min(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
@@ -64,9 +83,19 @@ def _sentence(form: type[Form], complaint: Any) -> str:
 
 def _keys(form: type[Form], place: Place) -> list[str]:
     """Return the keys that a form has at a place; none if the place is no form."""
-    model: Any = form
+    annotation: Any = form
     for part in place:
-        field = getattr(model, "model_fields", {}).get(part)
-        if field is not None:
-            model = field.annotation
-    return list(getattr(model, "model_fields", {}))
+        if get_origin(annotation) is dict:
+            annotation = get_args(annotation)[1]
+        elif (model := _form_of(annotation)) is not None and part in model.model_fields:
+            annotation = model.model_fields[str(part)].annotation
+    model = _form_of(annotation)
+    return list(model.model_fields) if model else []
+
+
+def _form_of(annotation: Any) -> type[Form] | None:
+    """Return the form in an annotation, as in `Form` or `Form | None`."""
+    for choice in (annotation, *get_args(annotation)):
+        if isinstance(choice, type) and issubclass(choice, Form):
+            return choice
+    return None

@@ -35,6 +35,8 @@ class Point(StrEnum):
     """The decision is committed."""
     AMENDED = "amended"
     """An amendment is written, inside the transaction."""
+    SINK_TOLD = "sink told"
+    """Another machine has acknowledged a message, and the outbox still holds its event."""
 
 
 def _pass(point: Point) -> None:

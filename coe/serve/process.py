@@ -29,6 +29,10 @@ def run(process: Process, config: ServeConfig) -> None:
         from coe.serve.line import process as line
 
         line.run(config)
+    elif process is Process.BRIDGE:
+        from coe.serve.bridge import process as bridge
+
+        bridge.run(config)
     else:
         raise AssertionError(f"{process} is not started by itself")
 

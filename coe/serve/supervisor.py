@@ -17,8 +17,9 @@ from pathlib import Path
 
 from coe.errors import ConfigError
 from coe.files import FolderLock
+from coe.serve.bridge.building import expect_packages
 from coe.serve.config import ServeConfig, load
-from coe.serve.database import faults, states
+from coe.serve.database import faults, outbox, states
 from coe.serve.database.faults import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import Database, open_database
@@ -29,7 +30,7 @@ from coe.serve.notify import Notice, notify
 from coe.serve.words import FaultKind, Intake, Process, Subject
 
 PROCESSES = (Process.GATE, Process.LINE)
-"""The processes in the order in which they start."""
+"""The processes in the order in which they start; the bridge comes after them if there is anybody to be told."""
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 """A process that dies is started again after a pause that doubles with each death, within these bounds."""
 HEALTHY_S = 60.0
@@ -67,7 +68,8 @@ class Supervisor:
     def __init__(self, path: Path, *, command: Command = command_of) -> None:
         self._path, self._command = path.absolute(), command
         self.config: ServeConfig = load(path)
-        self._children = [Child(process) for process in PROCESSES]
+        bridge = (Process.BRIDGE,) if any(self.config.sinks.names) else ()
+        self._children = [Child(process) for process in (*PROCESSES, *bridge)]
         self._is_ending = False
         self._faults: list[NewFault] = []
         self._notified_s = 0.0
@@ -92,6 +94,8 @@ class Supervisor:
         try:
             expect_newest(database)
             expect_keys(self.config, database)
+            expect_packages(self.config)
+            _register_sinks(self.config, database)
             _reopen(database)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.end())
@@ -179,6 +183,12 @@ def _forget(child: Child) -> None:
     assert child.running.stdin is not None
     child.running.stdin.close()
     child.running = None
+
+
+def _register_sinks(config: ServeConfig, database: Database) -> None:
+    """Make the sinks of the config those that are told of what happens from now on, before anything can happen."""
+    with database.writing() as connection:
+        outbox.register_sinks(connection, list(config.sinks.names), now_us())
 
 
 def _reopen(database: Database) -> None:

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coe.errors import RulesError
+from coe.errors import ConfigError, RulesError
 from coe.serve import config
+from coe.serve.bridge import building
+from coe.serve.bridge.building import expect_packages
+from coe.serve.sink_config import Secret
 
 
 def written(folder: Path, text: str) -> Path:
@@ -40,6 +43,21 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
         ("station: a\nline: {memory: lots}", "serve.yaml:2: line.memory: "),
         ("station: a\nline: {executors: cpu=x}", "serve.yaml:2: .*cpu=x"),
         ("station: a b", "serve.yaml:1: station: "),
+        (
+            "station: a\nsinks:\n  mqtt:\n    x: {hots: b}",
+            r"serve.yaml:4: 'hots' is not a key of 'x'; did you mean",
+        ),
+        ("station: a\nsinks: {mqtt: {x: {host: a, tls: {caa: b}}}}", r"'caa' is not a key of 'tls'; did you mean 'ca'"),
+        ("station: a\nsinks: {mqtt: {x: {host: tcp://a}}}", "serve.yaml:2: sinks.mqtt.x.host: .*not a host"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, topic: b/#}}}", "not a topic to publish under"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, password: {file: p}}}}", "a password needs a `user`"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {}}}}", "say where the secret lies"),
+        ("station: a\nsinks: {mqtt: {x: {host: a}}, amqp: {x: {host: a, address: b}}}", "two sinks have the name 'x'"),
+        (
+            "station: a\nsinks: {hosts: [a], webhooks: {x: {url: 'http://b/c', secret: {file: s}}}}",
+            "webhook 'x' goes to b, which is not in `hosts`",
+        ),
+        ("station: a\nsinks: {opcua: {host: 0.0.0.0}}", "0.0.0.0 is reached from other machines"),
         ("- a", "serve.yaml:1: write entries"),
     ],
 )
@@ -52,3 +70,29 @@ def test_other_machines_are_let_in_with_tls(tmp_path: Path) -> None:
     tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
     listen = config.load(written(tmp_path, tls)).listen
     assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")
+
+
+def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sheet = "station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {file: p.txt}}}}"
+    broker = config.load(written(tmp_path, sheet)).sinks.mqtt["x"]
+    assert broker.password is not None
+    with pytest.raises(ConfigError, match=r"sinks.mqtt.x: .*p.txt cannot be read: No such file"):
+        broker.password.read("sinks.mqtt.x")
+    (tmp_path / "p.txt").write_text("hunter2\n")
+    assert broker.password.read("sinks.mqtt.x") == "hunter2"
+    assert "hunter2" not in repr(broker)
+    monkeypatch.setenv("COE_TEST_SECRET", "s3")
+    assert Secret(environment="COE_TEST_SECRET").read("x") == "s3"
+    monkeypatch.delenv("COE_TEST_SECRET")
+    with pytest.raises(ConfigError, match="COE_TEST_SECRET is not set"):
+        Secret(environment="COE_TEST_SECRET").read("x")
+
+
+def test_a_sink_whose_package_is_absent_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = config.load(written(tmp_path, "station: a\nsinks: {mqtt: {x: {host: a}}}"))
+    expect_packages(read)
+    monkeypatch.setattr(building, "find_spec", lambda module: None)
+    with pytest.raises(ConfigError, match=r"sinks.mqtt needs paho-mqtt, which is not installed; install coe\[mqtt\]"):
+        expect_packages(read)

@@ -183,6 +183,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         EventKind.CALL_VERIFIED,
         EventKind.BOARD_VERIFIED,
         EventKind.CALL_VERIFIED,
+        EventKind.BOARD_VERIFIED,
     ]
     for change in (update(schema.verification).values(note="no"), delete(schema.verification)):
         with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:

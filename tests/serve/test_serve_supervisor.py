@@ -21,9 +21,10 @@ from tiny_line import TINY, Call
 from coe.cli import serve
 from coe.errors import ConfigError
 from coe.serve import backup, config, notify, supervisor
+from coe.serve.bridge import building
 from coe.serve.config import Retention, ServeConfig
 from coe.serve.creation import Wanted, create
-from coe.serve.database import boards, calls, decisions, faults, keys, recipes, states, verifications, views
+from coe.serve.database import boards, calls, decisions, faults, keys, outbox, recipes, states, verifications, views
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.moments import DAY_US, now_us
@@ -104,6 +105,22 @@ def test_a_process_that_dies_is_started_again_later_and_later_and_the_others_go_
     assert fault_kinds(database) == [(FaultKind.PROCESS_DIED, "line")]
     with database.reading() as connection:
         assert faults.newest(connection)[0].times >= 3
+
+
+def test_the_bridge_runs_where_the_config_has_sinks_which_are_told_from_the_start(
+    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Process.BRIDGE not in Supervisor(service).children
+    with service.open("a", encoding="utf-8") as file:
+        file.write("sinks: {mqtt: {plant: {host: localhost}}}\n")
+    three = dict.fromkeys((Process.GATE, Process.LINE, Process.BRIDGE), SLEEPS)
+    supervised(service, three, lambda running: all(child.running for child in running.children.values()))
+    with database.reading() as connection:
+        # The end in order is the first thing that happened.
+        assert [(queue.sink, queue.waiting) for queue in outbox.queues(connection)] == [("plant", 1)]
+    monkeypatch.setattr(building, "find_spec", lambda module: None)
+    with pytest.raises(ConfigError, match=r"sinks\.mqtt needs paho-mqtt"):
+        Supervisor(service).run()
 
 
 def test_an_end_in_order_drains_and_the_next_start_accepts_boards_again(service: Path, database: Database) -> None:

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -57,10 +58,19 @@ def top(name: str) -> str:
     return name.partition(".")[0]
 
 
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def _nodes(path: Path) -> list[ast.AST]:
+    return [node for node in ast.walk(_tree(path)) if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))]
+
+
 def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
     """Yield (line, dotted name) of every import; with `lazy` those inside functions and for type checkers too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree) if lazy else tree.body:
+    for node in _nodes(path) if lazy else _tree(path).body:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -140,15 +150,18 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 def test_nothing_calls_out() -> None:
     assert not forbidden(NETWORK, {"serve"}), "no connection is opened, at import or at run time"
-    # The gate has HTTP's words and answers; a datagram on this machine tells systemd that the service is alive.
-    assert not forbidden({"http"}, {"serve.gate"})
+    # The gate has HTTP's words and answers; a datagram on this machine tells systemd that the service is alive; the
+    # bridge tells those whom the config names.
+    assert not forbidden({"http"}, {"serve.gate", "serve.bridge"})
     assert not forbidden({"socket"}, {"serve.notify"})
-    assert not forbidden(NETWORK - {"http", "socket"}, set())
+    assert not forbidden({"ssl"}, {"serve.bridge"})
+    assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 
 
 def test_the_libraries_of_the_service_stay_in_its_rooms() -> None:
     assert not forbidden({"sqlalchemy", "alembic"}, {"serve"})
     assert not forbidden({"starlette", "uvicorn", "prometheus_client"}, {"serve.gate"})
+    assert not forbidden({"paho", "proton", "asyncua"}, {"serve.bridge"})
 
 
 def test_the_walk_sees_every_way_to_import(tmp_path: Path) -> None:

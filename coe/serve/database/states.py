@@ -52,6 +52,7 @@ def change(
         "subject": subject.value,
         "before": before.state if before else None,
         "state": state.value,
+        "lasted_us": now_us - before.changed_us if before else None,
         "by": by,
         "reason": reason,
     }

@@ -63,7 +63,7 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
     if seen.kind is CallKind.DEFECT:
         _tell(connection, seen, added)
     if seen.board_id is not None:
-        _close(connection, seen.board_id, added)
+        _close(connection, seen, seen.board_id, added)
     return added
 
 
@@ -81,8 +81,8 @@ def _tell(connection: Connection, seen: Call, added: Verification) -> None:
     events.append(connection, NewEvent(EventKind.CALL_VERIFIED, added.verified_us, body, seen.board_id))
 
 
-def _close(connection: Connection, board_id: int, added: Verification) -> None:
-    """Make a board verified if none of its calls is open any more."""
+def _close(connection: Connection, seen: Call, board_id: int, added: Verification) -> None:
+    """Make a board verified if none of its calls is open any more; a correction of a verified board is told again."""
     if calls.count_open_of(connection, board_id):
         return
     closed = connection.execute(
@@ -90,13 +90,42 @@ def _close(connection: Connection, board_id: int, added: Verification) -> None:
         .where(board.c.id == board_id, board.c.state == BoardState.DECIDED)
         .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
     )
-    if closed.rowcount:
+    if closed.rowcount or (added.supersedes is not None and seen.kind is CallKind.DEFECT):
         found = boards.get(connection, board_id)
         assert found is not None
         assert found.verdict is not None
         confirmed = [one.refdes for one in calls.of_board(connection, board_id) if is_confirmed(connection, one)]
-        body = {**found.facts, "verdict": found.verdict.value, "confirmed": confirmed}
+        body = {
+            **found.facts,
+            "verdict": found.verdict.value,
+            "confirmed": confirmed,
+            "by": added.verified_by,
+            "calls": _answers(connection, board_id),
+        }
         events.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
+
+
+def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
+    """Return what was called on a board, each with the newest word on it, as JSON."""
+    query = (
+        select(call, verification.c.outcome, verification.c.label.label("seen_label"))
+        .join(verification, verification.c.id == call.c.verification_id)
+        .where(call.c.board_id == board_id, call.c.kind == CallKind.DEFECT)
+        .order_by(call.c.id)
+    )
+    return [
+        {
+            "refdes": row.refdes,
+            "component": row.component,
+            "verdict": row.verdict.value,
+            "reason": row.reason.value,
+            "label": row.seen_label or row.label,
+            "score": row.score,
+            "late": row.late,
+            "outcome": row.outcome.value,
+        }
+        for row in connection.execute(query)
+    ]
 
 
 def is_confirmed(connection: Connection, one: Call) -> bool:

@@ -13,7 +13,19 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 from coe.errors import CoeError
-from coe.serve.gate import boards, control, events, faults, health, metrics, openapi, overlays, recipes, uploads
+from coe.serve.gate import (
+    boards,
+    control,
+    events,
+    faults,
+    health,
+    metrics,
+    models,
+    openapi,
+    overlays,
+    recipes,
+    uploads,
+)
 from coe.serve.gate.access import guarded
 from coe.serve.gate.headers import SafeHeaders
 from coe.serve.gate.operations import Operation
@@ -28,6 +40,7 @@ OPERATIONS: Sequence[Operation] = [
     *overlays.OPERATIONS,
     *control.OPERATIONS,
     *faults.OPERATIONS,
+    *models.OPERATIONS,
     *health.OPERATIONS,
     *metrics.OPERATIONS,
 ]

@@ -32,7 +32,7 @@ MAX_WAIT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Handed:
+class Handed:
     """A board that is in the database, with its recipe."""
 
     board: Board
@@ -44,12 +44,7 @@ async def post_board(visit: Visit) -> Response:
     expect_query(visit)
     key = name_from(visit, "key")
     body = await json_body(visit, BoardRequest)
-    try:
-        handed = await visit.gate.run(partial(_hand_in, visit.gate, key, body, visit.caller))
-    except IntegrityError:  # another client handed the same key in at the same moment
-        handed = await visit.gate.run(partial(_hand_in, visit.gate, key, body, visit.caller))
-    visit.gate.feed.hurry()
-    visit.gate.wake_line()
+    handed = await hand_in(visit, key, body)
     board, recipe = handed.board, handed.recipe
     answer = {
         "board": board.id,
@@ -64,12 +59,24 @@ async def post_board(visit: Visit) -> Response:
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
 
 
-def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> _Handed:
+async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
+    """Accept a board whose views are there, and wake the line; raises Problem, and ConfigError for wrong views."""
+    accept = partial(_hand_in, visit.gate, key, body, visit.caller)
+    try:
+        handed = await visit.gate.run(accept)
+    except IntegrityError:  # another client handed the same key in at the same moment
+        handed = await visit.gate.run(accept)
+    visit.gate.feed.hurry()
+    visit.gate.wake_line()
+    return handed
+
+
+def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> Handed:
     digest = digest_of(body.data)
     with gate.database.reading() as connection:
         # Rules are checked here, where nobody waits for the lock.
         known = _known(connection, key, digest) or _checked(gate, connection, key, body.form)
-    if isinstance(known, _Handed):
+    if isinstance(known, Handed):
         return known
     with gate.database.writing() as connection:
         if again := _known(connection, key, digest):
@@ -80,10 +87,10 @@ def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> _Handed
         points.reached(points.Point.BOARD_CHECKED)
         board = boards.accept(connection, new)
     points.reached(points.Point.BOARD_ACCEPTED)
-    return _Handed(board, recipe)
+    return Handed(board, recipe)
 
 
-def _known(connection: Connection, key: str, digest: str) -> _Handed | None:
+def _known(connection: Connection, key: str, digest: str) -> Handed | None:
     """Return the board that was handed in under this key with this body; raises Problem if the body was another."""
     board = boards.of_key(connection, key)
     if board is None:
@@ -95,7 +102,7 @@ def _known(connection: Connection, key: str, digest: str) -> _Handed | None:
             f"board '{key}' was handed in before with another body",
             "use a new key for each handing in, also when a board is inspected again",
         )
-    return _Handed(board, recipes.get(connection, board.recipe_id))
+    return Handed(board, recipes.get(connection, board.recipe_id))
 
 
 def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
@@ -157,28 +164,34 @@ async def get_board(visit: Visit) -> Response:
     gate, id = visit.gate, id_of(visit)
     wait_s = number_of(visit, "wait", default=0, least=0, most=MAX_WAIT_S)
     with_good = number_of(visit, "good", default=0, least=0, most=1) > 0
+    if wait_s:
+        await until_decided(gate, id, wait_s)
+    return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good)))
+
+
+async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
+    """Return a board once it is decided or aborted, or as it is after a time; raises Problem if there is none."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + wait_s
     seen_id = gate.feed.last_id
-    shown = await gate.read(partial(_shown, id=id, with_good=with_good))
-    while shown.waits and (left_s := until_s - loop.time()) > 0 and not gate.feed.closed:
+    board = await gate.read(partial(_board, id=id))
+    while board.state in UNDECIDED and (left_s := until_s - loop.time()) > 0 and not gate.feed.closed:
         new = await gate.feed.after(seen_id, left_s)
         seen_id = new[-1].id if new else seen_id
         if any(event.board_id == id for event in new):
-            shown = await gate.read(partial(_shown, id=id, with_good=with_good))
-    return JSONResponse(shown.body)
+            board = await gate.read(partial(_board, id=id))
+    return board
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    body: Mapping[str, Any]
-    waits: bool
-
-
-def _shown(connection: Connection, *, id: int, with_good: bool) -> _Shown:
+def _board(connection: Connection, *, id: int) -> Board:
     board = boards.get(connection, id)
     if board is None:
         raise _no_board(id)
+    return board
+
+
+def _shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, Any]:
+    board = _board(connection, id=id)
     recipe = recipes.get(connection, board.recipe_id)
     body: dict[str, Any] = {
         "board": board.id,
@@ -212,7 +225,7 @@ def _shown(connection: Connection, *, id: int, with_good: bool) -> _Shown:
     if with_good:
         good = findings.unpack(boards.findings_of(connection, id))
         body["good"] = [{"refdes": one.refdes, "component": one.component, "findings": one.findings} for one in good]
-    return _Shown(body, waits=board.state in UNDECIDED)
+    return body
 
 
 def _call(one: calls.Call) -> dict[str, Any]:
@@ -228,12 +241,16 @@ def _call(one: calls.Call) -> dict[str, Any]:
 async def delete_board(visit: Visit) -> Response:
     """Take a board back that is not decided yet."""
     expect_query(visit)
-    gate, id = visit.gate, id_of(visit)
+    await take_back(visit, id_of(visit))
+    return Response(status_code=int(HTTPStatus.NO_CONTENT))
 
-    def take_back(connection: Connection) -> None:
-        board = boards.get(connection, id)
-        if board is None:
-            raise _no_board(id)
+
+async def take_back(visit: Visit, id: int) -> None:
+    """Abort a board for the caller; raises Problem if it is decided."""
+    gate = visit.gate
+
+    def abort(connection: Connection) -> None:
+        board = _board(connection, id=id)
         now_us = gate.now_us()
         if not boards.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
             raise Problem(
@@ -244,9 +261,8 @@ async def delete_board(visit: Visit) -> Response:
             )
         audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
 
-    await gate.write(take_back)
+    await gate.write(abort)
     gate.wake_line()
-    return Response(status_code=int(HTTPStatus.NO_CONTENT))
 
 
 def _no_board(id: int) -> Problem:

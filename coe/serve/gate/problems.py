@@ -67,6 +67,8 @@ class Problem(Exception):
             "way_out": self.way_out,
             "instance": request.url.path,
         }
+        if request.url.path.startswith("/v2/"):  # clients of the Open Inference Protocol read this
+            body["error"] = f"{self.detail}; {self.way_out}"
         return JSONResponse(body, int(self.status), self.headers, MEDIA_TYPE)
 
 

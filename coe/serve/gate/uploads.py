@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 
@@ -32,10 +34,25 @@ async def put_view(visit: Visit) -> Response:
     gate = visit.gate
     key, name = name_from(visit, "key"), name_from(visit, "name")
     stated = visit.request.headers.get("x-sha256", "").lower()
+    async with _receiving(gate) as receiving:
+        return await _take(visit, receiving, key, name, stated)
+
+
+async def keep_view(gate: Gate, key: str, name: str, content: bytes) -> None:
+    """Keep a picture that is in memory as a view; raises Problem."""
+    async with _receiving(gate) as receiving:
+        await gate.run(partial(receiving.write, content))
+        pixels = await gate.run(partial(_pixels, receiving, gate.config.limits.pixels))
+        await gate.run(partial(_keep, gate, receiving, key, name, pixels))
+
+
+@asynccontextmanager
+async def _receiving(gate: Gate) -> AsyncIterator[Receiving]:
+    """Give a picture to be received, and forget it unless it was kept; raises Problem if the disk is full."""
     try:
         receiving = await gate.run(gate.pictures.receive)
         try:
-            answer = await _take(visit, receiving, key, name, stated)
+            yield receiving
         finally:
             await gate.run(receiving.drop)
     except OSError as error:
@@ -44,7 +61,6 @@ async def put_view(visit: Visit) -> Response:
         await gate.note_fault(FaultKind.DISK_FULL, f"a picture could not be written: {error.strerror}")
         raise disk_full("there is no room for the picture") from None
     await gate.overcome(FaultKind.DISK_FULL)
-    return answer
 
 
 async def _take(visit: Visit, receiving: Receiving, key: str, name: str, stated: str) -> Response:

@@ -1,0 +1,133 @@
+"""The sinks of a config. Law: what a sink lacks, a package or a secret, is said at the start in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from coe.errors import ConfigError
+from coe.serve.bridge.cfx import CfxWords
+from coe.serve.bridge.courier import Post
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.sinks import Words
+from coe.serve.bridge.tls import context_of
+from coe.serve.bridge.webhook import WebhookPlace
+from coe.serve.bridge.webhook import WebhookSink as WebhookConnection
+from coe.serve.config import ServeConfig
+from coe.serve.sink_config import AmqpSink, Broker, MessageFormat, MqttSink, OpcUaSink, SinkKind, Tls, WebhookSink
+
+_PACKAGES = {
+    SinkKind.MQTT: ("paho", "paho-mqtt", "mqtt"),
+    SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
+    SinkKind.OPCUA: ("asyncua", "asyncua", "opcua"),
+}
+"""What a kind of sink imports, the package that has it, and our extra that brings it."""
+
+
+def expect_packages(config: ServeConfig) -> None:
+    """Raise ConfigError if a sink of the config needs a package that is not installed."""
+    used = {
+        SinkKind.MQTT: bool(config.sinks.mqtt),
+        SinkKind.AMQP: bool(config.sinks.amqp),
+        SinkKind.OPCUA: config.sinks.opcua is not None,
+    }
+    for kind, is_used in used.items():
+        module, package, extra = _PACKAGES[kind]
+        if is_used and find_spec(module) is None:
+            raise ConfigError(f"sinks.{kind} needs {package}, which is not installed; install coe[{extra}]")
+
+
+def posts_of(config: ServeConfig) -> Iterator[Post]:
+    """Yield the sinks of a config; raises ConfigError for a missing package, an unreadable secret or certificate."""
+    expect_packages(config)
+    for name, mqtt in config.sinks.mqtt.items():
+        yield _mqtt(config, name, mqtt)
+    for name, amqp in config.sinks.amqp.items():
+        yield _amqp(config, name, amqp)
+    for name, hook in config.sinks.webhooks.items():
+        yield _webhook(config, name, hook)
+    if config.sinks.opcua is not None:
+        yield _opcua(config, config.sinks.opcua)
+
+
+def _mqtt(config: ServeConfig, name: str, sink: MqttSink) -> Post:
+    from coe.serve.bridge.mqtt import MqttPlace
+    from coe.serve.bridge.mqtt import MqttSink as Connection
+
+    what = f"sinks.mqtt.{name}"
+    place = MqttPlace(
+        host=sink.host,
+        port=sink.port_number,
+        client=f"coe-{config.station}-{name}",
+        topic=sink.topic or f"coe/{config.station}",
+        user=sink.user,
+        password=_password(sink, what),
+        tls=None if sink.tls is None else context_of(sink.tls, f"{what}.tls"),
+    )
+    return Post(name, Connection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+
+
+def _amqp(config: ServeConfig, name: str, sink: AmqpSink) -> Post:
+    from coe.serve.bridge.amqp import AmqpPlace, domain_of
+    from coe.serve.bridge.amqp import AmqpSink as Connection
+
+    what = f"sinks.amqp.{name}"
+    place = AmqpPlace(
+        host=sink.host,
+        port=sink.port_number,
+        address=sink.address,
+        handle=_handle(config),
+        virtual_host=sink.virtual_host,
+        user=sink.user,
+        password=_password(sink, what),
+        tls=None if sink.tls is None else domain_of(sink.tls, f"{what}.tls"),
+    )
+    return Post(name, Connection(place), CfxWords(_handle(config), sink.heartbeat_s), sink.heartbeat_s)
+
+
+def _webhook(config: ServeConfig, name: str, sink: WebhookSink) -> Post:
+    what = f"sinks.webhooks.{name}"
+    url = sink.url
+    assert url.port is not None  # that of the scheme, if the URL has none
+    place = WebhookPlace(
+        host=sink.host,
+        port=url.port,
+        target=(url.path or "/") + (f"?{url.query}" if url.query else ""),
+        timeout_s=sink.timeout_s,
+        secret=sink.secret.read(f"{what}.secret"),
+        tls=context_of(Tls(ca=sink.ca), what) if url.scheme == "https" else None,
+    )
+    return Post(name, WebhookConnection(place), _words(config, sink.format, sink.heartbeat_s), sink.heartbeat_s)
+
+
+def _opcua(config: ServeConfig, sink: OpcUaSink) -> Post:
+    from coe.serve.bridge.opcua import OpcUaPlace
+    from coe.serve.bridge.opcua import OpcUaSink as Connection
+
+    for file in (sink.nodeset, sink.certificate, sink.private_key, *sink.clients):
+        if file is not None and not file.is_file():
+            raise ConfigError(f"sinks.opcua: there is no file {file}")
+    place = OpcUaPlace(
+        host=sink.host,
+        port=sink.port,
+        station=config.station,
+        nodeset=sink.nodeset,
+        certificate=sink.certificate,
+        private_key=sink.private_key,
+        clients=sink.clients,
+    )
+    return Post(SinkKind.OPCUA.value, Connection(place), EventWords(config.station))
+
+
+def _password(broker: Broker, what: str) -> str | None:
+    return None if broker.password is None else broker.password.read(f"{what}.password")
+
+
+def _words(config: ServeConfig, format: MessageFormat, heartbeat_s: float) -> Words:
+    if format is MessageFormat.CFX:
+        return CfxWords(_handle(config), heartbeat_s)
+    return EventWords(config.station)
+
+
+def _handle(config: ServeConfig) -> str:
+    return config.sinks.cfx_handle or config.station

@@ -1,0 +1,152 @@
+"""Events as messages of IPC-CFX 2.1. Law: the same event gives the same messages, with the same ids, at each delivery.
+
+The shapes of envelope and messages are those of IPC-2591, as the public SDK has them (IPCConnectedFactoryExchange/CFX,
+`CFX/CFXEnvelope.cs` and `CFX/Production`). docs/serve.md has a table of events and messages.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from coe.serve.bridge import cfx_units as units
+from coe.serve.bridge.sinks import Happening, Message, Standing
+from coe.serve.database.faults import Fault
+from coe.serve.moments import SECOND_US, iso
+from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
+
+VERSION = "2.1"
+_NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
+"""Ours: ids of transactions and faults are made from it, so that they are the same after a crash."""
+
+_STATES = {
+    LineState.STARTING: 6500,  # shutdown and start-up
+    LineState.WAITING: 2202,  # standby, no product: starved
+    LineState.RUNNING: 1100,  # regular work
+    LineState.CHANGING: 4500,  # scheduled downtime: set-up
+    LineState.DRAINED: 4000,  # scheduled downtime
+    LineState.DOWN: 5000,  # unscheduled downtime
+}
+"""States of SEMI E58."""
+_STOPS = {FaultKind.PROCESS_DIED, FaultKind.INSPECTOR_FAILED, FaultKind.DATABASE, FaultKind.DISK_FULL}
+_SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
+
+
+class CfxWords:
+    """Messages of IPC-CFX from the endpoint `handle`."""
+
+    def __init__(self, handle: str, heartbeat_s: float) -> None:
+        self._handle, self._heartbeat_s = handle, heartbeat_s
+
+    def messages(self, happening: Happening) -> list[Message]:
+        """Return the messages of an event; none for events that IPC-CFX has no message for."""
+        return [
+            self._message(
+                str(uuid.uuid5(uuid.UUID(happening.event.uuid), name)), name, happening.event.happened_us, body
+            )
+            for name, body in self._bodies(happening)
+        ]
+
+    def heartbeat(self, standing: Standing) -> Message:
+        """Return the sign of life, with the open faults."""
+        faults = [self._fault(_said_of(fault), fault.raised_us) for fault in standing.faults]
+        body = {
+            "CFXHandle": self._handle,
+            "HeartbeatFrequency": time_span(round(self._heartbeat_s * SECOND_US)),
+            "ActiveFaults": faults,
+            "ActiveRecipes": None,
+        }
+        return self._message(str(uuid.uuid4()), "CFX.Heartbeat", standing.at_us, body)
+
+    def _message(self, id: str, name: str, at_us: int, body: Mapping[str, Any]) -> Message:
+        envelope = {
+            "MessageName": name,
+            "Version": VERSION,
+            "TimeStamp": iso(at_us),
+            "UniqueID": id,
+            "Source": self._handle,
+            "Target": None,
+            "RequestID": None,
+            "MessageBody": {"$type": f"{name}, CFX", **body},
+        }
+        return Message(id, name, at_us, envelope)
+
+    def _bodies(self, happening: Happening) -> list[tuple[str, dict[str, Any]]]:
+        event, body = happening.event, happening.event.body
+        match event.kind:
+            case EventKind.BOARD_ACCEPTED:
+                return [("CFX.Production.UnitsArrived", units.arrived(body))]
+            case EventKind.BOARD_STARTED:
+                return [("CFX.Production.WorkStarted", units.started(self._transaction(body), happening))]
+            case EventKind.BOARD_DECIDED:
+                id = self._transaction(body)
+                return [(units.INSPECTED, units.inspected(id, happening)), (units.COMPLETED, units.completed(id, body))]
+            case EventKind.BOARD_AMENDED:
+                return [(units.INSPECTED, units.inspected(self._transaction(body), happening))]
+            case EventKind.BOARD_VERIFIED:
+                return [(units.INSPECTED, units.verified(self._transaction(body), happening))]
+            case EventKind.BOARD_ABORTED if happening.board is not None and happening.board.started_us is not None:
+                return [(units.COMPLETED, units.aborted(self._transaction(body), body))]
+            case EventKind.STATE_CHANGED if body["subject"] == Subject.LINE:
+                return [("CFX.ResourcePerformance.StationStateChanged", _state_changed(body))]
+            case EventKind.FAULT_RAISED:
+                return [("CFX.ResourcePerformance.FaultOccurred", {"Fault": self._fault(body, event.happened_us)})]
+            case EventKind.FAULT_CLEARED:
+                return [("CFX.ResourcePerformance.FaultCleared", self._fault_cleared(body))]
+        return []
+
+    def _transaction(self, body: Mapping[str, Any]) -> str:
+        # The number alone would come again with a new database; the feeder's key never does.
+        return str(uuid.uuid5(_NAMESPACE, f"{self._handle}/board/{body['board']}/{body['key']}"))
+
+    def _fault_id(self, id: int) -> str:
+        return str(uuid.uuid5(_NAMESPACE, f"{self._handle}/fault/{id}"))
+
+    def _fault(self, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
+        kind = FaultKind(body["kind"])
+        return {
+            "TransactionID": None,
+            "Cause": "ServicesFailure" if kind in _SERVICES else "SoftwareFailure",
+            "Severity": "Error" if kind in _STOPS else "Warning",
+            "FaultCode": kind.value,
+            "FaultOccurrenceId": self._fault_id(body["fault"]),
+            "Lane": None,
+            "Stage": None,
+            "SideLocation": "Unknown",
+            "AccessType": "Unknown",
+            "Description": body["message"],
+            "DescriptionTranslations": {},
+            "OccurredAt": iso(at_us),
+            "DueDateTime": None,
+        }
+
+    def _fault_cleared(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        by = body["by"]
+        by_itself = by in set(Process)
+        return {
+            "FaultOccurrenceId": self._fault_id(body["fault"]),
+            "Operator": None if by_itself else units.operator(by),
+        }
+
+
+def time_span(length_us: int) -> str:
+    """Return a length of time as the messages write it: "1.02:03:04.5000000" with days, "00:01:00" without."""
+    seconds, rest_us = divmod(max(0, length_us), SECOND_US)
+    days, seconds = divmod(seconds, 86400)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return (f"{days}." if days else "") + clock + (f".{rest_us * 10:07}" if rest_us else "")
+
+
+def _said_of(fault: Fault) -> dict[str, Any]:
+    return {"fault": fault.id, "kind": fault.kind.value, "message": fault.message}
+
+
+def _state_changed(body: Mapping[str, Any]) -> dict[str, Any]:
+    before, lasted_us = body["before"], body["lasted_us"]
+    return {
+        "OldState": _STATES[LineState(before) if before else LineState.DOWN],
+        "OldStateDuration": None if lasted_us is None else time_span(lasted_us),
+        "NewState": _STATES[LineState(body["state"])],
+        "RelatedFault": None,
+    }

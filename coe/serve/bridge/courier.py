@@ -1,0 +1,165 @@
+"""One sink and its queue, on a thread. Law: events go in their order, and leave the outbox once acknowledged.
+
+A sink that fails is tried again after pauses that grow to a minute; its events wait in the outbox, and no other sink
+waits for it. A crash between the acknowledgement and the outbox repeats a message, with the same id.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from coe.serve import points
+from coe.serve.bridge.sinks import Happening, Sink, SinkFailed, Standing, Words
+from coe.serve.database import boards, faults, outbox, recipes, states
+from coe.serve.database.events import Event
+from coe.serve.database.faults import NewFault
+from coe.serve.database.opening import Database
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.moments import microseconds, now_us
+from coe.serve.words import EventKind, FaultKind, Process
+
+LOOK_S = 0.2
+"""How often a courier looks into the outbox."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""The pause after the first failure of a sink; each later pause is twice as long, up to the longest."""
+TOGETHER = 100
+"""How many events are acknowledged in one transaction."""
+_SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED}
+_ALWAYS = sys.maxsize
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """A sink, its name in the outbox, the words in which it is told, and how often it gets a sign of life."""
+
+    name: str
+    sink: Sink
+    words: Words
+    heartbeat_s: float = 60.0
+
+
+class Courier:
+    """Tells one sink what is in the outbox for it, until it is stopped."""
+
+    def __init__(self, post: Post, database: Database, stop: threading.Event) -> None:
+        self._post, self._database, self._stop = post, database, stop
+        self._is_connected = self._is_shown = False
+        self._failures = 0
+        # A fault may be open from before the bridge was started.
+        self._may_have_fault = True
+        self._next_beat_s = 0.0
+
+    def run(self) -> None:
+        """Tell the sink until the stop is set."""
+        try:
+            while not self._stop.is_set():
+                self._stop.wait(self._turn())
+        finally:
+            self._post.sink.close()
+
+    def _turn(self) -> float:
+        """Tell what waits; return how long to pause."""
+        try:
+            told = self._tell(self._waiting())
+            self._overcome()
+        except DatabaseTrouble:
+            return FIRST_PAUSE_S
+        except SinkFailed as error:
+            return self._fail(str(error))
+        except Exception as error:  # whatever a library raises, the other sinks and the queue live on
+            _log.exception("sink '%s' failed", self._post.name)
+            return self._fail(f"{type(error).__name__}: {error}")
+        return 0.0 if told == TOGETHER else LOOK_S
+
+    def _waiting(self) -> list[Happening]:
+        with self._database.reading() as connection:
+            # The pause is kept by this loop: a clock that was set back would make the outbox's time wrong.
+            due = outbox.due(connection, self._post.name, _ALWAYS, limit=TOGETHER)
+            return [happening_of(connection, delivery.event) for delivery in due]
+
+    def _tell(self, waiting: list[Happening]) -> int:
+        """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
+        told: list[Event] = []
+        try:
+            self._connect()
+            self._post.sink.look()
+            self._show()
+            for happening in waiting:
+                if self._stop.is_set():
+                    break
+                for message in self._post.words.messages(happening):
+                    self._post.sink.send(message)
+                    points.reached(points.Point.SINK_TOLD)
+                told.append(happening.event)
+        finally:
+            if told:
+                with self._database.writing() as connection:
+                    outbox.delivered(connection, self._post.name, [event.id for event in told])
+        self._is_shown &= not any(event.kind in _SHOWN for event in told)
+        return len(told)
+
+    def _connect(self) -> None:
+        if not self._is_connected:
+            self._post.sink.connect()
+            self._is_connected = True
+            self._is_shown, self._next_beat_s = False, 0.0
+
+    def _show(self) -> None:
+        """Show the station's state if it has changed, and send a sign of life if it is time."""
+        is_time = time.monotonic() >= self._next_beat_s
+        if self._is_shown and not is_time:
+            return
+        with self._database.reading() as connection:
+            standing = _standing(connection)
+        self._post.sink.show(standing)
+        self._is_shown = True
+        if is_time:
+            self._next_beat_s = time.monotonic() + self._post.heartbeat_s
+            if (beat := self._post.words.heartbeat(standing)) is not None:
+                self._post.sink.send(beat)
+
+    def _overcome(self) -> None:
+        if self._may_have_fault:
+            with self._database.writing() as connection:
+                faults.clear_about(connection, Process.BRIDGE, FaultKind.SINK, about=self._post.name, now_us=now_us())
+        self._may_have_fault, self._failures = False, 0
+
+    def _fail(self, why: str) -> float:
+        self._post.sink.close()
+        self._is_connected = False
+        pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 30), LONGEST_PAUSE_S)
+        self._failures += 1
+        try:
+            self._note(why, pause_s)
+        except DatabaseTrouble as trouble:
+            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._post.name, why, trouble)
+        return pause_s
+
+    def _note(self, why: str, pause_s: float) -> None:
+        moment_us, name = now_us(), self._post.name
+        message = f"sink '{name}' cannot be told: {why}; its messages wait"
+        with self._database.writing() as connection:
+            faults.note(connection, NewFault(Process.BRIDGE, FaultKind.SINK, message, name), moment_us)
+            for oldest in outbox.due(connection, name, _ALWAYS, limit=1):
+                next_try_us = moment_us + microseconds(pause_s)
+                outbox.failed(connection, name, oldest.event.id, error=why, next_try_us=next_try_us)
+        self._may_have_fault = True
+
+
+def happening_of(connection: Connection, event: Event) -> Happening:
+    """Return an event with its board and its recipe; raises DatabaseTrouble."""
+    board = None if event.board_id is None else boards.get(connection, event.board_id)
+    recipe = None if board is None else recipes.get(connection, board.recipe_id)
+    return Happening(event, recipe, board)
+
+
+def _standing(connection: Connection) -> Standing:
+    return Standing(states.line(connection), states.intake(connection), faults.open_faults(connection), now_us())

@@ -1,0 +1,33 @@
+"""Events in the service's own words, as JSON. Law: the same event gives the same message at each delivery.
+
+docs/serve.md describes the body of each kind of event.
+"""
+
+from __future__ import annotations
+
+from coe.serve.bridge.sinks import Happening, Message, Standing
+from coe.serve.moments import iso
+
+
+class EventWords:
+    """Messages that say what an event says; recipes stand in them by name and version, not by the number of a row."""
+
+    def __init__(self, station: str) -> None:
+        self._station = station
+
+    def messages(self, happening: Happening) -> list[Message]:
+        """Return the event as one message."""
+        event, recipe = happening.event, happening.recipe
+        content = {
+            "id": event.uuid,
+            "number": event.id,
+            "kind": event.kind.value,
+            "at": iso(event.happened_us),
+            "station": self._station,
+            "body": {**event.body, **({"recipe": recipe.name, "version": recipe.version} if recipe else {})},
+        }
+        return [Message(event.uuid, event.kind.value, event.happened_us, content)]
+
+    def heartbeat(self, standing: Standing) -> Message | None:
+        """Return nothing; a sink that has a place for the station's state shows it there."""
+        return None

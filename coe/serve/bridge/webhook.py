@@ -1,0 +1,111 @@
+"""Messages posted to a URL and signed. Law: a request goes to the host of the config and nowhere else.
+
+No redirect is followed, and no proxy of the environment is used. Any answer of 2xx acknowledges a message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+
+from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.moments import SECOND_US, now_us
+
+_MOST_ANSWER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookPlace:
+    """Where messages are posted; `target` is path and query, `tls` None for plain HTTP."""
+
+    host: str
+    port: int
+    target: str
+    timeout_s: float
+    secret: str = field(repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+def signature(secret: str, moment_s: int, body: bytes) -> str:
+    """Return the HMAC-SHA256 of "SECONDS.BODY" in hexadecimal; the time keeps others from repeating an old request."""
+    return hmac.new(secret.encode(), f"{moment_s}.".encode() + body, hashlib.sha256).hexdigest()
+
+
+class WebhookSink:
+    """A URL to which messages are posted, one after the other, over one connection while it lasts."""
+
+    def __init__(self, place: WebhookPlace, clock_us: Callable[[], int] = now_us) -> None:
+        self._place, self._clock_us = place, clock_us
+        self._connection: HTTPConnection | None = None
+
+    def connect(self) -> None:
+        """Do nothing: each message connects if need be."""
+
+    def send(self, message: Message) -> None:
+        """Post a message; raises SinkFailed if it is not acknowledged."""
+        body, moment_s = message.encoded, self._clock_us() // SECOND_US
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "coe-serve",
+            "X-CoE-Id": message.id,
+            "X-CoE-Name": message.name,
+            "X-CoE-Timestamp": str(moment_s),
+            "X-CoE-Signature": f"sha256={signature(self._place.secret, moment_s, body)}",
+        }
+        # A server may have closed a connection that was idle; a message that fails on a new one fails.
+        was_open = self._connection is not None
+        try:
+            self._post(body, headers)
+        except (OSError, HTTPException) as error:
+            self.close()
+            if not was_open or isinstance(error, TimeoutError):
+                raise self._failure(error) from error
+            try:
+                self._post(body, headers)
+            except (OSError, HTTPException) as again:
+                self.close()
+                raise self._failure(again) from again
+
+    def show(self, standing: Standing) -> None:
+        """Do nothing: a webhook has no place for a state."""
+
+    def look(self) -> None:
+        """Do nothing: a connection that is lost is found out by the next message."""
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(OSError):
+                connection.close()
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> None:
+        place = self._place
+        if self._connection is None:
+            self._connection = (
+                HTTPConnection(place.host, place.port, timeout=place.timeout_s)
+                if place.tls is None
+                else HTTPSConnection(place.host, place.port, timeout=place.timeout_s, context=place.tls)
+            )
+        self._connection.request("POST", place.target, body, headers)
+        answer = self._connection.getresponse()
+        rest = len(answer.read(_MOST_ANSWER_BYTES))
+        if rest == _MOST_ANSWER_BYTES or answer.will_close:
+            self.close()
+        if not 200 <= answer.status < 300:
+            self.close()
+            raise SinkFailed(self._refusal(answer))
+
+    def _refusal(self, answer: HTTPResponse) -> str:
+        if 300 <= answer.status < 400:
+            return f"{self._place.host} redirects (status {answer.status}), which is not followed; correct the URL"
+        return f"{self._place.host} answers with status {answer.status}"
+
+    def _failure(self, error: Exception) -> SinkFailed:
+        what = "does not answer in time" if isinstance(error, TimeoutError) else f"cannot be told: {error}"
+        return SinkFailed(f"{self._place.host}:{self._place.port} {what}")

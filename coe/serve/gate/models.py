@@ -1,0 +1,199 @@
+"""The Open Inference Protocol v2: a recipe is a model, and a request is a board of one picture.
+
+Law: it takes the way of every other board. The answer is the board's decision; nothing is judged outside the history.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import secrets
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from PIL import Image
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
+
+import coe
+from coe.errors import ConfigError
+from coe.serve.database import boards, calls, findings, recipes
+from coe.serve.database.boards import Board
+from coe.serve.database.recipes import Recipe
+from coe.serve.form import of_json
+from coe.serve.gate.boards import hand_in, take_back, until_decided
+from coe.serve.gate.bodies import Body, expect_query, parts_of
+from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.tensors import LENGTH_HEADER, Output, Parsed, encode, parse
+from coe.serve.gate.texts import name_from
+from coe.serve.gate.uploads import keep_view
+from coe.serve.request import BoardRequest
+from coe.serve.words import BoardState
+
+LONGEST_WAIT_S = 60.0
+_VIEW = "image"
+_INPUTS = [
+    {"name": "image", "datatype": "BYTES", "shape": [1]},
+    {"name": "component", "datatype": "BYTES", "shape": [1]},
+]
+_OUTPUTS = [
+    {"name": "verdict", "datatype": "BYTES", "shape": [1]},
+    {"name": "label", "datatype": "BYTES", "shape": [1]},
+    {"name": "score", "datatype": "FP32", "shape": [1]},
+    {"name": "findings", "datatype": "BYTES", "shape": [1]},
+    {"name": "board", "datatype": "INT64", "shape": [1]},
+]
+
+
+async def get_server(visit: Visit) -> Response:
+    """Return what the server is."""
+    expect_query(visit)
+    return JSONResponse({"name": "coe-serve", "version": coe.__version__, "extensions": ["binary_tensor_data"]})
+
+
+async def get_model(visit: Visit) -> Response:
+    """Return the inputs and outputs of a recipe."""
+    expect_query(visit)
+    recipe = await visit.gate.read(partial(_recipe, visit))
+    body = {
+        "name": recipe.name,
+        "versions": [str(recipe.version)],
+        "platform": "coe",
+        "inputs": _INPUTS,
+        "outputs": _OUTPUTS,
+    }
+    return JSONResponse(body)
+
+
+async def get_model_ready(visit: Visit) -> Response:
+    """Say that there is such a recipe; whether the line answers, `/v2/health/ready` says."""
+    expect_query(visit)
+    recipe = await visit.gate.read(partial(_recipe, visit))
+    return JSONResponse({"name": recipe.name, "ready": True})
+
+
+async def infer(visit: Visit) -> Response:
+    """Inspect one picture of one component, and answer with the decision."""
+    expect_query(visit)
+    gate = visit.gate
+    recipe = await gate.read(partial(_recipe, visit))
+    content = b"".join([part async for part in parts_of(visit, gate.config.limits.body)])
+    parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
+    encode({}, [Output(str(one["name"]), "") for one in _OUTPUTS], parsed.request)  # unknown outputs are refused first
+    picture = await gate.run(partial(_picture, parsed, gate.config.limits.pixels))
+    component = _component(parsed)
+    key = f"infer-{secrets.token_hex(16)}"
+    await keep_view(gate, key, _VIEW, picture)
+    views = {_VIEW: {"refdes": component, "component": component}}
+    data: dict[str, Any] = {"recipe": recipe.name, "version": recipe.version, "views": views}
+    within_s = parsed.request.parameters.within_s
+    data |= {} if within_s is None else {"within_s": within_s}
+    handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
+    decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)
+    if decided.verdict is None:
+        if decided.state is not BoardState.ABORTED:  # nobody waits for it any more
+            await take_back(visit, decided.id)
+        raise unavailable(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
+    outputs = await gate.read(partial(_outputs, board=decided))
+    facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": parsed.request.id or key}
+    encoded = encode(facts, outputs, parsed.request)
+    if encoded.json_length is None:
+        return Response(encoded.body, media_type="application/json")
+    headers = {LENGTH_HEADER: str(encoded.json_length)}
+    return Response(encoded.body, headers=headers, media_type="application/octet-stream")
+
+
+def _recipe(visit: Visit, connection: Connection) -> Recipe:
+    """Return the version that the path names, the active version if it names none; raises Problem."""
+    name = name_from(visit, "name")
+    if "version" not in visit.request.path_params:
+        recipe = recipes.active(connection, name)
+    else:
+        number = int(visit.part("version"))
+        recipe = recipes.version(connection, name, number) if number < 1 << 31 else None
+    if recipe is None:
+        raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
+    return recipe
+
+
+def _picture(parsed: Parsed, most_pixels: int) -> bytes:
+    """Return the picture as a file: BYTES is a file already, UINT8 are pixels, (height, width, 3) RGB."""
+    tensor = parsed.tensor("image")
+    if tensor is None:
+        raise ConfigError("there is no input 'image'; send a picture as BYTES, or pixels as UINT8")
+    values = parsed.values(tensor)
+    if isinstance(values, list):
+        if len(values) != 1:
+            raise ConfigError("input 'image' must hold one picture")
+        return values[0]
+    if len(tensor.shape) != 3 or tensor.shape[2] != 3 or not values:
+        raise ConfigError(f"input 'image' has the shape {list(tensor.shape)}; send (height, width, 3)")
+    height, width = tensor.shape[:2]
+    if height * width > most_pixels:
+        raise Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            ProblemKind.TOO_LARGE,
+            f"the picture has {height * width:,} pixels, and {most_pixels:,} are allowed",
+            "send a smaller picture, or raise `limits.pixels` in the service's config",
+        )
+    file = io.BytesIO()
+    Image.frombytes("RGB", (width, height), values).save(file, "png", compress_level=1)
+    return file.getvalue()
+
+
+def _component(parsed: Parsed) -> str:
+    tensor = parsed.tensor("component")
+    values = [] if tensor is None else parsed.values(tensor)
+    if not isinstance(values, list) or len(values) != 1:
+        raise ConfigError("input 'component' must be one text (BYTES): the component's type in the recipe")
+    unknown = [one.name for one in parsed.request.inputs if one.name not in ("image", "component")]
+    if unknown:
+        raise ConfigError(f"there is no input '{unknown[0]}'; known: image, component")
+    return values[0].decode("utf-8", "replace")
+
+
+def _outputs(connection: Connection, *, board: Board) -> list[Output]:
+    """Return what was decided: of the component's call if there is one, else of its last finding."""
+    called = calls.of_board(connection, board.id)
+    good = findings.unpack(boards.findings_of(connection, board.id))
+    rows: list[Any] = list(called[0].findings if called else good[0].findings if good else ())
+    last = rows[-1] if rows else {}
+    label = called[0].label if called else str(last.get("label", ""))
+    score = called[0].score if called else last.get("score")
+    assert board.verdict is not None
+    return [
+        Output("verdict", board.verdict.value),
+        Output("label", label),
+        Output("score", float(score or 0.0)),
+        Output("findings", json.dumps(rows)),
+        Output("board", board.id),
+    ]
+
+
+_PATHS = ("/v2/models/{name}", "/v2/models/{name}/versions/{version:int}")
+_REFUSALS = {404: "no such recipe", 422: "a request that cannot be used", 503: "there was no decision in time"}
+
+
+def _operations(path: str) -> list[Operation]:
+    """Return what can be done with the active version of a recipe, or with one that the path names."""
+    return [
+        Operation("GET", path, "Inputs and outputs of a recipe.", get_model, ANY, answers={200: "the inputs"}),
+        Operation("GET", f"{path}/ready", "There is such a recipe.", get_model_ready, ANY, answers={200: "it is"}),
+        Operation(
+            "POST",
+            f"{path}/infer",
+            "Inspect one picture of one component (Open Inference Protocol v2, with the binary extension).",
+            infer,
+            FEED,
+            takes="application/octet-stream",
+            answers={200: "the decision", **_REFUSALS},
+        ),
+    ]
+
+
+OPERATIONS = [
+    Operation("GET", "/v2", "What the server is (Open Inference Protocol v2).", get_server, ANY, answers={200: "it"}),
+    *(operation for path in _PATHS for operation in _operations(path)),
+]

@@ -1,0 +1,204 @@
+"""Tensors of the Open Inference Protocol v2, as JSON and as bytes. Law: sizes are checked before bytes are used.
+
+The binary extension: after the JSON, whose length a header states, come the tensors that say `binary_data_size`, in
+their order. In a tensor of BYTES each value has its length before it, four bytes, little endian.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from coe.errors import ConfigError
+from coe.serve.form import Form, of_json
+
+LENGTH_HEADER = "Inference-Header-Content-Length"
+Size = Annotated[int, Field(ge=0, le=1 << 40)]
+
+
+class Parameters(Form):
+    """How a tensor travels."""
+
+    binary_data_size: Size | None = None
+
+
+class Tensor(Form):
+    """An input. `data` is its values as JSON; None if they come as bytes after the JSON."""
+
+    name: Annotated[str, Field(max_length=200)]
+    shape: Annotated[tuple[Size, ...], Field(max_length=8)]
+    datatype: Annotated[str, Field(max_length=20)]
+    parameters: Parameters = Parameters()
+    data: Any = None
+
+
+class OutputParameters(Form):
+    """Whether an output is wanted as bytes."""
+
+    binary_data: bool = False
+
+
+class Wanted(Form):
+    """An output that the client asks for."""
+
+    name: Annotated[str, Field(max_length=200)]
+    parameters: OutputParameters | None = None
+
+
+class InferParameters(Form):
+    """Of a whole request: whether all outputs are wanted as bytes, and how many seconds the answer may take."""
+
+    binary_data_output: bool = False
+    within_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None
+
+
+class InferRequest(Form):
+    """A request of the protocol."""
+
+    id: Annotated[str, Field(max_length=200)] = ""
+    inputs: Annotated[tuple[Tensor, ...], Field(min_length=1, max_length=16)]
+    outputs: Annotated[tuple[Wanted, ...], Field(max_length=16)] = ()
+    parameters: InferParameters = InferParameters()
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A request, and the bytes of those inputs that came as bytes, by name."""
+
+    request: InferRequest
+    raw: Mapping[str, bytes]
+
+    def tensor(self, name: str) -> Tensor | None:
+        """Return an input, or None."""
+        return next((one for one in self.request.inputs if one.name == name), None)
+
+    def values(self, tensor: Tensor) -> bytes | list[bytes]:
+        """Return a UINT8 tensor as bytes, a BYTES tensor as a list of values; raises ConfigError for a wrong size."""
+        raw, number = self.raw.get(tensor.name), prod(tensor.shape)
+        found: bytes | list[bytes]
+        if tensor.datatype == "BYTES":
+            found = _texts(tensor) if raw is None else _split(tensor.name, raw)
+        elif tensor.datatype == "UINT8":
+            found = _bytes(tensor) if raw is None else raw
+        else:
+            raise ConfigError(f"input '{tensor.name}' has the type {tensor.datatype}; send BYTES or UINT8")
+        if len(found) != number:
+            raise ConfigError(f"input '{tensor.name}' has {len(found)} values, and its shape says {number}")
+        return found
+
+
+def parse(body: bytes, header_length: str | None) -> Parsed:
+    """Return the request of a body; `header_length` is the value of the header. Raises ConfigError."""
+    if header_length is None:
+        length = len(body)
+    elif header_length.isascii() and header_length.isdecimal() and int(header_length) <= len(body):
+        length = int(header_length)
+    else:
+        raise ConfigError(f"{LENGTH_HEADER} {header_length[:30]!r} is not a length within the body")
+    try:
+        request = of_json(json.loads(body[:length]), InferRequest)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"the request is not JSON: {error}") from None
+    raw: dict[str, bytes] = {}
+    start = length
+    if len({tensor.name for tensor in request.inputs}) < len(request.inputs):
+        raise ConfigError("two inputs have the same name")
+    for tensor in request.inputs:
+        size = tensor.parameters.binary_data_size
+        if size is not None:
+            raw[tensor.name] = body[start : start + size]
+            start += size
+    if start != len(body):
+        raise ConfigError(f"the inputs say that {start - length} bytes follow the JSON, and {len(body) - length} do")
+    return Parsed(request, raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output with one value: an int (INT64), a float (FP32) or a text (BYTES)."""
+
+    name: str
+    value: int | float | str
+
+    @property
+    def datatype(self) -> str:
+        """The protocol's word for the type of the value."""
+        return {int: "INT64", float: "FP32", str: "BYTES"}[type(self.value)]
+
+    @property
+    def raw(self) -> bytes:
+        """The value as the binary extension has it."""
+        match self.value:
+            case str():
+                text = self.value.encode()
+                return struct.pack("<I", len(text)) + text
+            case int():
+                return struct.pack("<q", self.value)
+        return struct.pack("<f", self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """An answer: its body, and the length of the JSON in it if bytes follow."""
+
+    body: bytes
+    json_length: int | None
+
+
+def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRequest) -> Encoded:
+    """Return the answer to a request with the outputs that it asks for, all if it names none; raises ConfigError."""
+    by_name = {output.name: output for output in outputs}
+    wanted = request.outputs or tuple(Wanted(name=name) for name in by_name)
+    rows, raw = [], []
+    for one in wanted:
+        output = by_name.get(one.name)
+        if output is None:
+            raise ConfigError(f"there is no output '{one.name}'; known: {', '.join(by_name)}")
+        row: dict[str, Any] = {"name": one.name, "datatype": output.datatype, "shape": [1]}
+        if one.parameters.binary_data if one.parameters else request.parameters.binary_data_output:
+            raw.append(output.raw)
+            row["parameters"] = {"binary_data_size": len(output.raw)}
+        else:
+            row["data"] = [output.value]
+        rows.append(row)
+    text = json.dumps({**facts, "outputs": rows}, allow_nan=False).encode()
+    return Encoded(text + b"".join(raw), len(text) if raw else None)
+
+
+def _texts(tensor: Tensor) -> list[bytes]:
+    if not isinstance(tensor.data, list) or not all(isinstance(one, str) for one in tensor.data):
+        raise ConfigError(f"input '{tensor.name}' needs `data`, a list of texts, or bytes after the JSON")
+    return [one.encode() for one in tensor.data]
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.data
+    # Lists may be nested by the shape, or flat.
+    while isinstance(flat, list) and flat and isinstance(flat[0], list):
+        if not all(isinstance(part, list) for part in flat):
+            break
+        flat = [value for part in flat for value in part]
+    try:
+        return bytes(flat)
+    except (TypeError, ValueError):
+        raise ConfigError(f"input '{tensor.name}' needs `data`, a list of whole numbers from 0 to 255") from None
+
+
+def _split(name: str, raw: bytes) -> list[bytes]:
+    values, start = [], 0
+    while start < len(raw):
+        if start + 4 > len(raw):
+            raise ConfigError(f"input '{name}' ends in the middle of a length")
+        (length,) = struct.unpack_from("<I", raw, start)
+        start += 4
+        if start + length > len(raw):
+            raise ConfigError(f"input '{name}' ends in the middle of a value")
+        values.append(raw[start : start + length])
+        start += length
+    return values

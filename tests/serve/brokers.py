@@ -1,0 +1,103 @@
+"""A real MQTT broker on a free port, which can be stopped and started again, and a client that hears everything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import CallbackAPIVersion
+
+PATIENCE_S = 20.0
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def wait_until(is_true: Callable[[], Any], what: str = "it") -> None:
+    """Wait until something is true; fail after a long time."""
+    until = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < until, f"{what} did not come true in {PATIENCE_S:g} s"
+        time.sleep(0.005)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as one:
+        one.settimeout(1)
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+class Mosquitto:
+    """A broker that keeps what it has acknowledged over a restart."""
+
+    def __init__(self, folder: Path, *settings: str) -> None:
+        found = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
+        if found is None:
+            pytest.skip("there is no mosquitto here; install Debian's package of that name")
+        self._program = found
+        self.port = free_port()
+        self._config = folder / "mosquitto.conf"
+        lines = [f"listener {self.port} 127.0.0.1", "allow_anonymous true", "persistence true", "user root"]
+        lines += [f"persistence_location {folder}/", "max_queued_messages 0", *settings]
+        self._config.write_text("\n".join(lines) + "\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [self._program, "-c", str(self._config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(lambda: answers(self.port), "the broker")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+        self._process = None
+
+
+class Hearer:
+    """A client that hears all messages under a topic, also those that come while it is cut off."""
+
+    def __init__(self, port: int, topic: str = "#") -> None:
+        self.heard: list[tuple[str, dict[str, Any], bool]] = []
+        self._ready = threading.Event()
+        self._client = Client(CallbackAPIVersion.VERSION2, client_id=f"hearer-{free_port()}", clean_session=False)
+        self._client.reconnect_delay_set(min_delay=1, max_delay=1)
+        self._client.on_connect = lambda client, *rest: client.subscribe(topic, qos=1)
+        self._client.on_subscribe = lambda *rest: self._ready.set()
+        self._client.on_message = self._hear
+        self._client.connect("127.0.0.1", port)
+        self._client.loop_start()
+        assert self._ready.wait(PATIENCE_S)
+
+    def _hear(self, client: Client, data: Any, message: MQTTMessage) -> None:
+        self.heard.append((message.topic, json.loads(message.payload), message.retain))
+
+    def bodies(self, topic: str) -> list[dict[str, Any]]:
+        return [body for heard, body, _ in list(self.heard) if heard == topic]
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+@contextmanager
+def hearing(port: int, topic: str = "#") -> Iterator[Hearer]:
+    hearer = Hearer(port, topic)
+    try:
+        yield hearer
+    finally:
+        hearer.close()

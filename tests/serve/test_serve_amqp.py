@@ -1,0 +1,314 @@
+"""AMQP 1.0: against a peer made with the same library, and against a real RabbitMQ with its plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("proton", reason="python-qpid-proton is not installed; install coe[amqp]")
+
+from brokers import answers, free_port, wait_until
+from proton import Event
+from proton import Message as Envelope
+from proton.handlers import MessagingHandler
+from proton.reactor import ApplicationEvent, Container, EventInjector
+from proton.utils import BlockingConnection
+from serve_rows import NOON, decided, ng
+from serving import config_of
+
+from coe.serve.bridge import courier, process
+from coe.serve.bridge.amqp import AmqpPlace, AmqpSink
+from coe.serve.bridge.building import posts_of
+from coe.serve.bridge.sinks import Message, SinkFailed
+from coe.serve.database import faults, outbox
+from coe.serve.database.opening import Database
+
+HELLO = Message("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e", "CFX.Production.WorkStarted", NOON, {"MessageBody": {}})
+
+
+@dataclass
+class Peer:
+    """A listener that takes messages, or rejects them."""
+
+    port: int
+    came: list[Envelope] = field(default_factory=list)
+    addresses: list[str] = field(default_factory=list)
+    rejects: bool = False
+    stop: Callable[[], None] = lambda: None
+
+
+@contextmanager
+def listening(port: int | None = None) -> Iterator[Peer]:
+    peer = Peer(port or free_port())
+    ready = threading.Event()
+    injector = EventInjector()
+
+    class Handler(MessagingHandler):
+        def __init__(self) -> None:
+            super().__init__(auto_accept=False)
+
+        def on_start(self, event: Event) -> None:
+            event.container.selectable(injector)
+            self.acceptor = event.container.listen(f"127.0.0.1:{peer.port}")
+            self.connections: list[Any] = []
+            ready.set()
+
+        def on_connection_opening(self, event: Event) -> None:
+            self.connections.append(event.connection)
+
+        def on_link_opening(self, event: Event) -> None:
+            if event.link.is_receiver:
+                peer.addresses.append(event.link.remote_target.address)
+                event.link.target.address = event.link.remote_target.address
+
+        def on_message(self, event: Event) -> None:
+            if peer.rejects:
+                self.reject(event.delivery)
+                return
+            peer.came.append(event.message)
+            self.accept(event.delivery)
+
+        def on_stop(self, event: Event) -> None:
+            self.acceptor.close()
+            for connection in self.connections:
+                connection.close()
+            injector.close()
+
+    container = Container(Handler())
+    thread = threading.Thread(target=container.run)
+    thread.start()
+    assert ready.wait(20)
+    peer.stop = lambda: injector.trigger(ApplicationEvent("stop"))
+    try:
+        yield peer
+    finally:
+        peer.stop()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def place(port: int, **more: Any) -> AmqpPlace:
+    return AmqpPlace("127.0.0.1", port, "/exchange/cfx", "acme.aoi.7", **more)
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_S", "FIRST_PAUSE_S"):
+        monkeypatch.setattr(courier, name, 0.02)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.2)
+
+
+def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
+    with listening() as peer:
+        sink = AmqpSink(place(peer.port))
+        sink.connect()
+        sink.send(HELLO)
+        sink.look()
+        sink.close()
+    [message] = peer.came
+    assert peer.addresses == ["/exchange/cfx"]
+    assert json.loads(bytes(message.body)) == {"MessageBody": {}}
+    assert message.inferred, "one section of bytes"
+    assert (message.id, message.durable) == (HELLO.id, True)
+    assert (message.reply_to, message.subject) == ("acme.aoi.7", "acme.aoi.7.CFX.Production.WorkStarted")
+    assert message.content_type == 'application/json; charset="utf-8"'
+    assert message.creation_time == NOON / 1_000_000
+    assert message.properties == {
+        "cfx-topic": "CFX.Production",
+        "cfx-message": "CFX.Production.WorkStarted",
+        "cfx-handle": "acme.aoi.7",
+    }
+
+
+def test_a_message_that_is_rejected_was_not_told() -> None:
+    with listening() as peer:
+        peer.rejects = True
+        sink = AmqpSink(place(peer.port))
+        sink.connect()
+        with pytest.raises(SinkFailed, match=f"127.0.0.1:{peer.port} cannot be told"):
+            sink.send(HELLO)
+        sink.close()
+
+
+def test_a_connection_that_is_lost_is_found_out() -> None:
+    with listening() as peer:
+        sink = AmqpSink(place(peer.port))
+        sink.connect()
+        peer.stop()
+        with pytest.raises(SinkFailed, match="was lost"):
+            wait_until(sink.look)
+        with pytest.raises(SinkFailed):
+            sink.send(HELLO)
+        sink.close()
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    port = free_port()
+    sink = AmqpSink(place(port, user="ann", password="hunter2"))
+    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached") as caught:
+        sink.connect()
+    sink.close()
+    assert "hunter2" not in str(caught.value) + repr(sink._place)
+
+
+@contextmanager
+def bridged(database: Database, folder: Path, port: int, **more: object) -> Iterator[None]:
+    sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
+    config = config_of(folder, sinks={"amqp": {"mes": sink}})
+    posts, stop = list(posts_of(config)), threading.Event()
+    bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
+    bridge.start()
+    try:
+        wait_until(lambda: registered(database))
+        yield
+    finally:
+        stop.set()
+        bridge.join()
+
+
+def registered(database: Database) -> bool:
+    with database.reading() as connection:
+        return bool(outbox.queues(connection))
+
+
+def names(came: list[Envelope]) -> list[str]:
+    return [str(one.properties["cfx-message"]).rpartition(".")[2] for one in came]
+
+
+BOARD = ["UnitsArrived", "UnitsInspected", "WorkCompleted"]
+
+
+def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
+    sqlite_database: Database, tmp_path: Path
+) -> None:
+    with listening() as first, bridged(sqlite_database, tmp_path, first.port):
+        with sqlite_database.writing() as connection:
+            decided(connection, "k1", ng())
+        wait_until(lambda: names(first.came) == ["Heartbeat", *BOARD])
+    with listening(first.port) as second, bridged(sqlite_database, tmp_path, first.port):
+        with sqlite_database.writing() as connection:
+            decided(connection, "k2")
+        wait_until(lambda: len(second.came) >= 4)
+    assert [name for name in names(second.came) if name != "Heartbeat"][:3] == BOARD
+
+
+class Rabbit:
+    """A real RabbitMQ on free ports, as the user who runs the tests."""
+
+    program = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+    def __init__(self, folder: Path) -> None:
+        plugins = list(Path("/usr/lib/rabbitmq/lib").glob("*/plugins/rabbitmq_amqp1_0*"))
+        if not self.program.exists() or not plugins:
+            pytest.skip("there is no RabbitMQ with the plugin rabbitmq_amqp1_0 here; install rabbitmq-server")
+        self.port, self._folder = free_port(), folder
+        (folder / "plugins").write_text("[rabbitmq_amqp1_0].")
+        (folder / "rabbit.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{self.port}\n")
+        self._environment = {
+            **os.environ,
+            "HOME": str(folder),
+            "RABBITMQ_NODENAME": f"coe{self.port}@localhost",
+            "RABBITMQ_MNESIA_BASE": str(folder / "data"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbit"),
+            "RABBITMQ_DIST_PORT": str(free_port()),
+            "ERL_EPMD_PORT": str(free_port()),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+        self._epmd: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Rabbit:
+        # Without a mapper of its own, the server would start one that outlives it.
+        epmd = shutil.which("epmd")
+        assert epmd is not None
+        self._epmd = subprocess.Popen([epmd], env=self._environment)
+        self.start()
+        return self
+
+    def __exit__(self, *rest: object) -> None:
+        self.stop()
+        assert self._epmd is not None
+        self._epmd.terminate()
+        self._epmd.wait()
+
+    def start(self) -> None:
+        with (self._folder / "out.txt").open("ab") as out:
+            self._process = subprocess.Popen(
+                [str(self.program)], env=self._environment, stdout=out, stderr=out, start_new_session=True
+            )
+        wait_until(lambda: answers(self.port), "RabbitMQ")
+
+    def stop(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._process = None
+
+
+QUEUE = "/queue/cfx"
+
+
+@pytest.mark.slow
+def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Database, tmp_path: Path) -> None:
+    (tmp_path / "rabbit").mkdir()
+    with Rabbit(tmp_path / "rabbit") as rabbit:
+        password = tmp_path / "password"
+        password.write_text("guest")
+        login = {"user": "guest", "password": {"file": str(password)}}
+        with bridged(sqlite_database, tmp_path, rabbit.port, address=QUEUE, **login):
+            with sqlite_database.writing() as connection:
+                decided(connection, "k1", ng())
+            wait_until(lambda: waiting(sqlite_database) == 0)
+            rabbit.stop()
+            with sqlite_database.writing() as connection:
+                decided(connection, "k2")
+            wait_until(lambda: is_faulty(sqlite_database))
+            rabbit.start()
+            wait_until(lambda: waiting(sqlite_database) == 0 and not is_faulty(sqlite_database))
+        came = received(rabbit.port)
+    units = [
+        (one["MessageName"].rpartition(".")[2], one["MessageBody"]["Units"][0]["UnitIdentifier"])
+        for one in came
+        if "Units" in one["MessageBody"]
+    ]
+    assert list(dict.fromkeys(units)) == [
+        ("UnitsArrived", "k1"),
+        ("WorkCompleted", "k1"),
+        ("UnitsArrived", "k2"),
+        ("WorkCompleted", "k2"),
+    ]
+
+
+def received(port: int) -> list[dict[str, Any]]:
+    connection = BlockingConnection(f"amqp://guest:guest@127.0.0.1:{port}", timeout=10, allow_insecure_mechs=True)
+    receiver = connection.create_receiver(f"/amq{QUEUE}", credit=100)
+    came = []
+    while not came or came[-1]["MessageName"].rpartition(".")[2] != "FaultCleared":
+        message = receiver.receive(timeout=10)
+        receiver.accept()
+        came.append(json.loads(bytes(message.body)))
+    connection.close()
+    return came
+
+
+def waiting(database: Database) -> int:
+    with database.reading() as connection:
+        return outbox.queues(connection)[0].waiting
+
+
+def is_faulty(database: Database) -> bool:
+    with database.reading() as connection:
+        return bool(faults.open_faults(connection))

@@ -1,0 +1,235 @@
+"""Couriers: each sink is told everything, in order, at least once, and none waits for another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import pytest
+from brokers import wait_until
+from serve_rows import NOON, decided, ng
+
+from coe.serve.bridge import courier, process
+from coe.serve.bridge.courier import Post
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.sinks import Message, SinkFailed, Standing
+from coe.serve.database import events, faults, outbox, states
+from coe.serve.database.events import NewEvent
+from coe.serve.database.opening import Database
+from coe.serve.words import EventKind, FaultKind, LineState, Process, Subject
+
+
+class Remembered:
+    """A sink that remembers what it was told; it fails while it is told to, and blocks while `gate` is closed."""
+
+    def __init__(self) -> None:
+        self.told: list[Message] = []
+        self.shown: list[Standing] = []
+        self.connections = 0
+        self.is_down = False
+        self.fails_after = -1
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def connect(self) -> None:
+        if self.is_down:
+            raise SinkFailed("it is down")
+        self.connections += 1
+
+    def send(self, message: Message) -> None:
+        assert self.gate.wait(20)
+        if self.is_down or len(self.told) == self.fails_after:
+            raise SinkFailed("it went down")
+        self.told.append(message)
+
+    def show(self, standing: Standing) -> None:
+        self.shown.append(standing)
+
+    def look(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    @property
+    def numbers(self) -> list[int]:
+        return [message.body["body"].get("n") for message in self.told if message.name == "recipe.staged"]
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOOK_S", "FIRST_PAUSE_S"):
+        monkeypatch.setattr(courier, name, 0.01)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.05)
+    monkeypatch.setattr(process, "BEAT_S", 0.02)
+
+
+@contextmanager
+def told(database: Database, **sinks: Remembered) -> Iterator[None]:
+    """Run the bridge with these sinks until the block ends."""
+    stop = threading.Event()
+    posts = [Post(name, sink, EventWords("aoi-1")) for name, sink in sinks.items()]
+    bridge = threading.Thread(target=process.tell, args=(posts, database, stop))
+    bridge.start()
+    try:
+        wait_until(lambda: set(sinks) == {queue.sink for queue in read(database)})
+        yield
+    finally:
+        stop.set()
+        bridge.join()
+
+
+def read(database: Database) -> list[outbox.Queue]:
+    with database.reading() as connection:
+        return outbox.queues(connection)
+
+
+def waiting(database: Database, sink: str) -> int:
+    return next(queue.waiting for queue in read(database) if queue.sink == sink)
+
+
+def append(database: Database, *numbers: int) -> None:
+    with database.writing() as connection:
+        for number in numbers:
+            events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
+
+
+def open_faults(database: Database) -> list[tuple[Process, FaultKind, str]]:
+    with database.reading() as connection:
+        return [(fault.process, fault.kind, fault.about) for fault in faults.open_faults(connection)]
+
+
+def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_database: Database) -> None:
+    one, other = Remembered(), Remembered()
+    with told(sqlite_database, one=one, other=other):
+        append(sqlite_database, *range(250))
+        wait_until(lambda: len(one.numbers) == len(other.numbers) == 250)
+        wait_until(lambda: not any(queue.waiting for queue in read(sqlite_database)))
+    assert one.numbers == other.numbers == list(range(250))
+    assert [message.id for message in one.told] == [message.id for message in other.told]
+
+
+def test_a_sink_that_hangs_or_fails_holds_up_no_other(sqlite_database: Database) -> None:
+    hangs, fails, works = Remembered(), Remembered(), Remembered()
+    hangs.gate.clear()
+    fails.is_down = True
+    with told(sqlite_database, hangs=hangs, fails=fails, works=works):
+        append(sqlite_database, 1, 2, 3)
+        wait_until(lambda: works.numbers == [1, 2, 3])
+        assert not hangs.told
+        assert not fails.told
+        hangs.gate.set()
+        wait_until(lambda: hangs.numbers == [1, 2, 3])
+
+
+def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_is_raised_and_cleared(
+    sqlite_database: Database,
+) -> None:
+    sink = Remembered()
+    with told(sqlite_database, plant=sink):
+        append(sqlite_database, 1)
+        wait_until(lambda: sink.numbers == [1])
+        sink.is_down = True
+        append(sqlite_database, 2, 3)
+        wait_until(lambda: open_faults(sqlite_database) == [(Process.BRIDGE, FaultKind.SINK, "plant")])
+        wait_until(lambda: read(sqlite_database)[0].error == "it is down")
+        assert waiting(sqlite_database, "plant") == 3, "two events, and that of the fault"
+        sink.is_down = False
+        wait_until(lambda: not open_faults(sqlite_database))
+    assert [message.name for message in sink.told][:4] == ["recipe.staged"] * 3 + ["fault.raised"]
+    assert sink.numbers == [1, 2, 3]
+
+
+def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database: Database) -> None:
+    sink = Remembered()
+    sink.fails_after = 3
+    with told(sqlite_database, plant=sink):
+        append(sqlite_database, *range(6))
+        wait_until(lambda: open_faults(sqlite_database))
+        assert sink.numbers == [0, 1, 2]
+        sink.fails_after = -1
+        wait_until(lambda: len(sink.numbers) == 6)
+    assert sink.numbers == [0, 1, 2, 3, 4, 5]
+
+
+def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched(threading.Event):
+        pauses: ClassVar[list[float]] = []
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.pauses.append(timeout or 0.0)
+            if len(self.pauses) == 8:
+                sink.is_down = False
+            if len(self.pauses) == 9:
+                sink.is_down = True
+            if len(self.pauses) == 11:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 60.0)
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["plant"], NOON)
+    append(sqlite_database, 1)
+    sink = Remembered()
+    sink.is_down = True
+    stop = Watched()
+    courier.Courier(Post("plant", sink, EventWords("a")), sqlite_database, stop).run()
+    assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, courier.LOOK_S, 1, 2]
+    assert sink.numbers == [1]
+
+
+def test_a_clock_that_was_set_back_does_not_silence_a_sink(sqlite_database: Database) -> None:
+    sink = Remembered()
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["plant"], NOON)
+        first = events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": 1}))
+        outbox.failed(connection, "plant", first.id, error="it was down", next_try_us=2**62)
+    with told(sqlite_database, plant=sink):
+        wait_until(lambda: sink.numbers == [1])
+
+
+def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: Database) -> None:
+    class Broken(Remembered):
+        def send(self, message: Message) -> None:
+            if not self.shown or self.connections < 3:
+                raise KeyError("a mistake")
+            super().send(message)
+
+    sink = Broken()
+    with told(sqlite_database, plant=sink):
+        append(sqlite_database, 1)
+        wait_until(lambda: sink.numbers == [1])
+
+
+def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqlite_database: Database) -> None:
+    sink = Remembered()
+    with told(sqlite_database, plant=sink):
+        wait_until(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
+        with sqlite_database.writing() as connection:
+            states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
+        wait_until(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
+
+
+def test_a_message_names_the_recipe_and_the_bridge_gives_signs_of_life(sqlite_database: Database) -> None:
+    sink = Remembered()
+    with told(sqlite_database, plant=sink):
+        with sqlite_database.writing() as connection:
+            decided(connection, "k1", ng())
+        wait_until(lambda: len(sink.told) == 2)
+        with sqlite_database.reading() as connection:
+            assert states.heartbeats(connection)[Process.BRIDGE].facts == {"sinks": ["plant"]}
+    body = sink.told[1].body
+    assert (body["kind"], body["station"]) == ("board.decided", "aoi-1")
+    assert (body["body"]["recipe"], body["body"]["version"], body["body"]["verdict"]) == ("demo", 1, "NG")
+    assert sink.told[1].id == body["id"]
+
+
+def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_database: Database) -> None:
+    with told(sqlite_database, gone=Remembered()):
+        pass
+    append(sqlite_database, 1)
+    with told(sqlite_database, stays=Remembered()):
+        assert [(queue.sink, queue.waiting) for queue in read(sqlite_database)] == [("stays", 0)]

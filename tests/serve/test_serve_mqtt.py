@@ -1,0 +1,198 @@
+"""MQTT with a real broker: topics, the retained state, the last will, and restarts that lose nothing."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from brokers import Mosquitto, free_port, hearing, wait_until
+from serve_rows import NOON, decided, ng
+from serving import config_of
+
+from coe.serve.bridge import courier, process
+from coe.serve.bridge.building import posts_of
+from coe.serve.bridge.mqtt import MqttPlace, MqttSink
+from coe.serve.bridge.sinks import Message, SinkFailed
+from coe.serve.database import events, faults, outbox
+from coe.serve.database.events import NewEvent
+from coe.serve.database.opening import Database
+from coe.serve.words import EventKind
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "LOOK_S", 0.02)
+    monkeypatch.setattr(courier, "FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(courier, "LONGEST_PAUSE_S", 0.2)
+
+
+@contextmanager
+def bridged(database: Database, folder: Path, **sink: object) -> Iterator[None]:
+    """Run a bridge with one MQTT sink, `plant`, until the block ends."""
+    config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
+    stop = threading.Event()
+    bridge = threading.Thread(target=process.tell, args=(list(posts_of(config)), database, stop))
+    bridge.start()
+    try:
+        wait_until(lambda: registered(database) == ["plant"])
+        yield
+    finally:
+        stop.set()
+        bridge.join()
+
+
+def registered(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return [queue.sink for queue in outbox.queues(connection)]
+
+
+def append(database: Database, number: int) -> None:
+    with database.writing() as connection:
+        events.append(connection, NewEvent(EventKind.RECIPE_STAGED, NOON, {"n": number}))
+
+
+def test_events_and_the_retained_state_have_their_topics(
+    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
+) -> None:
+    with hearing(broker.port) as hearer:
+        with bridged(sqlite_database, tmp_path, port=broker.port):
+            append(sqlite_database, 7)
+            wait_until(lambda: hearer.bodies("coe/test/recipe/staged"))
+            [message] = hearer.bodies("coe/test/recipe/staged")
+            assert message["kind"] == "recipe.staged"
+            assert message["body"] == {"n": 7}
+            assert hearer.bodies("coe/test/state")[0]["online"] is True
+            with hearing(broker.port, "coe/test/state") as late:
+                wait_until(lambda: late.heard)
+                _, state, retained = late.heard[0]
+                assert (state["line"], state["intake"], state["faults"], retained) == ("down", "open", 0, True)
+        wait_until(lambda: hearer.bodies("coe/test/state")[-1] == {"online": False})
+
+
+def test_messages_of_ipc_cfx_have_their_topics_too(
+    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
+) -> None:
+    with (
+        hearing(broker.port, "line-1/CFX/#") as hearer,
+        bridged(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
+    ):
+        with sqlite_database.writing() as connection:
+            decided(connection, "k1", ng())
+        wait_until(lambda: hearer.bodies("line-1/CFX/Production/WorkCompleted"))
+        [inspected] = hearer.bodies("line-1/CFX/Production/TestAndInspection/UnitsInspected")
+        [beat] = hearer.bodies("line-1/CFX/Heartbeat")
+    assert inspected["MessageBody"]["InspectedUnits"][0]["OverallResult"] == "Failed"
+    assert (beat["Source"], beat["MessageBody"]["HeartbeatFrequency"]) == ("test", "00:01:00")
+
+
+def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mosquitto) -> None:
+    sink = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a"))
+    other = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/b"))
+    with hearing(broker.port, "coe/a/state") as hearer:
+        sink.connect()
+        other.connect()  # a second client of the same name: the broker cuts the first one off
+        wait_until(lambda: hearer.bodies("coe/a/state") == [{"online": False}])
+        with pytest.raises(SinkFailed, match="was lost"):
+            wait_until(sink.look)
+        with pytest.raises(SinkFailed):
+            sink.send(Message("1", "x", NOON, {}))
+    sink.close()
+    other.close()
+
+
+def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
+    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
+) -> None:
+    def heard() -> list[int]:
+        return [message["body"]["n"] for message in hearer.bodies("coe/test/recipe/staged")]
+
+    with hearing(broker.port) as hearer, bridged(sqlite_database, tmp_path, port=broker.port):
+        for number in range(120):
+            append(sqlite_database, number)
+            if number == 40:
+                wait_until(lambda: len(heard()) > 10)
+                broker.stop()
+            if number == 80:
+                wait_until(lambda: is_faulty(sqlite_database))
+                broker.start()
+        wait_until(lambda: set(heard()) == set(range(120)))
+        wait_until(lambda: not is_faulty(sqlite_database))
+    # A repetition is allowed; a message that comes after a later one for the first time is not.
+    assert list(dict.fromkeys(heard())) == list(range(120))
+    ids = {message["body"]["n"]: message["id"] for message in hearer.bodies("coe/test/recipe/staged")}
+    assert all(ids[message["body"]["n"]] == message["id"] for message in hearer.bodies("coe/test/recipe/staged"))
+
+
+_DIES = """
+import os, signal, sys
+from pathlib import Path
+from coe.serve import config, points
+from coe.serve.bridge import process
+passed = []
+def die(point):
+    passed.append(point)
+    if len(passed) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+points.hook = die
+process.run(config.load(Path(sys.argv[1])))
+"""
+
+
+def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids(
+    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
+) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"station: test\ndata: .\nsinks: {{mqtt: {{plant: {{host: localhost, port: {broker.port}}}}}}}\n")
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["plant"], NOON)
+    for number in range(5):
+        append(sqlite_database, number)
+    with hearing(broker.port, "coe/test/#") as hearer:
+        died = subprocess.run([sys.executable, "-c", _DIES, str(file)], check=False)
+        assert died.returncode == -signal.SIGKILL
+        wait_until(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
+        with bridged(sqlite_database, tmp_path, port=broker.port):
+            wait_until(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 8)
+        heard = hearer.bodies("coe/test/recipe/staged")
+    assert [message["body"]["n"] for message in heard] == [0, 1, 2, 0, 1, 2, 3, 4]
+    assert len({message["id"] for message in heard}) == 5
+
+
+def is_faulty(database: Database) -> bool:
+    with database.reading() as connection:
+        return any(fault.about == "plant" for fault in faults.open_faults(connection))
+
+
+def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text("ann:$7$101$aaaa$bbbb\n")
+    broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
+    broker.start()
+    sink = MqttSink(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
+    with pytest.raises(SinkFailed, match=r"refuses the connection: Not authorized") as caught:
+        sink.connect()
+    sink.close()
+    broker.stop()
+    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in repr(MqttPlace("127.0.0.1", broker.port, "c1", "coe/a", "ann", "hunter2"))
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    port = free_port()
+    sink = MqttSink(MqttPlace("127.0.0.1", port, "c1", "coe/a"))
+    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be reached"):
+        sink.connect()
+    sink.close()

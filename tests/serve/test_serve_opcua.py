@@ -1,0 +1,179 @@
+"""OPC UA over loopback: what a client sees, what it hears, and that it can change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asyncua import Client, Node, ua
+from asyncua.crypto.security_policies import SecurityPolicyBasic256Sha256
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from serve_rows import NOON, decided, ng
+
+from coe.serve.bridge.courier import happening_of
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.opcua import COMPANION, NAMESPACE, OpcUaPlace, OpcUaSink
+from coe.serve.bridge.sinks import Message, Standing
+from coe.serve.database import events
+from coe.serve.database.opening import Database
+from coe.serve.words import Intake, LineState
+
+WAITING = Standing(LineState.WAITING, Intake.OPEN, (), NOON)
+
+
+@pytest.fixture(scope="module")
+def sink() -> Iterator[OpcUaSink]:
+    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1"))
+    sink.connect()
+    yield sink
+    sink.close()
+
+
+def decided_board(database: Database, key: str = "k1") -> Message:
+    with database.writing() as connection:
+        board = decided(connection, key, ng())
+        event = events.after(connection, 0, board_id=board.id)[-1]
+        return EventWords("aoi-1").messages(happening_of(connection, event))[0]
+
+
+async def node(client: Client, *path: str) -> Node:
+    index = await client.get_namespace_index(NAMESPACE)
+    return await client.nodes.objects.get_child([f"{index}:{part}" for part in ("VisionSystem", *path)])
+
+
+class Hears:
+    def __init__(self) -> None:
+        self.events: asyncio.Queue[Any] = asyncio.Queue()
+
+    def event_notification(self, event: Any) -> None:
+        self.events.put_nowait(event)
+
+
+async def hears_one(client: Client, sink: OpcUaSink, message: Message) -> Any:
+    index = await client.get_namespace_index(NAMESPACE)
+    kind = await client.nodes.base_event_type.get_child([*await companion(client), f"{index}:BoardResultReadyType"])
+    hears = Hears()
+    subscription = await client.create_subscription(20, hears)
+    await subscription.subscribe_events(await node(client), [kind])
+    await asyncio.to_thread(sink.send, message)
+    return await asyncio.wait_for(hears.events.get(), 20)
+
+
+async def companion(client: Client) -> list[str]:
+    if COMPANION not in await client.get_namespace_array():
+        return []
+    return [f"{await client.get_namespace_index(COMPANION)}:ResultReadyEventType"]
+
+
+def test_state_result_counters_and_the_event(sqlite_database: Database, sink: OpcUaSink) -> None:
+    message = decided_board(sqlite_database)
+
+    async def look() -> None:
+        async with Client(sink.url) as client:
+            await asyncio.to_thread(sink.show, WAITING)
+            assert await (await node(client, "VisionStateMachine", "CurrentState")).read_value() == "Ready"
+            event = await hears_one(client, sink, message)
+            assert (event.ResultId, event.Verdict, event.RecipeId, event.Calls) == (message.id, "NG", "demo", 1)
+            assert json.loads(event.Content) == message.body
+            last = ("ResultManagement", "LastResult")
+            assert await (await node(client, *last, "Serial")).read_value() == "k1"
+            assert await (await node(client, *last, "CreationTime")).read_value() == event.CreationTime
+            assert await (await node(client, "ResultManagement", "Counters", "NG")).read_value() == 1
+
+    asyncio.run(look())
+
+
+def test_a_client_changes_nothing_whatever_it_calls_itself(sink: OpcUaSink) -> None:
+    async def try_it() -> None:
+        client = Client(sink.url)
+        client.set_user("admin")
+        client.set_password("x")
+        async with client:
+            state = await node(client, "VisionStateMachine", "CurrentState")
+            with pytest.raises(ua.UaError):
+                await state.write_value("Error")
+            with pytest.raises(ua.UaError):
+                await client.nodes.objects.add_folder(2, "mine")
+            with pytest.raises(ua.UaError):
+                await state.delete()
+
+    asyncio.run(try_it())
+
+
+_NODESET = f"""<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.xsd">
+  <NamespaceUris><Uri>{COMPANION}</Uri></NamespaceUris>
+  <Aliases><Alias Alias="HasSubtype">i=45</Alias></Aliases>
+  <UAObjectType NodeId="ns=1;i=1" BrowseName="1:ResultReadyEventType"><DisplayName>ResultReadyEventType</DisplayName>
+    <References><Reference ReferenceType="HasSubtype" IsForward="false">i=2041</Reference></References></UAObjectType>
+</UANodeSet>"""
+
+
+@pytest.mark.slow
+def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: Database, tmp_path: Path) -> None:
+    nodeset = tmp_path / "vision.xml"
+    nodeset.write_text(_NODESET)
+    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1", nodeset))
+    sink.connect()
+
+    async def look() -> None:
+        async with Client(sink.url) as client:
+            assert await companion(client)
+            assert (await hears_one(client, sink, decided_board(sqlite_database))).Verdict == "NG"
+
+    try:
+        asyncio.run(look())
+    finally:
+        sink.close()
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"urn:{name}")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem, private = folder / f"{name}.pem", folder / f"{name}-key.pem"
+    pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return pem, private
+
+
+def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path: Path) -> None:
+    own, friend, stranger = (certificate(tmp_path, name) for name in ("own", "friend", "stranger"))
+    sink = OpcUaSink(OpcUaPlace("127.0.0.1", 0, "aoi-1", None, *own, (friend[0],)))
+    sink.connect()
+    sink.show(WAITING)
+
+    async def read(pair: tuple[Path, Path] | None) -> str:
+        client = Client(sink.url)
+        if pair is not None:
+            await client.set_security(SecurityPolicyBasic256Sha256, *map(str, pair), server_certificate=str(own[0]))
+        async with client:
+            return str(await (await node(client, "VisionStateMachine", "CurrentState")).read_value())
+
+    try:
+        assert asyncio.run(read(friend)) == "Ready"
+        with pytest.raises((ua.UaError, ConnectionError)):
+            asyncio.run(read(stranger))
+        with pytest.raises((ua.UaError, ConnectionError)):
+            asyncio.run(read(None))
+    finally:
+        sink.close()

@@ -1,0 +1,177 @@
+"""Webhooks: signed, to the listed host alone, no redirect followed, tried again until they are acknowledged."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from brokers import free_port, wait_until
+from serve_rows import NOON, decided, ng
+from serving import config_of
+
+from coe.serve.bridge import courier, process
+from coe.serve.bridge.building import posts_of
+from coe.serve.bridge.sinks import Message, SinkFailed
+from coe.serve.bridge.webhook import WebhookPlace, WebhookSink, signature
+from coe.serve.database import faults, outbox
+from coe.serve.database.opening import Database
+
+
+@dataclass
+class Answering:
+    """A server that answers each POST with the next status, and remembers what came."""
+
+    statuses: list[int] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    posted: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+    connections: int = 0
+    pause: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
+
+
+@contextmanager
+def answering(*statuses: int, **headers: str) -> Iterator[Answering]:
+    state = Answering(list(statuses), headers)
+    state.pause.set()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            super().setup()
+            state.connections += 1
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            state.posted.append((self.path, dict(self.headers), body))
+            state.pause.wait(20)
+            self.send_response(state.statuses.pop(0) if state.statuses else 204)
+            for name, value in state.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            pytest.fail("a redirect was followed")
+
+        def log_message(self, *rest: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.pause.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def sink_to(port: int, timeout_s: float = 5.0) -> WebhookSink:
+    return WebhookSink(WebhookPlace("127.0.0.1", port, "/hook?a=1", timeout_s, "key"), lambda: NOON)
+
+
+HELLO = Message("u1", "board.decided", NOON, {"said": "grüß"})
+
+
+def test_a_message_is_signed_and_says_its_id() -> None:
+    with answering() as server:
+        sink = sink_to(server.port)
+        sink.send(HELLO)
+        sink.send(HELLO)
+        sink.close()
+    path, headers, body = server.posted[0]
+    assert path == "/hook?a=1"
+    assert json.loads(body) == {"said": "grüß"}
+    assert (headers["X-CoE-Id"], headers["X-CoE-Name"]) == ("u1", "board.decided")
+    assert headers["X-CoE-Timestamp"] == str(NOON // 1_000_000)
+    assert headers["X-CoE-Signature"] == "sha256=" + signature("key", NOON // 1_000_000, body)
+    assert server.connections == 1, "one connection carries several messages"
+    assert server.posted[0][1]["X-CoE-Signature"] == server.posted[1][1]["X-CoE-Signature"]
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"), [(302, "redirects .status 302., which is not followed"), (500, "status 500"), (404, "404")]
+)
+def test_what_is_not_acknowledged_is_a_failure(status: int, sentence: str) -> None:
+    with answering(status, Location="/elsewhere") as server:
+        sink = sink_to(server.port)
+        with pytest.raises(SinkFailed, match=sentence):
+            sink.send(HELLO)
+        sink.close()
+    assert len(server.posted) == 1
+
+
+def test_a_server_that_does_not_answer_in_time_is_a_failure() -> None:
+    with answering() as server:
+        server.pause.clear()
+        sink = sink_to(server.port, timeout_s=0.1)
+        with pytest.raises(SinkFailed, match="does not answer in time"):
+            sink.send(HELLO)
+        sink.close()
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    port = free_port()
+    with pytest.raises(SinkFailed, match=f"127.0.0.1:{port} cannot be told: .*refused"):
+        sink_to(port).send(HELLO)
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again() -> None:
+    with answering(204, 204, Connection="close") as server:
+        sink = sink_to(server.port)
+        sink.send(HELLO)
+        sink.send(HELLO)
+        sink.close()
+    assert len(server.posted) == server.connections == 2
+
+
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("all_proxy", f"http://127.0.0.1:{free_port()}")
+    with answering() as server:
+        sink = sink_to(server.port)
+        sink.send(HELLO)
+        sink.close()
+    assert len(server.posted) == 1
+
+
+def test_a_hook_of_the_config_is_told_until_it_acknowledges(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK_S", "FIRST_PAUSE_S"):
+        monkeypatch.setattr(courier, name, 0.02)
+    (tmp_path / "key").write_text("k\n")
+    with answering(503, 503) as server:
+        hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
+        config = config_of(tmp_path, sinks={"hosts": ["127.0.0.1"], "webhooks": {"erp": hook}})
+        posts, stop = list(posts_of(config)), threading.Event()
+        bridge = threading.Thread(target=process.tell, args=(posts, sqlite_database, stop))
+        bridge.start()
+        try:
+            wait_until(lambda: is_registered(sqlite_database))
+            with sqlite_database.writing() as connection:
+                decided(connection, "k1", ng())
+            wait_until(lambda: any(json.loads(body)["kind"] == "fault.cleared" for _, _, body in server.posted))
+        finally:
+            stop.set()
+            bridge.join()
+    kinds = [json.loads(body)["kind"] for _, _, body in server.posted]
+    assert kinds == ["board.accepted"] * 3 + ["board.decided", "fault.raised", "fault.cleared"]
+    assert len({headers["X-CoE-Id"] for _, headers, _ in server.posted[:3]}) == 1
+    with sqlite_database.reading() as connection:
+        assert not faults.open_faults(connection)
+
+
+def is_registered(database: Database) -> bool:
+    with database.reading() as connection:
+        return bool(outbox.queues(connection))
