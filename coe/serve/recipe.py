@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +11,9 @@ from pydantic import Field
 from coe import config
 from coe.board import rules
 from coe.board.rules import Rules
-from coe.errors import RulesError
+from coe.errors import ConfigError, RulesError
 from coe.serve.form import Form
+from coe.serve.whole_board import WholeBoard
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 
@@ -22,16 +24,28 @@ class RecipeContent(Form):
     `rules` is the text of a board file. `within_s` is the time that a board has if its feeder gives none; None means
     without end. `terminations` are the solder joints of a component of each type; components that are not named have
     none. `parts` are the component types by reference designator; with it, a component without a picture is REVIEW, and
-    without it the service cannot know that a picture is missing.
+    without it the service cannot know that a picture is missing. `whole` says how pictures of whole boards are cut; it
+    names all components, so there are no `parts` beside it.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     terminations: dict[str, Count] = Field(default_factory=dict)
     parts: dict[str, str] = Field(default_factory=dict)
+    whole: WholeBoard | None = None
+
+    @property
+    def components(self) -> Mapping[str, str]:
+        """The component types by reference designator (`unit/refdes` on a panel); empty if the recipe does not say."""
+        if self.whole is None:
+            return self.parts
+        return {site.name: site.component for site in self.whole.layout.sites}
 
     def board(self, name: str) -> Rules:
-        """Return the rules; `name` is the recipe's, for messages. Raises RulesError with file, line and suggestion."""
+        """Return the rules; `name` is the recipe's, for messages.
+
+        Raises ConfigError with file, line and suggestion for what cannot be used.
+        """
         board = rules.of_bytes(Path(f"{name}.yaml"), self.rules.encode())
         for component in self.terminations:
             if component not in board.components:
@@ -41,11 +55,15 @@ class RecipeContent(Form):
                 raise RulesError(
                     f"{name}: parts: '{refdes}' is '{component}', which board '{board.board}' does not have"
                 )
+        if self.whole is not None:
+            if self.parts:
+                raise ConfigError(f"{name}: `whole` names the components by its placement file; leave `parts` out")
+            self.whole.check(board)
         return board
 
     def opportunities(self, name: str) -> int:
         """Return the opportunities for a defect on a board: its components and their terminations."""
-        if self.parts:
-            return sum(1 + self.terminations.get(component, 0) for component in self.parts.values())
+        if by_refdes := self.components:
+            return sum(1 + self.terminations.get(component, 0) for component in by_refdes.values())
         components = self.board(name).components.values()
         return round(sum(one.count * (1 + self.terminations.get(one.name, 0)) for one in components))

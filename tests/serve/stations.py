@@ -45,25 +45,39 @@ def accept(
     within_s: float | None = None,
 ) -> Board:
     """Accept a board of components C with these pictures by refdes, as the gate does."""
+    shown = {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
+    return accept_request(config, database, recipe_id, pictures, {"views": shown}, key=key, within_s=within_s)
+
+
+def accept_request(
+    config: ServeConfig,
+    database: Database,
+    recipe_id: int,
+    pictures: Mapping[str, bytes],
+    said: Mapping[str, object],
+    *,
+    key: str = "k1",
+    within_s: float | None = None,
+) -> Board:
+    """Accept a board with these pictures by the names of their views, and with what its request says of them."""
     folder = Pictures(config.pictures)
     folder.prepare()
     with database.writing() as connection:
-        for refdes, content in pictures.items():
+        for name, content in pictures.items():
             receiving = folder.receive()
             receiving.write(content)
             kept = receiving.keep()
-            new_view = NewView(key, refdes, kept.file, kept.sha256, kept.size_bytes, 2500, now_us())
-            views.add(connection, new_view)
-        shown = {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
-        request = BoardRequest.model_validate({"recipe": "tiny", "views": shown}).model_dump(mode="json")
+            views.add(connection, NewView(key, name, kept.file, kept.sha256, kept.size_bytes, 2500, now_us()))
+        request = BoardRequest.model_validate({"recipe": "tiny", **said}).model_dump(mode="json")
         due_us = None if within_s is None else now_us() + microseconds(within_s)
-        new = NewBoard(key, digest_of(request), recipe_id, key, "", Side.TOP, "", request, "feeder", now_us(), due_us)
+        digest, number = digest_of(request), len(pictures)
+        new = NewBoard(key, digest, recipe_id, key, "", Side.TOP, "", request, "feeder", now_us(), due_us, number)
         return boards.accept(connection, new)
 
 
 def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object) -> OpenLine:
     """Return a function that opens lines on a quick device."""
-    return lambda board: quick((board, tiny[1]), device, **options)
+    return lambda board, parts: quick((board, tiny[1]), device, parts=parts or None, **options)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from serving import activated, config_of
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
+from coe.board.parts import PlacedPart
 from coe.core import Verdict
 from coe.errors import DeviceLost
 from coe.serve.config import ServeConfig
@@ -203,10 +204,10 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(
     recipe = activated(database, TINY)
     opened: list[QuickDevice] = []
 
-    def open_line(board: Path) -> object:
+    def open_line(board: Path, parts: Sequence[PlacedPart]) -> object:
         opened.append(QuickDevice())
         opened[-1].gate.clear()
-        line = quick_opener(tiny, opened[-1], inbox=1)(board)
+        line = quick_opener(tiny, opened[-1], inbox=1)(board, parts)
         lines.append(line)
         return line
 

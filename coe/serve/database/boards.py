@@ -31,6 +31,7 @@ class NewBoard:
     fed_by: str
     accepted_us: int
     due_us: int | None
+    components: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +143,24 @@ def newest(connection: Connection, *, limit: int = 50, before_id: int | None = N
     return records(Board, connection.execute(query))
 
 
-def begin(connection: Connection, id: int, now_us: int) -> bool:
-    """Note that the line begins a board; False if it is not undecided any more, as when it was aborted."""
+def take_up(connection: Connection, id: int) -> bool:
+    """Count an attempt before a board is located, which may end the line, too; False if it is not undecided."""
+    taken = connection.execute(
+        update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(attempts=board.c.attempts + 1)
+    )
+    return taken.rowcount == 1
+
+
+def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = False) -> bool:
+    """Note that the line begins a board; False if it is not undecided any more, as when it was aborted.
+
+    `is_counted` says that `take_up` has counted this attempt.
+    """
+    attempts = board.c.attempts if is_counted else board.c.attempts + 1
     begun = connection.execute(
         update(board)
         .where(board.c.id == id, board.c.state.in_(UNDECIDED))
-        .values(state=BoardState.RUNNING, started_us=now_us, attempts=board.c.attempts + 1)
+        .values(state=BoardState.RUNNING, started_us=now_us, attempts=attempts)
     )
     return begun.rowcount == 1
 

@@ -125,7 +125,7 @@ board = _table(
     Column("verified_us", BigInteger),
     Column("verdict", _word(Verdict)),
     Column("late", Boolean, nullable=False, default=False),
-    Column("components", Integer, nullable=False, default=0, comment="how many components were judged"),
+    Column("components", Integer, nullable=False, default=0, comment="how many there are to judge, or were judged"),
     Column("calls", Integer, nullable=False, default=0, comment="how many of them are not OK"),
     Column("revision", Integer, nullable=False, default=0, comment="0 is the decision; amendments count up"),
     Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),

@@ -139,7 +139,8 @@ def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
 
 def _new_board(gate: Gate, key: str, digest: str, body: Body[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
     form, now_us = body.form, gate.now_us()
-    within_s = form.within_s or RecipeContent.model_validate(recipe.content).within_s
+    content = RecipeContent.model_validate(recipe.content)
+    within_s = form.within_s or content.within_s
     due_us = None if within_s is None else now_us + microseconds(within_s)
     return NewBoard(
         key=key,
@@ -153,6 +154,7 @@ def _new_board(gate: Gate, key: str, digest: str, body: Body[BoardRequest], reci
         fed_by=by,
         accepted_us=now_us,
         due_us=due_us,
+        components=len(form.views if form.whole is None else content.components),
     )
 
 
@@ -207,6 +209,7 @@ def _shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, 
         "pass": board.pass_number,
         "components": board.components,
         "reason": board.reason,
+        "serials": board.request.get("serials", {}),
         **{
             name: moment and iso(moment)
             for name, moment in (
@@ -226,7 +229,7 @@ def _shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, 
 
 
 def _call(one: calls.Call) -> dict[str, Any]:
-    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "revision")
+    names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
     return {
         **{name: getattr(one, name) for name in names},
         "verdict": one.verdict.value,

@@ -41,7 +41,7 @@ async def get_recipes(visit: Visit) -> Response:
 async def get_version(visit: Visit) -> Response:
     """Show a version with its content."""
     expect_query(visit)
-    version = await visit.gate.read(partial(_version, visit))
+    version = await visit.gate.read(partial(version_of, visit))
     return JSONResponse({**_facts(version), "content": version.content})
 
 
@@ -76,7 +76,7 @@ async def activate(visit: Visit) -> Response:
     gate = visit.gate
 
     def ask(connection: Connection) -> dict[str, Any]:
-        version, now_us = _version(visit, connection), gate.now_us()
+        version, now_us = version_of(visit, connection), gate.now_us()
         asked = recipes.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
         audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
         return {"activation": asked.id, **_facts(version), "state": asked.state.value}
@@ -99,7 +99,7 @@ async def get_activation(visit: Visit) -> Response:
     return JSONResponse(body)
 
 
-def _version(visit: Visit, connection: Connection) -> Recipe:
+def version_of(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names; raises Problem."""
     name, number = name_from(visit, "name"), int(visit.part("version"))
     version = recipes.version(connection, name, number) if number < 1 << 31 else None

@@ -88,6 +88,11 @@ def _pixels(receiving: Receiving, limit: int) -> int:
     """Return how many pixels the picture has by its header; raises Problem."""
     with receiving.opened() as file:
         pixels = pixels_in(file)
+    return check_pixels(pixels, limit)
+
+
+def check_pixels(pixels: int | None, limit: int) -> int:
+    """Return how many pixels a picture has; raises Problem if it is no picture (None), or too large."""
     if not pixels:
         raise Problem(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
+from coe.board.image_source import ImageLike
 from coe.core import Failure, FailureKind, Request, Result
-from coe.errors import LineClosed, sentence_of
+from coe.errors import ImageError, LineClosed, sentence_of
 from coe.serve import points
 from coe.serve.line.items import Item
+from coe.serve.line.located import Located
 from coe.serve.line.product import Product
 from coe.serve.line.run import BoardRun
 
@@ -25,12 +27,21 @@ class Found:
     result: Result
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """A board to hand in; `located` has the crops of a whole board, and is let go once they are handed in."""
+
+    product: Product
+    run: BoardRun
+    located: Located | None
+
+
 class Feeder:
     """Takes boards from the loop, hands their pictures in one by one, and gives results back through `found`."""
 
     def __init__(self, now_s: Callable[[], float], ring: Callable[[], None]) -> None:
         self._now_s, self._ring = now_s, ring
-        self._boards: queue.SimpleQueue[tuple[Product, BoardRun] | None] = queue.SimpleQueue()
+        self._boards: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._handing = 0
         self._lock = threading.Lock()
@@ -43,11 +54,11 @@ class Feeder:
         with self._lock:
             return self._handing == 0
 
-    def feed(self, product: Product, run: BoardRun) -> None:
-        """Hand in the pictures of a board that have no result yet."""
+    def feed(self, product: Product, run: BoardRun, located: Located | None = None) -> None:
+        """Hand in the pictures of a board that have no result yet; the crops of a whole board come from `located`."""
         with self._lock:
             self._handing += 1
-        self._boards.put((product, run))
+        self._boards.put(_Task(product, run, located))
 
     def found(self) -> list[Found]:
         """Return the results since the last call."""
@@ -64,26 +75,35 @@ class Feeder:
         self._thread.join()
 
     def _run(self) -> None:
-        while (task := self._boards.get()) is not None:
-            product, run = task
-            for item in run.waiting:
-                self._hand_in(product, run, item)
-            with self._lock:
-                self._handing -= 1
-            self._ring()
+        while self._feed_next():
+            pass
 
-    def _hand_in(self, product: Product, run: BoardRun, item: Item) -> None:
+    def _feed_next(self) -> bool:
+        """Hand in a board, when there is one; False at the end. No picture of it is held here while none waits."""
+        task = self._boards.get()
+        if task is None:
+            return False
+        for item in task.run.waiting:
+            self._hand_in(task, item)
+        with self._lock:
+            self._handing -= 1
+        self._ring()
+        return True
+
+    def _hand_in(self, task: _Task, item: Item) -> None:
+        run = task.run
         left_s = run.due_s - self._now_s()
         # The line's serial stands for one handing in of a board; serials of feeders may be missing or come back.
         serial = str(run.board.id)
         request = Request(0, item.component, item.refdes, serial, item.refdes)
         try:
-            future = product.line.submit(
-                item.image,
+            future = task.product.line.submit(
+                _image(task, item),
                 item.component,
                 serial=serial,
                 refdes=item.refdes,
                 name=f"{serial}/{item.refdes}",
+                order="RGB",
                 within_s=left_s if 0 < left_s < float("inf") else None,
             )
         except LineClosed as error:
@@ -101,3 +121,12 @@ class Feeder:
     def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
         self._found.put(Found(run, item.refdes, result))
         self._ring()
+
+
+def _image(task: _Task, item: Item) -> ImageLike:
+    """Return the picture of a component; a crop is cut now, and the line copies it. Raises ImageError."""
+    if item.image is not None:
+        return item.image
+    if task.located is None:
+        raise ImageError(f"{item.refdes} has no crop")
+    return task.located.crop(item.refdes)

@@ -1,52 +1,80 @@
-"""The components of a board and their pictures. Law: every component that is to be judged is named here.
+"""The components of a board and their pictures. Law: every component that is to be judged is named here, once.
 
-A whole-board picture is located, and cut into the crops of its components, in `items_of`, and nowhere else: whatever
-stands there becomes an `Item` with the place of its crop, and the rest of the line does not know the difference.
+`items_of` names them without a look at any picture. `coe.serve.line.located` looks at the picture of a whole board, and
+says where each of them lies; the rest of the line does not know the difference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from coe.board.image_source import ImageLike
+from coe.errors import ConfigError
 from coe.serve.database.boards import Board
 from coe.serve.database.views import View
 from coe.serve.pictures import Pictures
 from coe.serve.recipe import RecipeContent
 from coe.serve.request import BoardRequest
+from coe.serve.whole_board import WholeBoard
+from coe.serve.words import CallReason
+
+NOWHERE: Mapping[str, Any] = {"polygon": []}
+"""The place of a component in the picture of a whole board as long as nobody knows where it lies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A component with its picture: a path, or the pixels of a crop as (H, W, 3) uint8 BGR.
+    """A component with its picture: the path of a file, or None for a crop of the board's picture.
 
-    `place` says where it lies in the view, as JSON; None if the view shows it alone.
+    `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...]}`, the corners in pixels of the view,
+    from the upright crop's top left on and round. It is None if the view shows the component alone.
     """
 
     refdes: str
     component: str
     view_id: int
-    image: ImageLike
+    image: Path | None
     place: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A component that no picture shows."""
+    """A component, or a whole unit of a panel without a `component`, that no expert can look at; it is REVIEW.
+
+    `reason` and `detail` say why; `view_id` and `place` are as those of an `Item`, None without a picture.
+    """
 
     refdes: str
     component: str
+    reason: CallReason
+    detail: str
+    view_id: int | None = None
+    place: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A picture of a whole board, which `cut` divides; `bad_marks` are units that are known to be bad."""
+
+    view_id: int
+    path: Path
+    cut: WholeBoard
+    bad_marks: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What a board consists of. `reason` says why the whole board must be reviewed, as when it cannot be located."""
+    """What a board consists of. `reason` says why the whole board must be reviewed, as when it cannot be located.
+
+    `whole` is the picture in which the items are still to be located; None if there is none, or if they are.
+    """
 
     seen: Sequence[Item]
     unseen: Sequence[Unseen]
     reason: str = ""
+    whole: Whole | None = None
 
     @property
     def number(self) -> int:
@@ -55,13 +83,43 @@ class Items:
 
 
 def items_of(board: Board, content: RecipeContent, views: Sequence[View], pictures: Pictures) -> Items:
-    """Return the components of a board, in the order in which the request names them."""
+    """Return the components of a board, in the order in which the request, or the placement file, names them.
+
+    Those of a whole board are not located.
+    """
     request = BoardRequest.model_validate(board.request)
     by_name: Mapping[str, View] = {view.name: view for view in views}
+    if request.whole is not None:
+        return _of_whole(request, content, by_name[request.whole], pictures)
     seen = [
         Item(shown.refdes, shown.component, by_name[name].id, pictures.path(by_name[name].file))
         for name, shown in request.views.items()
     ]
     shown_refdes = {item.refdes for item in seen}
-    unseen = [Unseen(*part) for part in content.parts.items() if part[0] not in shown_refdes]
+    detail = "the recipe names the component, and no picture of it came"
+    unseen = [
+        Unseen(refdes, component, CallReason.MISSING_VIEW, detail)
+        for refdes, component in content.components.items()
+        if refdes not in shown_refdes
+    ]
     return Items(seen, unseen)
+
+
+def _of_whole(request: BoardRequest, content: RecipeContent, view: View, pictures: Pictures) -> Items:
+    try:
+        if content.whole is None:
+            raise ConfigError("the recipe does not say how whole boards are cut")
+        sites = content.whole.layout.sites
+    except ConfigError as error:  # the recipe was in order when the board was accepted, and an update refuses it
+        return Items([], [Unseen("", "", CallReason.FAILED, str(error), view.id, NOWHERE)], str(error))
+    bad = list(dict.fromkeys(request.bad_marks))
+    return Items(
+        [Item(site.name, site.component, view.id, None, NOWHERE) for site in sites if site.unit not in bad],
+        [skipped(unit, "it was named as bad", view.id) for unit in bad],
+        whole=Whole(view.id, pictures.path(view.file), content.whole, bad),
+    )
+
+
+def skipped(unit: str, why: str, view_id: int, place: Any = NOWHERE) -> Unseen:
+    """Return what stands for all components of a unit that is not inspected."""
+    return Unseen(unit, "", CallReason.SKIPPED, f"unit '{unit}' is skipped: {why}", view_id, place)

@@ -5,13 +5,14 @@ Law: one product is open at a time, and no other module opens one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coe.board.parts import PlacedPart
 from coe.errors import sentence_of
 from coe.files import write_atomically
 from coe.serve.config import ServeConfig
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 RECIPES = "recipes"
 """The folder of board files, written from the recipes in the database."""
 
-OpenLine = Callable[[Path], "Line"]
-"""Opens a line for a board file."""
+OpenLine = Callable[[Path, Sequence[PlacedPart]], "Line"]
+"""Opens a line for a board file and a parts list, which may be empty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +56,7 @@ class Opened:
 def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
     """Return a function that opens a line by the service's config."""
 
-    def open_line(board: Path) -> Line:
+    def open_line(board: Path, parts: Sequence[PlacedPart]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
         from coe.inspector.line import Line
         from coe.inspector.line_config import LineConfig
@@ -69,6 +70,7 @@ def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
                 precision=settings.precision,
                 label_floor=settings.label_floor,
                 watchers=[watcher],
+                parts=parts,
                 allowed_kinds=dotted.packages(settings.allow_kinds),
             )
         )
@@ -140,10 +142,17 @@ class Products:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{recipe.id}.yaml"
         write_atomically(path, [content.rules])
-        line = self._open_line(path)
+        line = self._open_line(path, _parts(content))
         try:
             line.ready()
         except BaseException:
             line.close()
             raise
         return Product(recipe, content, line)
+
+
+def _parts(content: RecipeContent) -> Sequence[PlacedPart]:
+    """Return the parts of a whole board, or of a whole panel, in the order in which their crops are handed in."""
+    if content.whole is None:
+        return ()
+    return [PlacedPart(site.component, site.name) for site in content.whole.layout.sites]

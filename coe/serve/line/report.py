@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -51,6 +52,11 @@ class Report:
     def waits_for_database(self) -> bool:
         """Whether the database did not answer when it was asked last."""
         return self._trouble is not None
+
+    def picture_gone(self, board_id: int, shown: str, path: Path) -> None:
+        """Note that the file of an accepted picture is gone; `shown` says what it shows."""
+        message = f"the picture of {shown} is gone from {path}"
+        self.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=board_id))
 
     def fault(self, new: NewFault) -> None:
         """Note a fault; it is written when the database answers."""
@@ -146,7 +152,7 @@ class Report:
 
     def _in_danger(self, runs: Mapping[int, BoardRun], queue: Queue, now_s: float) -> list[boards.Board]:
         under_way = sum(len(run.waiting) for run in runs.values())
-        waiting = [Waiting(one.board.id, len(one.board.request.get("views", ())), one.due_s - now_s) for one in queue]
+        waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
         late = endangered(under_way, waiting, self._speed)
         return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
 

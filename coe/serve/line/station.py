@@ -26,6 +26,7 @@ from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
 from coe.serve.line.items import Items, items_of
+from coe.serve.line.locating import Locating
 from coe.serve.line.product import OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
 from coe.serve.line.report import Report
@@ -76,6 +77,7 @@ class Station:
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
         self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._locating = Locating(database, self._bell.ring, self._report)
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
@@ -126,6 +128,7 @@ class Station:
             self._products.current.line.stop()
         self._products.close()
         self._feeder.close()
+        self._locating.close()
         with suppress(DatabaseTrouble):  # its last sign of life gets old, and says the same
             self._report.say(LineState.DOWN)
         self._bell.close()
@@ -184,9 +187,8 @@ class Station:
 
     def _check_file(self, found: Found) -> None:
         item = next(item for item in found.run.items.seen if item.refdes == found.refdes)
-        if isinstance(item.image, os.PathLike) and not os.path.exists(item.image):
-            message = f"the picture of {item.refdes} on board {found.run.board.id} is gone from {item.image}"
-            self._report.fault(NewFault(Process.LINE, FaultKind.IMAGE_LOST, message, board_id=found.run.board.id))
+        if item.image is not None and not item.image.exists():
+            self._report.picture_gone(found.run.board.id, f"{item.refdes} on board {found.run.board.id}", item.image)
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""
@@ -241,12 +243,16 @@ class Station:
     def _decide_unseen(self, board: Board, failure: Failure | None) -> None:
         """Decide a board that nobody has looked at: each component is REVIEW."""
         self._write_decision(BoardRun(board, self._items(board)), failure)
+        self._leave(board)
+
+    def _leave(self, board: Board) -> None:
         self._queue.leave(board.id)
+        self._locating.forget(board)
 
     def _begin_next(self) -> bool:
         """Begin the board whose turn it is, if the line has room for it; return whether there may be another."""
         queued, now_s = self._queue.first(), self._clocks.now_s()
-        if queued is None or self._is_draining or not self._feeder.is_idle:
+        if queued is None or self._is_draining:
             return False
         board = queued.board
         reason = self._changeover.refusal(board.recipe_id, now_s)
@@ -256,7 +262,9 @@ class Station:
         if reason is not None:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
-        if self._changeover.is_pending or self._must_wait(board):
+        if self._must_wait(board) or not self._locating.look_at(board, self._items):
+            return False
+        if self._changeover.is_pending or not self._feeder.is_idle:
             return False
         product = self._changeover.product_for(board.recipe_id, now_s, is_free=self.is_idle)
         if product is None:
@@ -271,19 +279,22 @@ class Station:
 
     def _begin(self, product: Product, queued: Queued) -> None:
         board, moment_us = queued.board, self._clocks.now_us()
+        located = self._locating.of(board)
         items = self._items(board)
         with self._database.writing() as connection:
-            begun = boards.begin(connection, board.id, moment_us)
+            begun = boards.begin(connection, board.id, moment_us, is_counted=located is not None)
             if begun:
                 body = {**board.facts, "components": items.number}
                 events.append(connection, NewEvent(EventKind.BOARD_STARTED, moment_us, body, board.id))
-        self._queue.leave(board.id)
+        self._leave(board)
         if begun:
             points.reached(points.Point.BOARD_BEGUN)
             run = self._runs[board.id] = BoardRun(board, items, queued.due_s)
-            self._feeder.feed(product, run)
+            self._feeder.feed(product, run, located)
 
     def _items(self, board: Board) -> Items:
+        if (located := self._locating.of(board)) is not None:
+            return located.items
         with self._database.reading() as connection:
             content = RecipeContent.model_validate(recipes.get(connection, board.recipe_id).content)
             return items_of(board, content, views.of_board(connection, board.key), self._pictures)

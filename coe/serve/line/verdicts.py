@@ -16,7 +16,7 @@ from coe.serve.database.calls import NewCall
 from coe.serve.database.decisions import Amendment, Decision
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tallies import Tally, together
-from coe.serve.line.items import Item
+from coe.serve.line.items import Item, Unseen
 from coe.serve.line.run import BoardRun
 from coe.serve.moments import hour_of
 from coe.serve.words import CallReason
@@ -41,10 +41,7 @@ def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Fail
             calls.append(_called(item, result, router))
         if result is not None:
             tallies += _tallies(run, item, result, now_us)
-    for part in run.items.unseen:
-        detail = "the recipe names the component, and no picture of it came"
-        reason = CallReason.NOT_REGISTERED if run.items.reason else CallReason.MISSING_VIEW
-        calls.append(NewCall(part.refdes, part.component, Verdict.REVIEW, reason, detail=run.items.reason or detail))
+    calls += [_unseen(part) for part in run.items.unseen]
     verdict = worst([call.verdict for call in calls])
     if verdict is Verdict.OK and (run.items.reason or not run.items.number):
         verdict = Verdict.REVIEW
@@ -114,6 +111,18 @@ def _called(item: Item, result: Result, router: Router | None) -> NewCall:
         score=score,
         late=result.late,
         findings=[finding_row(one) for one in result.findings],
+    )
+
+
+def _unseen(part: Unseen) -> NewCall:
+    return NewCall(
+        part.refdes,
+        part.component,
+        Verdict.REVIEW,
+        part.reason,
+        view_id=part.view_id,
+        place=part.place,
+        detail=part.detail,
     )
 
 

@@ -1,0 +1,94 @@
+"""The thread that looks for components in pictures of whole boards, one board ahead of the experts.
+
+Law: the loop never waits for a picture, and one picture at a time is looked at. A picture is held from then until the
+feeder has handed its crops in, so two pictures are in memory at most: the board that is fed, and the board after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from coe.serve import points
+from coe.serve.database import boards
+from coe.serve.database.boards import Board
+from coe.serve.database.opening import Database
+from coe.serve.line.items import Items, Whole
+from coe.serve.line.located import Located, located
+from coe.serve.line.report import Report
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """A board that is being located, or that is located; `is_noted` says that its end is written."""
+
+    board: Board
+    future: Future[Located]
+    is_noted: bool = False
+
+
+class Locating:
+    """Locates one board at a time; the loop's thread alone uses it."""
+
+    def __init__(self, database: Database, ring: Callable[[], None], report: Report) -> None:
+        self._database, self._ring, self._report = database, ring, report
+        self._thread = ThreadPoolExecutor(1, "coe-locating")
+        self._attempt: _Attempt | None = None
+
+    def look_at(self, board: Board, items_of: Callable[[Board], Items]) -> bool:
+        """Begin to locate a whole board, unless another is being located; return whether nothing is left to locate.
+
+        The attempt is counted before, because a picture may end the process. Raises DatabaseTrouble.
+        """
+        attempt = self._attempt
+        if board.request.get("whole") is None:
+            return True
+        if attempt is not None and attempt.board.id == board.id:
+            if attempt.future.done() and not attempt.is_noted:
+                self._note(attempt)
+            return attempt.future.done()
+        if attempt is not None and not attempt.future.done():
+            return False
+        self._attempt = None  # two pictures would be held
+        items = items_of(board)
+        if items.whole is None:
+            return True
+        with self._database.writing() as connection:
+            if not boards.take_up(connection, board.id):
+                return True  # it was aborted, and will not begin
+        self._attempt = _Attempt(board, self._thread.submit(_located, items.whole, items))
+        self._attempt.future.add_done_callback(lambda _: self._ring())
+        return False
+
+    def of(self, board: Board) -> Located | None:
+        """Return a board that was located; None if it was not."""
+        attempt = self._attempt
+        is_it = attempt is not None and attempt.board.id == board.id and attempt.future.done()
+        return attempt.future.result() if attempt is not None and is_it else None
+
+    def forget(self, board: Board) -> None:
+        """Let a board go that was begun, decided or aborted."""
+        if self._attempt is not None and self._attempt.board.id == board.id:
+            self._attempt = None
+
+    def _note(self, attempt: _Attempt) -> None:
+        """Write that a board is located, or that its picture is gone."""
+        board, found = attempt.board, attempt.future.result()
+        if found.is_registered:
+            with self._database.writing() as connection:
+                boards.located(connection, board.id)
+            points.reached(points.Point.LOCATED)
+        if found.lost is not None:
+            self._report.picture_gone(board.id, f"board {board.id}", found.lost)
+        attempt.is_noted = True
+
+    def close(self) -> None:
+        """End the thread; the picture that it looks at comes to its end."""
+        self._attempt = None
+        self._thread.shutdown()
+
+
+def _located(whole: Whole, items: Items) -> Located:
+    points.reached(points.Point.LOCATING)
+    return located(whole, items)

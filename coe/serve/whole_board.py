@@ -1,0 +1,66 @@
+"""How pictures of whole boards are cut, as a recipe carries it: the texts of a placement file and a board recipe."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from coe import config
+from coe.board.rules import Rules
+from coe.board.rules_form import Name
+from coe.errors import ConfigError
+from coe.placement import Bottom, Layout, lay_out, parse_placements, parse_recipe
+from coe.placement.layout import BottomAngle, BottomX
+from coe.serve.database.schema import NAME
+from coe.serve.form import Form
+from coe.visible import is_visible
+
+Content = Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
+RECIPE_FILE = Path("whole.recipe")
+"""How messages name the board recipe: by its place in the recipe of the service."""
+
+
+class BottomSide(Form):
+    """How a placement file describes the bottom side; see docs/placements.md."""
+
+    x: BottomX
+    angle: BottomAngle
+
+
+class WholeBoard(Form):
+    """What docs/placements.md describes, as texts: `placements` with `dialect` and `units`, and a board `recipe`.
+
+    `file` is the name of the placement file: messages name it, and in some dialects its ending says the side. `bottom`
+    is needed for a board recipe of the bottom side, and refused for the top side.
+    """
+
+    placements: Content
+    dialect: Name
+    units: Name
+    recipe: Content
+    file: Name = "placements.csv"
+    bottom: BottomSide | None = None
+
+    @property
+    def layout(self) -> Layout:
+        """All sites of the board, or of the panel. Raises ConfigError with the file and the line of the fault."""
+        return _layout(self)
+
+    def check(self, board: Rules) -> None:
+        """Raise ConfigError unless the layout can be used with the rules of a board."""
+        self.layout.check(board.components, board.board)
+        for site in self.layout.sites:
+            if len(site.name) > NAME or not is_visible(site.name) or "\n" in site.name:
+                raise ConfigError(
+                    f"{self.file}: '{site.name[:50]}' is longer than {NAME} characters, or has hidden characters"
+                )
+
+
+@lru_cache(maxsize=16)
+def _layout(whole: WholeBoard) -> Layout:
+    bottom = None if whole.bottom is None else Bottom(whole.bottom.x, whole.bottom.angle)
+    placements = parse_placements(Path(whole.file), whole.placements.encode(), whole.dialect, whole.units)
+    return lay_out(parse_recipe(RECIPE_FILE, whole.recipe.encode()), placements, bottom)

@@ -1,0 +1,389 @@
+"""Whole boards in the service: decided as their pictures one by one are, and what cannot be located is REVIEW."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import drawn_boards
+import numpy as np
+import pytest
+from drawn_boards import PARTS, Pose, draw, truth
+from killed import KILLED, run_line
+from PIL import Image
+from quick_line import QuickDevice
+from serving import Served, activated, config_of, put
+from stations import accept_request, deciding, eventually, grey, quick_opener, state_of
+from tiny_line import TINY
+
+from coe.board.parts import PlacedPart
+from coe.core import Expert, Finding, Verdict
+from coe.errors import ConfigError
+from coe.placement import Layout, Placement, Side, crop, outline
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, calls, decisions, events, faults, findings
+from coe.serve.database.boards import Board
+from coe.serve.database.calls import Call, NewCall
+from coe.serve.database.decisions import Decision
+from coe.serve.database.opening import Database, open_database
+from coe.serve.form import of_json
+from coe.serve.line import locating
+from coe.serve.line.located import Located, located
+from coe.serve.moments import now_us
+from coe.serve.points import Point
+from coe.serve.recipe import RecipeContent
+from coe.serve.request import BoardRequest
+from coe.serve.whole_board import WholeBoard
+from coe.serve.words import BoardState, CallReason, EventKind, FaultKind
+from coe.store.kinds import Prepared
+
+POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
+PANEL = {
+    "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
+    "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
+}
+ON_PANEL = (PARTS[0], Placement("P2", 5, 9, 90, Side.TOP, component="C"))
+
+
+def whole_of(placements: Sequence[Placement] = PARTS, **changes: Any) -> dict[str, Any]:
+    """Return `whole` of a recipe that cuts the drawn board."""
+    rows = [f"{part.refdes},{part.x_mm},{part.y_mm},{part.rotation_deg},top,{part.component}" for part in placements]
+    text = "\n".join(["refdes,x,y,rotation,side,component", *rows])
+    return {"placements": text, "dialect": "generic", "units": "mm", "recipe": drawn_boards.recipe(**changes)}
+
+
+def layout_of(whole: dict[str, Any]) -> Layout:
+    return WholeBoard.model_validate(whole).layout
+
+
+def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Draw a board on which the experts find good what is `light`."""
+    picture, (fit, width, height) = draw(layout, pose), truth(layout, pose)
+    for site in layout.sites:
+        corners = np.round(outline(site, fit, width, height).corners).astype(np.int32)
+        if site.name in light:
+            cv2.fillPoly(picture, [corners], (255, 120, 40))
+    return picture
+
+
+def png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png", compress_level=1)
+    return file.getvalue()
+
+
+WHOLE = whole_of()
+STRANGE = whole_of(PARTS[:1], components={"A2": {"size": [2, 1]}}, placed_as=[{"value": "", "component": "A2"}])
+BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
+
+
+class RedDevice(QuickDevice):
+    """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
+
+    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[Prepared]) -> list[Finding]:
+        return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ServeConfig:
+    return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    shutil.copy(sqlite_template, config.data / "serve.db")
+    found = open_database(config.database_url, busy_s=0.2)
+    yield found
+    found.close()
+
+
+def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board) -> list[list[Call]]:
+    """Run a line until boards are decided; return the calls of each."""
+    with deciding(config, database, quick_opener(tiny, RedDevice())):
+        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
+    with database.reading() as connection:
+        return [calls.of_board(connection, board.id) for board in handed_in]
+
+
+def words(found: Sequence[Call]) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
+    return [(call.refdes, call.component, call.verdict, call.reason, call.expert, call.label) for call in found]
+
+
+def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe, layout = activated(database, TINY, whole=WHOLE), layout_of(WHOLE)
+    fit = truth(layout, POSE)[0]
+    crops = {site.name: crop(BOARD, site, fit) for site in layout.sites}
+    whole = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    shown = {site.name: {"refdes": site.name, "component": site.component} for site in layout.sites}
+    pictures = {name: png(pixels) for name, pixels in crops.items() if pixels is not None}
+    single = accept_request(config, database, recipe.id, pictures, {"views": shown}, key="k2")
+    of_whole, of_single = decided(config, database, tiny, whole, single)
+    assert words(of_whole) == words(of_single)
+    assert [call.refdes for call in of_whole] == ["P3", "P4"]
+    found = state_of(database, whole.id)
+    assert (found.verdict, found.components, found.attempts) == (Verdict.NG, 4, 1)
+    true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
+    np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
+    with database.reading() as connection:
+        good = findings.unpack(boards.findings_of(connection, whole.id))
+    assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
+
+
+def test_a_board_that_is_not_registered_is_review_with_the_reason(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, whole=WHOLE)
+    blank = png(np.full((400, 480, 3), 200, np.uint8))
+    board = accept_request(config, database, recipe.id, {"top": blank}, {"whole": "top"})
+    ((*found,),) = decided(config, database, tiny, board)
+    assert {(call.verdict, call.reason) for call in found} == {(Verdict.REVIEW, CallReason.NOT_REGISTERED)}
+    assert [call.refdes for call in found] == ["P1", "P2", "P3", "P4"]
+    assert all(call.view_id is not None and call.place == {"polygon": []} for call in found)
+    assert state_of(database, board.id).reason.startswith("not registered: no fiducial was found")
+
+
+def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    whole = whole_of((*PARTS, Placement("P5", 0.1, 8, 0, Side.TOP, component="A")))
+    layout = layout_of(whole)
+    picture = picture_of(layout, [site.name for site in layout.sites])[:, 40:]
+    recipe = activated(database, TINY, whole=whole)
+    board = accept_request(config, database, recipe.id, {"top": png(picture)}, {"whole": "top"})
+    ((call,),) = decided(config, database, tiny, board)
+    assert (call.refdes, call.verdict, call.reason) == ("P5", Verdict.REVIEW, CallReason.OUTSIDE)
+    assert "pixels outside of the picture" in call.detail
+    assert state_of(database, board.id).components == 5
+
+
+def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    whole = whole_of(ON_PANEL, **PANEL)
+    panel = layout_of(whole)
+    picture = picture_of(panel, [site.name for site in panel.sites], Pose())
+    marked = picture.copy()
+    mark, fit = panel.marks["r1c2"], truth(panel, Pose())[0]
+    x, y = np.round(fit.pixels(np.array([[mark.x_mm, mark.y_mm]]))[0]).astype(int)
+    cv2.circle(marked, (int(x), int(y)), 12, (240, 240, 240), -1)
+    recipe = activated(database, TINY, whole=whole)
+    seen = accept_request(config, database, recipe.id, {"v": png(marked)}, {"whole": "v"})
+    told = accept_request(
+        config, database, recipe.id, {"v": png(picture)}, {"whole": "v", "bad_marks": ["r1c1"]}, key="k2"
+    )
+    (of_seen,), (of_told,) = decided(config, database, tiny, seen, told)
+    assert (of_seen.refdes, of_seen.verdict, of_seen.reason) == ("r1c2", Verdict.REVIEW, CallReason.SKIPPED)
+    assert of_seen.detail.startswith("unit 'r1c2' is skipped: it has a bad mark")
+    assert (of_told.refdes, of_told.detail) == ("r1c1", "unit 'r1c1' is skipped: it was named as bad")
+    with database.reading() as connection:
+        good = findings.unpack(boards.findings_of(connection, seen.id))
+    assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
+
+
+def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, whole=WHOLE)
+    torn = accept_request(config, database, recipe.id, {"top": png(BOARD)[:2000]}, {"whole": "top"})
+    lost = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2")
+    next(path for path in config.pictures.glob("*/*") if path.stat().st_size > 2000).unlink()
+    found = decided(config, database, tiny, torn, lost)
+    for of_board in found:
+        assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
+    with database.reading() as connection:
+        (fault,) = faults.open_faults(connection)
+    assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
+
+
+def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise MemoryError("24 megapixels")
+
+    recipe = activated(database, TINY, whole=WHOLE)
+    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    monkeypatch.setattr("coe.serve.line.located.read_board", fail)
+    (found,) = decided(config, database, tiny, board)
+    assert [(call.refdes, call.reason) for call in found] == [(f"P{n}", CallReason.FAILED) for n in range(1, 5)]
+    assert found[0].detail == "MemoryError while the board was located: 24 megapixels"
+
+
+def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, go_on = threading.Event(), threading.Event()
+
+    def slowly(*arguments: Any) -> Located:
+        looks.set()
+        assert go_on.wait(20)
+        return located(*arguments)
+
+    monkeypatch.setattr(locating, "located", slowly)
+    recipe = activated(database, TINY, whole=WHOLE)
+    slow = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    due = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2", within_s=0.01)
+    with deciding(config, database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: looks.is_set() and state_of(database, due.id).verdict is not None)
+        assert state_of(database, slow.id).state is BoardState.ACCEPTED
+        go_on.set()
+        eventually(lambda: state_of(database, slow.id).verdict is not None)
+    with database.reading() as connection:
+        assert [call.reason for call in calls.of_board(connection, due.id)] == [CallReason.LATE] * 4
+        assert calls.of_board(connection, due.id)[0].place == {"polygon": []}
+    assert state_of(database, slow.id).verdict is Verdict.NG
+
+
+def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pictures: list[weakref.ref[object]] = []
+
+    def noted(*arguments: Any) -> Located:
+        found = located(*arguments)
+        assert found.picture is not None
+        pictures.append(weakref.ref(found.picture.pixels))
+        return found
+
+    monkeypatch.setattr(locating, "located", noted)
+    recipe, device = activated(database, TINY, whole=WHOLE), QuickDevice()
+    device.gate.clear()
+    first, second = (
+        accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key=key)
+        for key in ("k1", "k2")
+    )
+    with deciding(config, database, quick_opener(tiny, device, inbox=1)):
+        eventually(lambda: state_of(database, second.id).state is BoardState.LOCATED)
+        assert state_of(database, first.id).state is BoardState.RUNNING
+        device.gate.set()
+        eventually(lambda: state_of(database, second.id).verdict is not None)
+        eventually(lambda: [picture() for picture in pictures] == [None, None])
+    assert words_of(database, first) == words_of(database, second)
+
+
+def words_of(database: Database, board: Board) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
+    with database.reading() as connection:
+        return words(calls.of_board(connection, board.id))
+
+
+def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, whole=WHOLE)
+    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    for attempts, point in enumerate((Point.LOCATING, Point.LOCATED), 1):
+        assert run_line(config, tiny, point) == KILLED
+        assert state_of(database, board.id).attempts == attempts
+    assert state_of(database, board.id).state is BoardState.LOCATED
+    assert run_line(config, tiny) == 0
+    assert [refdes for refdes, *_ in words_of(database, board)] == ["P3", "P4"]
+    with database.reading() as connection:
+        kinds = [event.kind for event in events.after(connection, 0, board_id=board.id)]
+    assert kinds == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
+
+
+def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, whole=WHOLE)
+    given: list[Sequence[PlacedPart]] = []
+    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+
+    def open_line(path: Path, parts: Sequence[PlacedPart]) -> object:
+        given.append(parts)
+        return quick_opener(tiny, QuickDevice())(path, parts)
+
+    with deciding(config, database, open_line):  # type: ignore[arg-type]
+        eventually(lambda: state_of(database, board.id).verdict is not None)
+    assert [list(parts) for parts in given] == [list(layout_of(WHOLE).parts)]
+
+
+def test_a_recipe_counts_the_components_of_its_layout() -> None:
+    content = RecipeContent(rules=TINY, whole=WholeBoard.model_validate(WHOLE), terminations={"A": 2})
+    assert content.opportunities("tiny") == 4 + 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"dialect": "kikad"}, "'kikad' is not a dialect of placement files; did you mean 'kicad'?"),
+        ({"units": "cm"}, "'cm' is not a unit of placement files"),
+        ({"placements": "refdes,x,y,rotation,side,component\nP1,a,5,0,top,A"}, "placements.csv:2: P1: x is 'a'"),
+        ({"recipe": "recipe: r\nsid: top\n"}, "whole.recipe:2: "),
+        ({"bottom": {"x": "top", "angle": "top"}}, "whole.recipe is of the top side"),
+        ({"bottom": {"x": "left", "angle": "top"}}, "whole.bottom.x: "),
+        (STRANGE, "'A2' is not a component of board 'tiny'"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_the_place(change: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        of_json({"rules": TINY, "whole": {**WHOLE, **change}}, RecipeContent).board("tiny")
+
+
+def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Served) -> None:
+    answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": TINY, "whole": WHOLE, "parts": {"P1": "A"}})
+    assert (answer.status_code, "leave `parts` out" in answer.json()["detail"]) == (422, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "whole", "sentence"),
+    [
+        ({"whole": "top", "views": {"top": {"refdes": "P1", "component": "A"}}}, WHOLE, "views: say either"),
+        ({"whole": "tpo"}, WHOLE, "view 'tpo' was not handed in"),
+        ({"whole": "top", "side": "bottom"}, WHOLE, "side: the board's view is of the bottom side"),
+        ({"whole": "top", "bad_marks": ["r1c1"]}, WHOLE, "bad_marks: the picture shows no panel"),
+        ({"whole": "top"}, None, "recipe 'tiny' does not say how whole boards are cut"),
+        ({"views": {"top": {"refdes": "P9", "component": "A"}}}, WHOLE, "there is no 'P9'"),
+        ({"views": {"top": {"refdes": "P1", "component": "A"}}, "serials": {"u": "S"}}, WHOLE, "serials: the picture"),
+    ],
+)
+def test_a_request_that_does_not_fit_the_recipe_is_refused(
+    body: dict[str, Any], whole: dict[str, Any] | None, sentence: str
+) -> None:
+    content = of_json({"rules": TINY, "whole": whole}, RecipeContent)
+    with pytest.raises(ConfigError, match=re.escape(sentence)):
+        of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), ["top"])
+
+
+def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> None:
+    activated(served.database, TINY, name="panel", whole=whole_of(ON_PANEL, **PANEL))
+    put(served.feeder, "k1", "top", grey(90))
+    body = {"recipe": "panel", "whole": "top", "panel": "P7", "serials": {"r1c1": "S1"}, "bad_marks": ["r1c2"]}
+    wrong = served.feeder.post("/api/v1/boards/k1", json={**body, "serials": {"r1c3": "S1"}})
+    assert (wrong.status_code, "serials: there is no unit 'r1c3'" in wrong.json()["detail"]) == (422, True)
+    answer = served.feeder.post("/api/v1/boards/k1", json=body)
+    assert answer.status_code == 202
+    shown = served.feeder.get(answer.headers["location"]).json()
+    assert (shown["state"], shown["components"], shown["serials"]) == ("accepted", 4, {"r1c1": "S1"})
+    place = {"polygon": [[1, 2], [3, 2], [3, 4], [1, 4]]}
+    call = NewCall("r1c1/P1", "A", Verdict.NG, CallReason.EXPERT, place=place)
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [], []))
+    assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place
+
+
+def test_an_engineer_sees_every_crop_before_the_recipe_is_activated(served: Served) -> None:
+    staged = activated(served.database, TINY, name="new", whole=WHOLE)
+    path = f"/api/v1/recipes/new/{staged.version}/overlay"
+    answer = served.engineer.post(path, content=png(BOARD), params={"side": 300})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    drawn = np.asarray(Image.open(io.BytesIO(answer.content)))
+    assert drawn.shape[1] == 300
+    cyan = (drawn[..., 0] < 60) & (drawn[..., 1] > 150) & (drawn[..., 2] > 150)
+    assert cyan.sum() > 100
+    assert served.engineer.post(path, content=png(BOARD)[:2000]).status_code == 422
+    assert served.engineer.post(path, content=b"no picture").status_code == 415
+    assert served.engineer.post("/api/v1/recipes/tiny/1/overlay", content=png(BOARD)).status_code == 409
+    assert served.operator.post(path, content=png(BOARD)).status_code == 403
