@@ -8,6 +8,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -145,9 +146,15 @@ def test_two_hundred_kills_of_the_line_change_no_decision(
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port at which nobody listens, below those that the system gives to clients.
+
+    A client that tries such a port again and again may connect to itself, and then the gate cannot have it.
+    """
+    for port in Random().sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def hand_in_again_and_again(client: httpx.Client, key: str) -> None:
@@ -157,7 +164,7 @@ def hand_in_again_and_again(client: httpx.Client, key: str) -> None:
             if hand_in(client, key, {"R1": "C", "R2": "C"}).status_code == 202:
                 return
         except httpx.TransportError:
-            pass
+            time.sleep(0.05)  # the gate that is to come needs the processor
 
 
 def kill_the_gate(config: ServeConfig, database: Database, kills: list[Point]) -> None:

@@ -276,6 +276,7 @@ def words_of(database: Database, board: Board) -> list[tuple[str, str, Verdict, 
         return words(calls.of_board(connection, board.id))
 
 
+@pytest.mark.slow
 def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:
