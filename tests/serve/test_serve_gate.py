@@ -10,10 +10,11 @@ import pytest
 from serve_rows import NOON, decision, late, ng
 from serving import Served, hand_in, png, put
 
-from coe.serve.database import audit, boards, decisions, events, recipes, states, views
+from coe.serve.database import audit, boards, decisions, events, faults, recipes, states, views
 from coe.serve.database.events import NewEvent
+from coe.serve.database.faults import NewFault
 from coe.serve.moments import now_us
-from coe.serve.words import ActivationState, BoardState, EventKind, Intake, LineState, Process, Subject
+from coe.serve.words import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 
 
 def the_board(served: Served, key: str = "k1") -> boards.Board:
@@ -160,6 +161,15 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
     lines = lines_of(served, 6, headers={"Last-Event-ID": "1"})
     timer.join()
     assert lines == ["id: 2", "event: state.changed", "id: 3", "event: state.changed", "id: 4", "event: state.changed"]
+
+
+def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
+    with served.database.writing() as connection:
+        faults.note(connection, NewFault(Process.LINE, FaultKind.CLOCK, "the clock went back"), NOON)
+    with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
+        line = next(line for line in answer.iter_lines() if line.startswith("data:"))
+    told = json.loads(line.removeprefix("data:"))
+    assert (told["kind"], told["fault_kind"]) == ("fault.raised", "clock")
 
 
 def test_clients_see_events_of_other_processes_as_they_happen(served: Served) -> None:

@@ -104,7 +104,7 @@ class CfxWords:
         return str(uuid.uuid5(_NAMESPACE, f"{self._handle}/fault/{id}"))
 
     def _fault(self, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
-        kind = FaultKind(body["kind"])
+        kind = FaultKind(body["fault_kind"])
         return {
             "TransactionID": None,
             "Cause": "ServicesFailure" if kind in _SERVICES else "SoftwareFailure",
@@ -139,7 +139,7 @@ def time_span(length_us: int) -> str:
 
 
 def _said_of(fault: Fault) -> dict[str, Any]:
-    return {"fault": fault.id, "kind": fault.kind.value, "message": fault.message}
+    return {"fault": fault.id, "fault_kind": fault.kind.value, "message": fault.message}
 
 
 def _state_changed(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ def _body(one: Fault) -> dict[str, object]:
     return {
         "fault": one.id,
         "process": one.process.value,
-        "kind": one.kind.value,
+        "fault_kind": one.kind.value,
         "about": one.about,
         "message": one.message,
     }
