@@ -30,7 +30,8 @@ inspect: $(if $(FULL),demo,first-look) ## make a first look (FULL=1: the demo) i
 test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
 	$(call passes,not slow and not gpu and not stress)
 
-test-all: check ## the same with the slow tests
+test-all: check ## the same with the slow tests, and with clients of brokers and browsers that they need
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.real.lock
 	$(call passes,not gpu and not stress)
 
 # Tests in two passes: files of tests side by side, then those marked serial, one after another. Both passes run, whatever
