@@ -195,13 +195,13 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
 def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
     board, store = rules.load(line_files[0]), line_files[1]
     item, checksum = Item(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
-    pictures = inspect._pictures([item], board, store.root, {"pairs/U1": checksum})
-    shown = pictures.reference("a.png")
+    reference = inspect._references([item], board, store.root, {"pairs/U1": checksum})
+    shown = reference("a.png")
     assert shown is not None
     assert np.array_equal(shown, part())
     References(store).put("pairs/U1", learn({"other": part(5)}).encoded("another"))
     with pytest.raises(StoreError, match="was replaced after the run began"):
-        pictures.reference("a.png")
+        reference("a.png")
 
 
 @pytest.mark.parametrize(
