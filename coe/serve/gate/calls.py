@@ -1,6 +1,7 @@
 """Calls and the words of people on them. Law: an answer is to the call as the person saw it, and is never overwritten.
 
 A person reserves a call before looking at it; the reservation ends by itself, so that nobody can block the queue.
+The file is long because each way in which an answer can come too late has its own sentence with a way out.
 """
 
 from __future__ import annotations
