@@ -17,7 +17,7 @@ class BoardState(StrEnum):
     DECIDED = "decided"
     """It has its verdict; calls may wait for a person."""
     VERIFIED = "verified"
-    """A person has answered every call; a board without calls is verified once it is decided."""
+    """A person has answered every call; a board that is OK and has no calls is verified once it is decided."""
     ABORTED = "aborted"
     """Somebody took it back before it was decided; it has no verdict."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -119,6 +120,15 @@ def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1")
     assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
+
+
+def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Database) -> None:
+    with database.writing() as connection:
+        board = accepted(connection, "k1")
+        assert decisions.write(connection, replace(decision(board), verdict=Verdict.REVIEW))
+        found = boards.get(connection, board.id)
+    assert found is not None
+    assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
 
 def test_an_aborted_board_gets_no_decision(database: Database) -> None:

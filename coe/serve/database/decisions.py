@@ -49,16 +49,17 @@ class Amendment:
 def write(connection: Connection, decision: Decision) -> bool:
     """Write a decision, its calls, its tallies and its event; False if the board has a decision or was aborted.
 
-    A board without calls needs nobody's word, so it counts as verified at once.
+    A board that is OK and has no calls needs nobody's word, so it counts as verified at once.
     """
     defects = sum(one.kind is CallKind.DEFECT for one in decision.calls)
-    state = BoardState.DECIDED if decision.calls else BoardState.VERIFIED
+    needs_word = bool(decision.calls) or decision.verdict is not Verdict.OK
+    state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
     values = {
         "state": state,
         "verdict": decision.verdict,
         "late": decision.late,
         "decided_us": decision.decided_us,
-        "verified_us": None if decision.calls else decision.decided_us,
+        "verified_us": None if needs_word else decision.decided_us,
         "components": defects + len(decision.good),
         "calls": defects,
         "findings": pack(decision.good),

@@ -21,6 +21,8 @@ from coe.serve.line.run import BoardRun
 from coe.serve.moments import hour_of
 from coe.serve.words import CallReason
 
+_LATE = "there was no finding when the board was due"
+
 
 def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Failure | None = None) -> Decision:
     """Decide a board by what is known now: components without a result are REVIEW.
@@ -34,14 +36,15 @@ def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Fail
     for item in run.items.seen:
         result = run.results.get(item.refdes)
         if result is None:
-            calls.append(_not_inspected(item, failure) if failure else _late(item))
+            unjudged = (CallReason.FAILED, failure.reason) if failure else (CallReason.LATE, _LATE)
+            calls.append(_review(item, *unjudged))
         elif result.verdict is Verdict.OK:
             good.append(_good(item, result))
         else:
             calls.append(_called(item, result, router))
         if result is not None:
             tallies += _tallies(run, item, result, now_us)
-    calls += [_unseen(part) for part in run.items.unseen]
+    calls += [_review(part, part.reason, part.detail) for part in run.items.unseen]
     verdict = worst([call.verdict for call in calls])
     if verdict is Verdict.OK and (run.items.reason or not run.items.number):
         verdict = Verdict.REVIEW
@@ -114,40 +117,17 @@ def _called(item: Item, result: Result, router: Router | None) -> NewCall:
     )
 
 
-def _unseen(part: Unseen) -> NewCall:
+def _review(part: Item | Unseen, reason: CallReason, detail: str) -> NewCall:
+    """Return the call of a component that no expert has judged."""
     return NewCall(
         part.refdes,
         part.component,
         Verdict.REVIEW,
-        part.reason,
+        reason,
         view_id=part.view_id,
         place=part.place,
-        detail=part.detail,
-    )
-
-
-def _late(item: Item) -> NewCall:
-    return NewCall(
-        item.refdes,
-        item.component,
-        Verdict.REVIEW,
-        CallReason.LATE,
-        view_id=item.view_id,
-        place=item.place,
-        detail="there was no finding when the board was due",
-        late=True,
-    )
-
-
-def _not_inspected(item: Item, failure: Failure) -> NewCall:
-    return NewCall(
-        item.refdes,
-        item.component,
-        Verdict.REVIEW,
-        CallReason.FAILED,
-        view_id=item.view_id,
-        place=item.place,
-        detail=failure.reason,
+        detail=detail,
+        late=reason is CallReason.LATE,
     )
 
 
