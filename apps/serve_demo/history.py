@@ -3,6 +3,7 @@
     python -m apps.serve_demo.history line7/serve.yaml --boards 2000 --hours 72
 
 The rows are those that a line and its operators would have left; pictures are drawn for the newest boards alone.
+The file is long because it makes a row for each table of the history.
 """
 
 from __future__ import annotations

@@ -43,15 +43,10 @@ class Lanes:
         # By expert that is read or waits to be read: loads for which that read makes the copy in host memory.
         self._awaits_read: dict[str, list[Load]] = {}
         self._turn = count()
-        self._waiting = 0
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._rows())) + sum(map(len, self._awaits_read.values()))
         return f"<Lanes {len(self._busy)} of {len(self.places)} busy, {waiting} waiting>"
-
-    def __len__(self) -> int:
-        """Return how many loads and fills wait at the places; those that wait for the end of a read do not count."""
-        return self._waiting
 
     def put(self, command: Load | Fill) -> None:
         """Add a load or a fill."""
@@ -70,7 +65,7 @@ class Lanes:
 
     def begin(self, place: str | None) -> Load | Fill | None:
         """Begin the next load or fill at a place and return it; None if none can begin there."""
-        if not self._waiting or place in self._busy:
+        if place in self._busy:
             return None
         if place is READER:
             rows = [row for device, row in self._to_read.items() if row and self._staged[device or ""] < STAGED]
@@ -78,7 +73,6 @@ class Lanes:
             rows = [self._at_lane[place]] if self._at_lane[place] else []
         if not rows:
             return None
-        self._waiting -= 1
         command = self._busy[place] = heapq.heappop(min(rows, key=lambda row: row[0]))[2]
         if place is READER and isinstance(command, Load) and self.passes_lane(command):
             self._staged[self._devices[command.pool]] += 1
@@ -119,5 +113,4 @@ class Lanes:
         return [*self._at_lane.values(), *self._to_read.values()]
 
     def _queue(self, row: _Row, command: Load | Fill, urgency: int) -> None:
-        self._waiting += 1
         heapq.heappush(row, (urgency, next(self._turn), command))

@@ -194,7 +194,7 @@ class Simulator:
             self._lanes.put(command)
 
     def _serve(self) -> None:
-        for place in self._lanes.places if len(self._lanes) else ():
+        for place in self._lanes.places:
             command = self._lanes.begin(place)
             if isinstance(command, Fill):
                 self._serve_fill(command)
