@@ -14,7 +14,7 @@ from coe.core import Verdict
 from coe.serve.database import calls
 from coe.serve.database.calls import Call
 from coe.serve.database.rows import record
-from coe.serve.database.schema import board, call, recipe
+from coe.serve.database.schema import board, call, recipe, view
 from coe.serve.words import CallKind, CallReason
 
 _ATTEMPTS = 5
@@ -23,13 +23,17 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a person sees of a call, and of its board; a seeded defect has no board."""
+    """What a person sees of a call, and of its board; a seeded defect has no board.
+
+    `view_pixels` is width x height of its view, 0 without a view.
+    """
 
     call: Call
     serial: str = ""
     board_key: str = ""
     recipe: str = ""
     recipe_id: int | None = None
+    view_pixels: int = 0
 
 
 def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, after_id: int = 0) -> Call | None:
@@ -73,11 +77,12 @@ def answered(connection: Connection, *, before_id: int | None = None, limit: int
 def shown(connection: Connection, found: Call) -> Shown:
     """Return what a person sees of a call."""
     face = found if found.kind is CallKind.DEFECT else _masked(found, _lender(connection, found))
+    pixels = connection.scalar(select(view.c.pixels).where(view.c.id == found.view_id)) or 0
     if found.board_id is None:
-        return Shown(face)
+        return Shown(face, view_pixels=pixels)
     query = select(board.c.serial, board.c.key, recipe.c.name, board.c.recipe_id)
     query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == found.board_id)
-    return Shown(face, *connection.execute(query).one())
+    return Shown(face, *connection.execute(query).one(), pixels)
 
 
 def _masked(audit: Call, lender: Call | None) -> Call:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from coe.serve import wake
 from coe.serve.config import ServeConfig
+from coe.serve.crops import Cutter
 from coe.serve.database import faults
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
@@ -37,6 +38,7 @@ class Gate:
     pictures: Pictures
     feed: Feed
     now_us: Callable[[], int] = now_us
+    cutter: Cutter = field(default_factory=Cutter)
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     _faults: set[FaultKind] = field(default_factory=set)
 

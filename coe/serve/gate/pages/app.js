@@ -57,24 +57,29 @@ document.getElementById("sign-in")?.addEventListener("submit", async (event) => 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 
-// Draw boxes, in pixels of the picture, over it.
-function drawBoxes(image, boxes) {
+// Draw boxes, in pixels of what the experts saw, over a picture; `size` says how that lies in the picture.
+function drawBoxes(image, boxes, size) {
   image.parentElement.querySelector("svg")?.remove();
-  if (!boxes.length || !image.naturalWidth) return;
+  const { naturalWidth: width, naturalHeight: height } = image;
+  const around = size?.around ?? 0, scale = size ? Math.sqrt(width * height / size.pixels) : 1;
+  if (!width || !(boxes.length || around)) return;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);
-  for (const name of ["halo", "line"]) {
-    for (const { xyxy: [left, top, right, bottom] } of boxes) {
-      const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
-      svg.append(rect);
-    }
-  }
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const draw = (left, top, right, bottom, name) => {
+    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
+    svg.append(rect);
+  };
+  const inset = around * scale;
+  if (inset) draw(inset, inset, width - inset, height - inset, "frame");
+  for (const name of ["halo", "line"])
+    for (const { xyxy } of boxes) draw(...xyxy.map((at) => (at + around) * scale), name);
   image.after(svg);
 }
 
 document.querySelectorAll("img[data-boxes]").forEach((image) => {
-  const draw = () => drawBoxes(image, JSON.parse(image.dataset.boxes));
+  const draw = () => drawBoxes(image, JSON.parse(image.dataset.boxes), JSON.parse(image.dataset.size));
   if (image.complete) draw(); else image.addEventListener("load", draw);
 });
 

@@ -19,7 +19,7 @@ from coe.serve.database.history import Window
 from coe.serve.gate import sessions, stats
 from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query, id_of
-from coe.serve.gate.calls import CLAIM_S
+from coe.serve.gate.calls import CLAIM_S, picture_of
 from coe.serve.gate.health import ALIVE_US
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
 from coe.serve.gate.pages import drawing, experts
@@ -118,12 +118,16 @@ async def board(visit: Visit) -> Response:
         found = boards.get(connection, id_of(visit))
         if found is None:
             raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
+        of_board = [one for one in calls.of_board(connection, found.id) if one.kind is CallKind.DEFECT]
+        views = {one.id: one for one in pictures.of_board(connection, found.key)}
+        sizes = {one.id: picture_of(one, views[one.view_id].pixels) for one in of_board if one.view_id in views}
         return {
             "board": found,
             "recipe": recipes.get(connection, found.recipe_id),
-            "calls": [one for one in calls.of_board(connection, found.id) if one.kind is CallKind.DEFECT],
+            "calls": of_board,
             "good": findings.unpack(boards.findings_of(connection, found.id)),
-            "views": {one.id: one for one in pictures.of_board(connection, found.key)},
+            "views": views,
+            "sizes": sizes,
         }
 
     return await page(visit, "board.j2", **await visit.gate.read(read))
