@@ -23,7 +23,7 @@ Pixels = NDArray[np.uint8]
 AROUND = 0.3
 """How much of what lies around a crop a person sees: this share of its longer side, on each side."""
 KEPT_PIXELS = 32_000_000
-"""A view of more pixels does not stay in memory."""
+"""A view of more pixels does not stay in the gate's memory."""
 _LONGEST = 4000
 """The longest side in pixels of a crop whose size nobody said, as that of a unit of a panel."""
 
@@ -66,7 +66,9 @@ class Place:
 class Cutter:
     """Cuts components out of views of whole boards; several threads may use it at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_pixels: int = KEPT_PIXELS) -> None:
+        """A view of more than `kept_pixels` does not stay in memory."""
+        self._kept_pixels = kept_pixels
         self._lock = threading.Lock()
         self._path: Path | None = None
         self._pixels: Pixels | None = None
@@ -78,7 +80,7 @@ class Cutter:
             if pixels is None:
                 self._path = self._pixels = None  # two views would be held
                 pixels = decode(path.read_bytes(), limit_pixels=limit_pixels)
-                if pixels.shape[0] * pixels.shape[1] <= KEPT_PIXELS:
+                if pixels.shape[0] * pixels.shape[1] <= self._kept_pixels:
                     self._path, self._pixels = path, pixels
             return upright(pixels, np.array(place.corners), place.width, place.height, around)
 
