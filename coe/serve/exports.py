@@ -150,7 +150,7 @@ def _answered(
     examples, left_out = [], Counter[str]()
     for row in connection.execute(query):
         good = row.outcome is Outcome.FALSE_CALL
-        label = row.word or (good_labels.get(row.expert, "") if good else row.label)
+        label = row.word or _unsaid_label(row, good_labels, good=good)
         why = _why_not(row, label)
         if why:
             left_out[why] += 1
@@ -161,6 +161,13 @@ def _answered(
                     row.verified_by, iso(row.verified_us), row.file, row.place)
         )  # fmt: skip
     return examples, left_out
+
+
+def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
+    """Return the label of an answer in which the person gave none."""
+    if row.kind is CallKind.AUDIT:
+        return row.label if good else ""  # the line called it OK, and nobody said what the defect is
+    return good_labels.get(row.expert, "") if good else row.label
 
 
 def _why_not(row: Any, label: str) -> str:

@@ -22,6 +22,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.line.blind_audits import BlindAudits
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
@@ -78,6 +79,7 @@ class Station:
         self._runs: dict[int, BoardRun] = {}
         self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
         self._locating = Locating(database, self._bell.ring, self._report)
+        self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
@@ -221,8 +223,9 @@ class Station:
         product = self._products.current
         router = product.line.rules.router if product else None
         decision = decision_of(run, router, self._clocks.now_us(), failure)
+        order = [item.refdes for item in run.items.seen]
         with self._database.writing() as connection:
-            written = decisions.write(connection, decision)
+            written = decisions.write(connection, self._audits.added(connection, decision, order))
             points.reached(points.Point.DECIDING)
         points.reached(points.Point.DECIDED)
         run.is_decided = True

@@ -12,11 +12,13 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import audit, boards, calls, faults, findings, recipes, states
+from coe.serve.database import audit, blind, boards, calls, faults, findings, recipes, states, verifications
 from coe.serve.database import views as pictures
 from coe.serve.database.boards import Board
+from coe.serve.database.calls import Call
 from coe.serve.database.history import Window
-from coe.serve.gate import sessions, stats
+from coe.serve.database.verifications import Verification
+from coe.serve.gate import faces, sessions, stats
 from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.calls import CLAIM_S, picture_of
@@ -31,11 +33,19 @@ from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, CallKind, Outcome, Process, Role
+from coe.serve.words import UNDECIDED, Outcome, Process, Role
 
 _NEWEST, _LISTED = 24, 100
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """A blind audit with the newest word on it, None while it is open."""
+
+    call: Call
+    word: Verification | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +96,7 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
             "facts": facts,
             "under_way": _under_way(connection, facts),
             "waiting": boards.count_undecided(connection),
-            "newest": _newest(connection),
+            "newest": faces.boards_of(connection, _newest(connection), visit.key),
             "calls_open": calls.count_open(connection),
             "figures": figures,
             "late": sum(one.late for one in found.boards),
@@ -118,19 +128,32 @@ async def board(visit: Visit) -> Response:
         found = boards.get(connection, id_of(visit))
         if found is None:
             raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
-        of_board = [one for one in calls.of_board(connection, found.id) if one.kind is CallKind.DEFECT]
+        of_board = faces.calls_of(connection, found.id, visit.key)
+        names = {one.refdes for one in of_board}
         views = {one.id: one for one in pictures.of_board(connection, found.key)}
+        # What an audit shows may come from another board.
+        others = {one.view_id for one in of_board if one.view_id is not None} - views.keys()
+        views |= {one.id: one for one in (pictures.get(connection, id) for id in others) if one is not None}
         sizes = {one.id: picture_of(one, views[one.view_id].pixels) for one in of_board if one.view_id in views}
         return {
-            "board": found,
+            "board": faces.board_of(connection, found, visit.key),
+            "audits": [] if faces.is_blind(visit.key) else _audits(connection, found.id),
             "recipe": recipes.get(connection, found.recipe_id),
             "calls": of_board,
-            "good": findings.unpack(boards.findings_of(connection, found.id)),
+            "good": [
+                one for one in findings.unpack(boards.findings_of(connection, found.id)) if one.refdes not in names
+            ],
             "views": views,
             "sizes": sizes,
         }
 
     return await page(visit, "board.j2", **await visit.gate.read(read))
+
+
+def _audits(connection: Connection, board_id: int) -> list[Audited]:
+    found = blind.of_boards(connection, [board_id])
+    words = [verifications.get(connection, one.verification_id) if one.verification_id else None for one in found]
+    return [Audited(call, word) for call, word in zip(found, words, strict=True)]
 
 
 async def verify(visit: Visit) -> Response:
