@@ -6,7 +6,6 @@ Each crop is one warp of the picture. Nothing larger than the part of the pictur
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, radians, sin
 
 import cv2
 import numpy as np
@@ -36,8 +35,7 @@ class Outline:
 
 def outline(site: Site, fit: Fit, width_px: int, height_px: int) -> Outline:
     """Return where the crop of a component lies in a picture of that size."""
-    half = np.array([site.crop.width_mm, site.crop.height_mm]) / 2
-    corners = fit.pixels(_on_board(site, half * np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)])))
+    corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
     # Half a pixel around the middles of the outermost pixels still belongs to the picture.
     outside = np.maximum(-0.5 - corners, corners - (np.array([width_px, height_px]) - 0.5)).max()
     return Outline(corners, max(0.0, float(outside)))
@@ -83,11 +81,3 @@ def pin1(outline: Outline, shape: CropShape) -> Numbers:
     names = ("top-left", "top-right", "bottom-right", "bottom-left")
     corner: Numbers = outline.corners[names.index(shape.pin1)]
     return corner
-
-
-def _on_board(site: Site, points: Numbers) -> Numbers:
-    """Return points (n, 2) of a package, mm from its middle, as points of the board."""
-    turn = radians(site.angle_deg)
-    matrix = np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]])
-    placed: Numbers = points @ matrix.T + np.array([site.at.x_mm, site.at.y_mm])
-    return placed

@@ -139,7 +139,6 @@ def _answer(row: Any) -> dict[str, object]:
         "reason": row.reason.value,
         "late": row.late,
         "outcome": row.outcome.value,
-        "place": row.place,
         **said,
     }
 
