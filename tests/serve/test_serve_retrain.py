@@ -90,7 +90,11 @@ def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
         posted = served.engineer.post("/api/v1/recipes/whole", json={"rules": NEW, "whole": WHOLE})
         assert posted.status_code == 201, posted.text
         version = posted.json()["version"]
-        asked = served.engineer.post(f"/api/v1/recipes/whole/{version}/activate")
+        path = f"/api/v1/recipes/whole/{version}"
+        overlay = served.engineer.post(f"{path}/overlay", content=png(picture_of(layout, ALL)))
+        seen = {"picture": overlay.headers["x-picture-sha256"], "proof": overlay.headers["x-overlay-proof"]}
+        assert served.engineer.post(f"{path}/confirmation", json=seen).status_code == 201
+        asked = served.engineer.post(f"{path}/activate")
         good, bad = (
             hand_in(served, layout, number, is_good=is_good, version=version)
             for number, is_good in ((100, True), (101, False))

@@ -56,7 +56,12 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
 
 async def csrf_of(gate: Gate, request: Request) -> str:
     """Return the token that requests of a session must bring when they change something."""
-    return _signed(await _secret(gate), f"csrf {request.cookies.get(COOKIE, '')}")
+    return await signature(gate, f"csrf {request.cookies.get(COOKIE, '')}")
+
+
+async def signature(gate: Gate, text: str) -> str:
+    """Return what proves later that this service said a text; the first word says what it is for."""
+    return _signed(await _secret(gate), text)
 
 
 async def expect_csrf(gate: Gate, request: Request) -> None:

@@ -16,8 +16,8 @@ async function send(method, path, body, headers = {}) {
   let answer;
   try {
     answer = await fetch(path, {
-      method, body: body === undefined ? undefined : JSON.stringify(body),
-      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+      method, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
+      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers },
     });
   } catch {
     say("The service does not answer.");

@@ -12,19 +12,23 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import audit, blind, boards, calls, faults, findings, recipes, states, verifications
-from coe.serve.database import views as pictures
+from coe.serve.database import (
+    audit,
+    boards,
+    calls,
+    faults,
+    recipes,
+    states,
+)
 from coe.serve.database.boards import Board
-from coe.serve.database.calls import Call
 from coe.serve.database.history import Window
-from coe.serve.database.verifications import Verification
 from coe.serve.gate import faces, sessions, stats
 from coe.serve.gate.access import admitted
-from coe.serve.gate.bodies import expect_query, id_of
-from coe.serve.gate.calls import CLAIM_S, picture_of
+from coe.serve.gate.bodies import expect_query
+from coe.serve.gate.calls import CLAIM_S
 from coe.serve.gate.health import ALIVE_US
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
-from coe.serve.gate.pages import drawing, experts
+from coe.serve.gate.pages import board_page, drawing, experts, recipe_pages
 from coe.serve.gate.pages.drawing import Drawing, Spot
 from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -38,14 +42,6 @@ from coe.serve.words import UNDECIDED, Outcome, Process, Role
 _NEWEST, _LISTED = 24, 100
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """A blind audit with the newest word on it, None while it is open."""
-
-    call: Call
-    word: Verification | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,42 +116,6 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
     return listed
 
 
-async def board(visit: Visit) -> Response:
-    """Show a board with its findings."""
-    expect_query(visit)
-
-    def read(connection: Connection) -> dict[str, Any]:
-        found = boards.get(connection, id_of(visit))
-        if found is None:
-            raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
-        of_board = faces.calls_of(connection, found.id, visit.key)
-        names = {one.refdes for one in of_board}
-        views = {one.id: one for one in pictures.of_board(connection, found.key)}
-        # What an audit shows may come from another board.
-        others = {one.view_id for one in of_board if one.view_id is not None} - views.keys()
-        views |= {one.id: one for one in (pictures.get(connection, id) for id in others) if one is not None}
-        sizes = {one.id: picture_of(one, views[one.view_id].pixels) for one in of_board if one.view_id in views}
-        return {
-            "board": faces.board_of(connection, found, visit.key),
-            "audits": [] if faces.is_blind(visit.key) else _audits(connection, found.id),
-            "recipe": recipes.get(connection, found.recipe_id),
-            "calls": of_board,
-            "good": [
-                one for one in findings.unpack(boards.findings_of(connection, found.id)) if one.refdes not in names
-            ],
-            "views": views,
-            "sizes": sizes,
-        }
-
-    return await page(visit, "board.j2", **await visit.gate.read(read))
-
-
-def _audits(connection: Connection, board_id: int) -> list[Audited]:
-    found = blind.of_boards(connection, [board_id])
-    words = [verifications.get(connection, one.verification_id) if one.verification_id else None for one in found]
-    return [Audited(call, word) for call, word in zip(found, words, strict=True)]
-
-
 async def verify(visit: Visit) -> Response:
     """Show the operators' queue; the script claims calls and sends the answers."""
     expect_query(visit)
@@ -198,21 +158,6 @@ async def statistics(visit: Visit) -> Response:
 def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
     spots = [Spot(one.at_us, one.value, one.lower, one.upper, one.signals) for one in chart.points]
     return drawing.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
-
-
-async def recipes_page(visit: Visit) -> Response:
-    """Show recipes with their versions."""
-    expect_query(visit)
-
-    def read(connection: Connection) -> dict[str, Any]:
-        names = recipes.names(connection)
-        return {
-            "recipes": [(name, recipes.active(connection, name), recipes.versions(connection, name)) for name in names],
-            "asked": {one.recipe_id for one in recipes.asked(connection)},
-        }
-
-    may = visit.key is not None and visit.key.role in ENGINEER
-    return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
 
 
 async def experts_page(visit: Visit) -> Response:
@@ -277,10 +222,11 @@ PARTS = [
 PAGES = [
     _page("/login", "Sign in.", login, None),
     _page("/", "The line.", overview),
-    _page("/boards/{id:int}", "A board.", board),
+    _page("/boards/{id:int}", "A board.", board_page.board),
     _page("/verify", "Calls, one after the other.", verify),
     _page("/statistics", "Statistics.", statistics),
-    _page("/recipes", "Recipes.", recipes_page),
+    _page("/recipes", "Recipes.", recipe_pages.recipes_page),
+    _page("/recipes/{name}/{version:int}", "A version of a recipe.", recipe_pages.recipe_page),
     _page("/experts", "Experts.", experts_page),
     _page("/faults", "Faults and audit.", faults_page),
 ]
