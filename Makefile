@@ -8,6 +8,8 @@ IMAGES := build/$(if $(FULL),demo,first-look)/images
 MEMORY := $(if $(FULL),150MB,25MB)
 RUN := runs/$(BOARD)/latest
 JOBS ?= 2
+# Compiled modules are kept, also where the environment says otherwise: each test process would compile all of them.
+export PYTHONDONTWRITEBYTECODE :=
 # Their files alone are imported for the second pass.
 SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
