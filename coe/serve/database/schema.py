@@ -248,6 +248,7 @@ heartbeat = _table(
     Column("pid", Integer, nullable=False),
     Column("beat_us", BigInteger, nullable=False),
     Column("facts", JSON, nullable=False, comment="what the pages show of the process"),
+    Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.line.residents"),
 )
 
 tally = _table(

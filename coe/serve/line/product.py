@@ -17,6 +17,7 @@ from coe.errors import sentence_of
 from coe.files import write_atomically
 from coe.serve.config import ServeConfig
 from coe.serve.database.recipes import Recipe
+from coe.serve.line.residents import Residents
 from coe.serve.recipe import RecipeContent
 from coe.store import dotted
 from coe.store.store import Store
@@ -53,8 +54,8 @@ class Opened:
     error: str = ""
 
 
-def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
-    """Return a function that opens a line by the service's config."""
+def line_opener(config: ServeConfig, residents: Residents, *watchers: Watcher) -> OpenLine:
+    """Return a function that opens a line by the service's config, and has it watched."""
 
     def open_line(board: Path, parts: Sequence[PlacedPart]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
@@ -62,6 +63,7 @@ def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
         from coe.inspector.line_config import LineConfig
 
         settings = config.line
+        residents.begin()
         return Line(
             LineConfig(
                 board=board,
@@ -69,7 +71,7 @@ def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
                 asked=settings.asked(),
                 precision=settings.precision,
                 label_floor=settings.label_floor,
-                watchers=[watcher],
+                watchers=[residents, *watchers],
                 parts=parts,
                 allowed_kinds=dotted.packages(settings.allow_kinds),
             )

@@ -31,6 +31,7 @@ from coe.serve.line.locating import Locating
 from coe.serve.line.product import OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
 from coe.serve.line.report import Report
+from coe.serve.line.residents import Residents
 from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.moments import now_us
@@ -71,13 +72,14 @@ class Station:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
         self._bell = Bell(config.bell)
-        self._late_boards = LateBoards()
-        self._products = Products(config.data, open_line or line_opener(config, self._late_boards), self._bell.ring)
+        self._late_boards, residents = LateBoards(), Residents()
+        opener = open_line or line_opener(config, residents, self._late_boards)
+        self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), residents)
         self._locating = Locating(database, self._bell.ring, self._report)
         self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf

@@ -164,8 +164,21 @@ async def experts_page(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
     window = stats.window_of(visit)
     found = await visit.gate.read(lambda connection: stats.counts(connection, window))
-    hours = (window.end_us - window.start_us) // HOUR_US
-    return await page(visit, "experts.j2", hours=hours, rows=experts.rows(found.tallies, found.calls))
+    beats = await visit.gate.read(states.heartbeats)
+    rows = experts.rows(found, beats[Process.LINE].experts if Process.LINE in beats else None)
+    known = [one.memory for one in rows if one.memory is not None]
+    return await page(
+        visit,
+        "experts.j2",
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        rows=rows,
+        known_number=len(known),
+        known_bytes=sum(one.bytes for one in known),
+        resident_number=sum(bool(one.devices) for one in known),
+        resident_bytes=sum(one.bytes for one in known if one.devices),
+        drifting=sum(one.score is not None and one.score.signals for one in rows),
+        ewma_definition=control_charts.EWMA_DEFINITION,
+    )
 
 
 async def faults_page(visit: Visit) -> Response:

@@ -1,4 +1,4 @@
-"""What a person sees of a blind audit, and whose word lets a recipe of whole boards be activated."""
+"""What a person sees of a blind audit, whose word lets a recipe of whole boards be activated, experts in memory."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -14,9 +14,10 @@ WHOLE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
-    """Add two columns and a table."""
+    """Add three columns and a table."""
     dialect = op.get_context().dialect.name
     op.add_column("call", sa.Column("face", sa.JSON()))
+    op.add_column("heartbeat", sa.Column("experts", sa.JSON()))
     # Alembic adds the constraint by a statement of its own, which SQLite does not have.
     whole = "INTEGER" if dialect == "sqlite" else "BIGINT"
     op.execute(
