@@ -195,6 +195,24 @@ def test_a_known_defect_comes_back_as_a_call_of_another_board(database: Database
     assert state_of(database, real.board_id or 0).state is BoardState.VERIFIED
 
 
+def test_a_known_defect_seems_to_lie_where_its_part_lies_on_the_board(sqlite_database: Database) -> None:
+    there, here = ({"polygon": [[at, 1], [9, 1], [9, 9], [at, 9]], "size": [8, 8]} for at in (1, 2))
+    with sqlite_database.writing() as connection:
+        old = accepted(connection, "k0")
+        bad = replace(called(connection, "k0", "R1"), place=there)
+        decisions.write(connection, decision(old, bad, at_us=NOON - 2 * RESTS_US))
+        answer(connection, calls.of_board(connection, old.id)[0], Outcome.CONFIRMED, NOON - 2 * RESTS_US)
+        new = accepted(connection, "k1")
+        good = replace(part(connection, "k1", "R1"), place=here)
+        made = decision(new, called(connection, "k1", "R2"), fine=[good])
+        decisions.write(connection, BlindAudits(EVERY_SEED, LOTTERY).added(connection, made, ["R1", "R2"]))
+        seen = faces_of(connection, new.id)
+        seeded = calls.get(connection, seen[0].id)
+    assert [(one.refdes, one.place) for one in seen] == [("R1", here), ("R2", None)]
+    assert seeded is not None
+    assert seeded.place == there, "its picture is cut out of the view in which it lies"
+
+
 def test_known_defects_take_turns_and_neither_new_ones_nor_lost_pictures_come_back(database: Database) -> None:
     audits = BlindAudits(EVERY_SEED, LOTTERY)
     with database.writing() as connection:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from coe.core import worst
-from coe.serve.database import blind, calls
+from coe.serve.database import blind, calls, findings
+from coe.serve.database import boards as rows
 from coe.serve.database.boards import Board
 from coe.serve.database.calls import Call
 from coe.serve.database.events import Event
@@ -36,8 +37,12 @@ def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Cal
     found = [one for one in calls.of_board(connection, board_id) if one.kind is CallKind.DEFECT]
     if not is_blind(key):
         return found
-    found += blind.of_boards(connection, [board_id])
-    return [blind.masked(one) for one in sorted(found, key=lambda one: one.id)]
+    audits = blind.of_boards(connection, [board_id])
+    if any(one.shown_board_id is not None for one in audits):
+        # A known defect lies in the view of another board, where its part may lie elsewhere.
+        at = {one.refdes: one.place for one in findings.unpack(rows.findings_of(connection, board_id))}
+        audits = [one if one.shown_board_id is None else replace(one, place=at.get(one.refdes)) for one in audits]
+    return [blind.masked(one) for one in sorted((*found, *audits), key=lambda one: one.id)]
 
 
 def board_of(connection: Connection, board: Board, key: Key | None) -> Board:

@@ -83,6 +83,32 @@ document.querySelectorAll("img[data-boxes]").forEach((image) => {
   if (image.complete) draw(); else image.addEventListener("load", draw);
 });
 
+// Outlines of parts, in pixels of the view, over the picture of a whole board; each has its name beside it.
+function drawOutlines(image) {
+  const { naturalWidth: width, naturalHeight: height } = image;
+  const scale = Math.sqrt(width * height / Number(image.dataset.pixels)), size = Math.max(width, height) / 55;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const add = (name, attributes, text = "") => {
+    const part = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
+    part.textContent = text;
+    svg.append(part);
+  };
+  for (const { refdes, look, polygon } of JSON.parse(image.dataset.outlines)) {
+    const points = polygon.map(([x, y]) => [x * scale, y * scale]);
+    for (const name of ["halo", look]) add("polygon", { points: points.join(" "), class: name });
+    const top = points.reduce((one, other) => (other[1] < one[1] ? other : one));
+    for (const name of ["halo", look]) add("text", { x: top[0], y: Math.max(size, top[1] - size / 3), "font-size": size, class: name }, refdes);
+  }
+  image.after(svg);
+}
+
+document.querySelectorAll("img[data-outlines]").forEach((image) => {
+  if (image.complete) drawOutlines(image); else image.addEventListener("load", () => drawOutlines(image));
+});
+
 // The server draws the part that changes; an event, or two seconds while a board is under way, ask for it again.
 const live = document.getElementById("live");
 if (live) {

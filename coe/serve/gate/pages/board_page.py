@@ -53,9 +53,16 @@ async def board(visit: Visit) -> Response:
             ],
             "views": views,
             "sizes": sizes,
+            "whole": next((one for one in views.values() if one.name == found.request.get("whole")), None),
+            "outlines": [_outline(one) for one in of_board if one.place and one.place["polygon"]],
         }
 
     return await page(visit, "board.j2", **await visit.gate.read(read))
+
+
+def _outline(call: Call) -> dict[str, Any]:
+    """Return where a call lies in the view of the whole board, for the script of the page."""
+    return {"refdes": call.refdes, "look": call.verdict.value.lower(), "polygon": call.place["polygon"]}
 
 
 def _audits(connection: Connection, board_id: int) -> list[Audited]:
