@@ -131,8 +131,9 @@ class BlindAudits:
             return Face(Verdict.REVIEW, "", "", "", None, [])
         *before, last = part.findings
         share = _LEAST + (_MOST - _LEAST) * self._lottery.share("score", *words)
-        score = None if last["score"] is None else round(share * last["score"], 4)
-        findings = [*before, {**last, "score": score}]
+        score = None if last["score"] is None else share * last["score"]
+        # As many digits as the scores of calls have, which are rounded in their findings alone.
+        findings = [*before, {**last, "score": score and round(score, 6)}]
         return Face(Verdict.REVIEW, "", last["expert"], last["label"], score, findings)
 
     def _seeded(

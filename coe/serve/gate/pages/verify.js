@@ -20,6 +20,8 @@ function show(next) {
   at("score").textContent = next.score === null ? "" : next.score.toFixed(2);
   at("about").textContent = next.detail;
   at("serial").textContent = next.serial;
+  at("picture").alt = `${next.refdes} on this board`;
+  at("view").alt = `the whole board with the outline of ${next.refdes}`;
   at("new-label").value = at("note").value = "";
   const boxes = next.findings.length ? next.findings[next.findings.length - 1].boxes : [];
   showWhole(false);
