@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
@@ -38,6 +39,18 @@ from coe.serve.gate.operations import Operation
 from coe.serve.gate.pages import views
 from coe.serve.gate.problems import Problem, answer
 from coe.serve.gate.state import Gate
+
+
+class _Number(IntegerConvertor):
+    """Whole numbers in paths. Python refuses to read one of thousands of digits, and no row has such a number."""
+
+    def convert(self, value: str) -> int:
+        return int(value.lstrip("0")[:_DIGITS] or "0")
+
+
+_DIGITS = 20
+"""So many digits make a number that is larger than the largest id."""
+register_url_convertor("int", _Number())
 
 OPERATIONS: Sequence[Operation] = [
     *uploads.OPERATIONS,

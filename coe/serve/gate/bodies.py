@@ -12,9 +12,11 @@ from typing import Any, Generic, TypeVar
 
 from starlette.requests import Request
 
+from coe.serve.database.schema import NAME
 from coe.serve.form import Form, of_json
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.visible import visible
 
 MAX_JSON_BYTES = 8 << 20
 """A JSON body holds at most a board file and what belongs to it."""
@@ -31,12 +33,17 @@ class Body(Generic[_F]):
     form: _F
 
 
-async def json_body(visit: Visit, form: type[_F]) -> Body[_F]:
+async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_BYTES) -> Body[_F]:
     """Return a JSON body as a form; raises Problem, and ConfigError for data that do not fit the form."""
-    limit = min(MAX_JSON_BYTES, visit.gate.config.limits.body)
-    parts = [part async for part in parts_of(visit, limit)]
+    limit = min(most_bytes, visit.gate.config.limits.body)
+    content = b"".join([part async for part in parts_of(visit, limit)])
+    # On a thread: other requests, and clients of events, would wait for a large body.
+    return await visit.gate.run(lambda: _read(content, form))
+
+
+def _read(content: bytes, form: type[_F]) -> Body[_F]:
     try:
-        data = json.loads(b"".join(parts) or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
+        data = json.loads(content or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise Problem(
             HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object"
@@ -124,12 +131,19 @@ def id_of(visit: Visit, name: str = "id") -> int:
 
 
 def expect_query(visit: Visit, *known: str) -> None:
-    """Raise Problem for a parameter of the query that the operation does not have."""
-    for name in visit.request.query_params:
+    """Raise Problem for a parameter of the query that the operation does not have, or that is no plain text."""
+    for name, value in visit.request.query_params.multi_items():
         if name not in known:
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
                 ProblemKind.BAD_REQUEST,
-                f"'{name[:100]}' is not a parameter here",
+                f"'{visible(name[:100])}' is not a parameter here",
                 "leave it out" if not known else f"known: {', '.join(known)}",
+            )
+        if len(value) > NAME or visible(value) != value:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                ProblemKind.BAD_REQUEST,
+                f"'{name}' is longer than {NAME} characters, or has hidden characters",
+                f"give plain characters as `{name}`",
             )

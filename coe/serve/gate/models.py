@@ -112,7 +112,7 @@ def _recipe(visit: Visit, connection: Connection) -> Recipe:
         recipe = recipes.active(connection, name)
     else:
         number = int(visit.part("version"))
-        recipe = recipes.version(connection, name, number) if number < 1 << 31 else None
+        recipe = recipes.version(connection, name, number)
     if recipe is None:
         raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
     return recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
@@ -62,7 +63,8 @@ async def post_recipe(visit: Visit) -> Response:
         return added
 
     added = await gate.write(add)
-    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), {"Location": f"/api/v1/recipes/{name}/{added.version}"})
+    location = {"Location": f"/api/v1/recipes/{quote(name, safe='')}/{added.version}"}
+    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), location)
 
 
 def check(name: str, content: RecipeContent, store: Store) -> None:
@@ -102,7 +104,7 @@ async def get_activation(visit: Visit) -> Response:
 def version_of(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names; raises Problem."""
     name, number = name_from(visit, "name"), int(visit.part("version"))
-    version = recipes.version(connection, name, number) if number < 1 << 31 else None
+    version = recipes.version(connection, name, number)
     if version is None:
         raise _missing(name, number)
     return version
