@@ -79,6 +79,7 @@ def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> Handed:
     if isinstance(known, Handed):
         return known
     with gate.database.writing() as connection:
+        views.hold(connection)
         if again := _known(connection, key, digest):
             return again
         # A view may have come or changed since the check, and the gate may be draining.

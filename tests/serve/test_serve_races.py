@@ -1,0 +1,107 @@
+"""Two at the same moment: pictures that come, boards that are accepted, and retention, on both databases."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from serve_rows import decided, ng
+from serving import Served, activated, config_of, hand_in, png, put, serving
+from tiny_line import TINY
+
+from coe.serve import points, retention
+from coe.serve.config import Retention
+from coe.serve.database import boards, calls, verifications, views
+from coe.serve.database.calls import NewCall
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.verifications import NewVerification
+from coe.serve.database.views import NewView, View
+from coe.serve.moments import DAY_US, now_us
+from coe.serve.pictures import Pictures
+from coe.serve.points import Point
+from coe.serve.retention import sweep
+from coe.serve.words import CallKind, Outcome
+
+
+@pytest.fixture
+def gate(tmp_path: Path, database: Database) -> Iterator[Served]:
+    """A gate over each kind of database, with the tiny board's recipe."""
+    activated(database, TINY)
+    url = database.url.render_as_string(hide_password=False)
+    with serving(config_of(tmp_path, database=url), database) as running:
+        yield running
+
+
+def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Callable[[], object]:
+    """Begin work inside the transaction that accepts a board, once it was found in order; return what it returned."""
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+
+    def hook(point: Point) -> None:
+        if point is Point.BOARD_CHECKED:
+            thread.start()
+            thread.join(0.5)  # it may have to wait for this transaction
+
+    def ended() -> object:
+        thread.join()
+        return results[0]
+
+    monkeypatch.setattr(points, "hook", hook)
+    return ended
+
+
+def view_of(database: Database, key: str = "k") -> View:
+    with database.reading() as connection:
+        (view,) = views.of_board(connection, key)
+    return view
+
+
+def test_a_picture_is_not_replaced_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = at_the_same_time(monkeypatch, lambda: put(gate.feeder, "k", "R1", png(9)).status_code)
+    assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
+    assert ended() == 409
+    assert gate.gate.pictures.path(view_of(gate.database).file).read_bytes() == png(0)
+
+
+def test_a_picture_is_not_removed_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    later_us = now_us() + 2 * DAY_US
+    ended = at_the_same_time(
+        monkeypatch, lambda: sweep(gate.database, gate.gate.pictures, Retention(orphan_days=1), later_us)
+    )
+    assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
+    assert ended() == 0
+    assert gate.gate.pictures.path(view_of(gate.database).file).exists()
+
+
+def test_a_picture_that_is_still_needed_keeps_no_other(
+    tmp_path: Path, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "TOGETHER", 1)
+    pictures = Pictures(tmp_path / "pictures")
+    pictures.prepare()
+    with sqlite_database.writing() as connection:
+        for number in range(3):
+            file = pictures.receive()
+            file.write(png(number))
+            kept = file.keep()
+            new = NewView("k1", f"v{number}", kept.file, kept.sha256, kept.size_bytes, 1600, now_us())
+            views.add(connection, new)
+        board = decided(connection, "k1", ng())
+        (call,) = calls.of_board(connection, board.id)
+        verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
+        oldest = views.of_board(connection, "k1")[0]
+        audited = NewCall("", "R0402", ng().verdict, ng().reason, CallKind.SEEDED, view_id=oldest.id, truth="cracked")
+        calls.add(connection, None, [audited], now_us())
+    assert sweep(sqlite_database, pictures, Retention(), now_us() + 1000 * DAY_US) == 2
+    assert pictures.path(oldest.file).exists()
+
+
+def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_database: Database) -> None:
+    pictures = Pictures(tmp_path / "pictures")
+    impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.01)
+    with sqlite_database.writing() as connection:
+        boards.undecided(connection)
+        assert sweep(impatient, pictures, Retention(), now_us()) == 0
+    impatient.close()
