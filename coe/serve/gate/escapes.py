@@ -14,7 +14,7 @@ from coe.serve.form import Form
 from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.moments import iso
-from coe.serve.request import Note, Text, Word
+from coe.serve.texts import Note, Text, Word
 
 
 class EscapeRequest(Form):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
 
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
@@ -63,7 +62,8 @@ async def post_recipe(visit: Visit) -> Response:
         return added
 
     added = await gate.write(add)
-    location = {"Location": f"/api/v1/recipes/{quote(name, safe='')}/{added.version}"}
+    # The path as the client has written it: a header takes only ASCII.
+    location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
     return JSONResponse(_facts(added), int(HTTPStatus.CREATED), location)
 
 
