@@ -14,11 +14,14 @@ from test_serve_hostile import problem, raw
 from test_serve_sessions import WITH_HEADER, signed_in
 
 from coe.errors import ConfigError
+from coe.serve.database import keys
 from coe.serve.form import of_json
-from coe.serve.gate import recipes
+from coe.serve.gate import events, health, recipes
 from coe.serve.gate.sessions import COOKIE
 from coe.serve.gate.tensors import parse
+from coe.serve.moments import now_us
 from coe.serve.request import BoardRequest
+from coe.serve.words import Role
 
 HUGE = "9" * 5000
 """Python reads no number of so many digits."""
@@ -136,3 +139,43 @@ def test_no_answer_names_another_host(served: Served) -> None:
         assert b"evil" not in answer
     for way in ("/\t/evil.example", "/\n/evil.example", "/\r\\evil.example"):  # browsers leave these characters out
         assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
+
+
+def test_what_is_no_request_is_refused_as_everything_else(served: Served) -> None:
+    lengths = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde"
+    for request in (b"\x16\x03\x01\x00\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: x\r\n\r\n", lengths):
+        head, _, body = raw(served, request).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400"), request[:40]
+        assert b"application/problem+json" in head
+        assert b"nosniff" in head
+        assert json.loads(body)["type"] == "urn:coe:problem:bad-request"
+
+
+def test_a_fault_of_the_service_has_the_headers_of_every_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> str:
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr(health, "why_not_ready", broken)
+    answer = served.nobody.get("/v2/health/ready")
+    assert "secret words" not in problem(answer, 500, "fault")["detail"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_stream_of_events_ends_with_its_key(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "ALIVE_S", 0.05)
+    key = keys.generate()
+    with served.database.writing() as connection:
+        keys.add(connection, "guest", Role.OPERATOR, key, now_us=now_us())
+    headers = {"Authorization": f"Bearer {key}"}
+    with served.nobody.stream("GET", "/api/v1/events", headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": begins"
+        assert any(line == ": alive" for line in lines)
+        with served.database.writing() as connection:
+            keys.revoke(connection, "guest", now_us())
+        for _ in lines:  # it comes to an end
+            pass
+    problem(served.nobody.get("/api/v1/events", headers=headers), 401, "no-key")

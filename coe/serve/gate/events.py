@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -9,13 +10,18 @@ from http import HTTPStatus
 from starlette.responses import Response, StreamingResponse
 
 from coe.serve.database.events import Event
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.moments import iso
 
 ALIVE_S = 15.0
-"""After so long without an event the client gets a comment, so that nobody takes the connection for dead."""
+"""After so long without an event the client gets a comment, so that nobody takes the connection for dead.
+
+So often it is asked, too, whether the client's key is still valid.
+"""
 
 
 async def get_events(visit: Visit) -> Response:
@@ -37,13 +43,30 @@ async def get_events(visit: Visit) -> Response:
 
 async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
     yield ": begins\n\n"
+    now_s = asyncio.get_running_loop().time
+    asked_s = now_s()
     while not visit.gate.feed.closed:
         events = await visit.gate.feed.after(seen_id, ALIVE_S)
+        if now_s() - asked_s >= ALIVE_S:
+            if not await _may_read(visit):
+                return
+            asked_s = now_s()
         if not events:
             yield ": alive\n\n"
         for event in events:
             yield _message(event)
             seen_id = event.id
+
+
+async def _may_read(visit: Visit) -> bool:
+    """Return whether the key or the session with which a stream was begun is still valid."""
+    try:
+        await admitted(visit.gate, visit.request, ANY)
+    except DatabaseTrouble:  # nobody knows now; the next time will tell
+        return True
+    except Problem:
+        return False
+    return True
 
 
 def _message(event: Event) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import suppress
+from http import HTTPStatus
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -18,6 +21,8 @@ from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
+from coe.serve.gate.headers import HEADERS
+from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind
 from coe.serve.gate.state import Gate
 from coe.serve.moments import SECOND_US
 from coe.serve.pictures import Pictures
@@ -51,6 +56,21 @@ class _Impatient(H11Protocol):
             self._waiting = None
         elif self._waiting is None and not self._is_answering:
             self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request with a problem, as every other refusal; uvicorn's answer is plain text."""
+        problem = {
+            "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
+            "title": HTTPStatus.BAD_REQUEST.phrase,
+            "status": int(HTTPStatus.BAD_REQUEST),
+            "detail": "this is no request of HTTP/1.1, or its head is too long",
+            "way_out": "send a request of HTTP/1.1 with a shorter head",
+        }
+        headers = {**HEADERS, "Content-Type": MEDIA_TYPE, "Connection": "close"}
+        start = h11.Response(status_code=400, headers=list(headers.items()), reason=HTTPStatus.BAD_REQUEST.phrase)
+        for event in (start, h11.Data(data=json.dumps(problem).encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None:
