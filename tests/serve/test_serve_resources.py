@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -10,7 +11,9 @@ import pytest
 from serving import Served, hand_in, png
 from test_serve_hostile import problem
 
+from coe.serve.database.opening import Database
 from coe.serve.gate import bodies, images, models
+from coe.serve.gate.feed import Feed
 from coe.serve.pictures import Receiving
 
 
@@ -81,3 +84,38 @@ def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch
     answer = served.feeder.post("/v2/models/tiny/infer", json=request)
     assert answer.status_code == 200, answer.text
     assert SimpleNamespace(**answer.json()["outputs"][0]).data == ["OK"]
+
+
+class Counted:
+    """An event that counts how often anybody asks for its id."""
+
+    asked = 0
+
+    def __init__(self, id: int) -> None:
+        self._id = id
+
+    @property
+    def id(self) -> int:
+        Counted.asked += 1
+        return self._id
+
+
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
+    async def wait() -> None:
+        feed = Feed(sqlite_database)
+        feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
+        feed.last_id = 1000
+        Counted.asked = 0
+        for _ in range(100):
+            assert [event.id for event in await feed.after(998, 1.0)] == [999, 1000]
+        assert Counted.asked < 1000
+        assert [event.id for event in await feed.after(0, 1.0)] == list(range(1, 1001))
+        assert await feed.after(1000, 0.01) == []
+
+    asyncio.run(wait())
+
+
+def test_an_event_that_has_not_happened_is_no_place_to_begin(served: Served) -> None:
+    """A client of a service that was restored from a backup would miss everything until that event."""
+    newest = served.gate.feed.last_id
+    problem(served.operator.get("/api/v1/events", headers={"Last-Event-ID": str(newest + 1)}), 409, "conflict")

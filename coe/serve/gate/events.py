@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from starlette.responses import Response, StreamingResponse
 
-from coe.serve.database.events import Event
+from coe.serve.database.events import Event, newest_id
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query
@@ -36,7 +36,17 @@ async def get_events(visit: Visit) -> Response:
             f"{given[:100]!r} is not the id of an event",
             "send the `id` of the last event that you saw, or nothing",
         )
-    start = visit.gate.feed.last_id if given is None else int(given)
+    newest = visit.gate.feed.last_id
+    start = newest if given is None else int(given)
+    if start > newest:
+        newest = await visit.gate.read(newest_id)
+    if start > newest:  # the client would wait for it, and miss all before it
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"event {start} has not happened here; the newest is {newest}, so the history may be that of a backup",
+            "read the boards again, and begin without `Last-Event-ID`",
+        )
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(visit, start), media_type="text/event-stream", headers=headers)
 
@@ -82,6 +92,6 @@ OPERATIONS = [
         get_events,
         ANY,
         query={"after": "the id of the last event that was seen, if the header cannot be sent"},
-        answers={200: "text/event-stream"},
+        answers={200: "text/event-stream", 409: "the event has not happened here"},
     )
 ]
