@@ -7,22 +7,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from serve_rows import decided, ng
+from serve_rows import NOON, blind_audit, decided, ng
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
 from coe.serve import points, retention
 from coe.serve.config import Retention
-from coe.serve.database import boards, calls, verifications, views
+from coe.serve.database import audit, boards, calls, events, verifications, views
 from coe.serve.database.calls import NewCall
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
+from coe.serve.gate import recipes
 from coe.serve.moments import DAY_US, now_us
 from coe.serve.pictures import Pictures
 from coe.serve.points import Point
 from coe.serve.retention import sweep
-from coe.serve.words import CallKind, Outcome
+from coe.serve.words import BoardState, CallKind, Outcome
 
 
 @pytest.fixture
@@ -105,3 +106,37 @@ def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_databa
         boards.undecided(connection)
         assert sweep(impatient, pictures, Retention(), now_us()) == 0
     impatient.close()
+
+
+def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng(), blind_audit())
+        defect, audit = calls.of_board(connection, board.id)
+
+    def answer_defect() -> None:
+        with database.writing() as connection:
+            verifications.record_verification(connection, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
+
+    other = threading.Thread(target=answer_defect)
+    with database.writing() as connection:
+        verifications.record_verification(connection, audit, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
+        other.start()
+        other.join(0.5)  # it has to wait for this transaction
+    other.join()
+    with database.reading() as connection:
+        found = boards.get(connection, board.id)
+    assert found is not None
+    assert found.state is BoardState.VERIFIED
+
+
+def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the other order two requests of a PostgreSQL service would wait for each other."""
+    taken: list[str] = []
+    for module in (audit, events):
+        monkeypatch.setattr(module, "in_turn", lambda _, table: taken.append(table.name))
+    monkeypatch.setattr(recipes, "check", lambda *_: None)
+    content = {**served.engineer.get("/api/v1/recipes/tiny/1").json()["content"], "within_s": 7}
+    assert served.engineer.post("/api/v1/recipes/tiny", json=content).status_code == 201
+    assert served.engineer.post("/api/v1/drain").status_code == 200
+    assert served.operator.post("/api/v1/escapes", json={"serial": "S"}).status_code == 201
+    assert taken == ["event", "audit"] * 3

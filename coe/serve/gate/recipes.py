@@ -57,8 +57,8 @@ async def post_recipe(visit: Visit) -> Response:
         now_us = gate.now_us()
         added = recipes.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
-            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
             events.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
+            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
         return added
 
     added = await gate.write(add)
