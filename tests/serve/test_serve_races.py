@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from serve_rows import NOON, blind_audit, decided, ng
 from serving import Served, activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
+from coe import system
 from coe.serve import points, retention
 from coe.serve.config import Retention
 from coe.serve.database import audit, boards, calls, events, verifications, views
@@ -18,7 +22,7 @@ from coe.serve.database.calls import NewCall
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
-from coe.serve.gate import recipes
+from coe.serve.gate import recipes, server
 from coe.serve.moments import DAY_US, now_us
 from coe.serve.pictures import Pictures
 from coe.serve.points import Point
@@ -140,3 +144,38 @@ def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypat
     assert served.engineer.post("/api/v1/drain").status_code == 200
     assert served.operator.post("/api/v1/escapes", json={"serial": "S"}).status_code == 201
     assert taken == ["event", "audit"] * 3
+
+
+def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
+    """The gate before, which was told to end, may have put it on the disk a moment ago."""
+    pictures = served.gate.pictures
+    files = []
+    for age_s in (0, 2 * server.YOUNG_S):
+        receiving = pictures.receive()
+        receiving.write(png())
+        files.append(pictures.path(receiving.keep().file))
+        moment_s = files[-1].stat().st_mtime - age_s
+        os.utime(files[-1], (moment_s, moment_s))
+
+    async def tidy() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(server._tidy(served.gate), 0.5)
+
+    asyncio.run(tidy())
+    assert [file.exists() for file in files] == [True, False]
+
+
+def test_all_folders_of_pictures_are_there_before_the_first_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Path] = []
+    monkeypatch.setattr(system, "save_names", saved.append)
+    pictures = Pictures(tmp_path / "pictures")
+    pictures.prepare()
+    assert len([folder for folder in pictures.folder.iterdir() if len(folder.name) == 2]) == 256
+    assert saved == [pictures.folder, tmp_path]
+    receiving = pictures.receive()
+    receiving.write(png())
+    assert saved[2:] == []
+    kept = receiving.keep()
+    assert saved[2:] == [pictures.path(kept.file).parent]

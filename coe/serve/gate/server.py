@@ -32,6 +32,9 @@ from coe.serve.words import Process
 BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
+YOUNG_S = 3600.0
+"""A picture without a row is left alone if it is not older than this at the start: a gate that was told to end may be
+about to write the row, and the clock may be set back meanwhile."""
 CONNECTIONS = 2000
 GRACE_S = 5
 """How long requests that are under way may take when the gate ends."""
@@ -144,7 +147,7 @@ async def serve(config: ServeConfig) -> None:
 
 async def _tidy(gate: Gate) -> None:
     """Remove what crashes have left, then now and then the pictures whose time has come."""
-    begun_s = gate.now_us() / SECOND_US
+    begun_s = gate.now_us() / SECOND_US - YOUNG_S
     with suppress(DatabaseTrouble, OSError):  # the next start will do
         await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
     while True:
