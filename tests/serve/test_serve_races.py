@@ -179,3 +179,26 @@ def test_all_folders_of_pictures_are_there_before_the_first_picture(
     assert saved[2:] == []
     kept = receiving.keep()
     assert saved[2:] == [pictures.path(kept.file).parent]
+
+
+def test_pictures_that_cannot_be_removed_are_told_until_they_can(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[list[str]] = []
+
+    def removes(*_: object) -> int:
+        tries.append([fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]])
+        if len(tries) == 1:
+            raise PermissionError(13, "Permission denied")
+        return len(tries) - 2
+
+    async def tidy() -> None:
+        tidying = asyncio.create_task(server._tidy(served.gate))
+        while len(tries) < 4:
+            await asyncio.sleep(0.01)
+        tidying.cancel()
+
+    monkeypatch.setattr(server, "TIDY_S", 0.01)
+    monkeypatch.setattr(server, "sweep", removes)
+    asyncio.run(tidy())
+    assert tries[:4] == [[], ["retention"], ["retention"], []]

@@ -27,7 +27,7 @@ from coe.serve.gate.state import Gate
 from coe.serve.moments import SECOND_US
 from coe.serve.pictures import Pictures
 from coe.serve.retention import remove_strays, sweep
-from coe.serve.words import Process
+from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
@@ -151,8 +151,15 @@ async def _tidy(gate: Gate) -> None:
     with suppress(DatabaseTrouble, OSError):  # the next start will do
         await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
     while True:
-        with suppress(DatabaseTrouble, OSError):  # the next time will do
-            await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
+        try:
+            removed = await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
+            if removed:
+                await gate.overcome(FaultKind.RETENTION)
+        except DatabaseTrouble:  # the next time will do, and the line tells of it
+            pass
+        except OSError as error:
+            message = f"old pictures cannot be removed: {error}; the disk will fill"
+            await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
 
 
