@@ -13,8 +13,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, or_, select
 
 from coe.core import Verdict
+from coe.serve.database import views
 from coe.serve.database.calls import Call
-from coe.serve.database.rows import in_turn, records
+from coe.serve.database.rows import records
 from coe.serve.database.schema import board, call, recipe, verification, view
 from coe.serve.words import CallKind, CallReason, Outcome
 
@@ -109,7 +110,7 @@ def known_defects(connection: Connection, recipe_name: str, before_us: int) -> l
 
     No picture of theirs is removed before the transaction ends: once the audit is open, retention leaves it alone.
     """
-    in_turn(connection, view)
+    views.hold(connection)
     again = call.alias()
     shown = (
         select(func.count())

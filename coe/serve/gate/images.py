@@ -149,7 +149,7 @@ async def _answer(visit: Visit, pixels: Callable[[], Pixels]) -> Response:
     # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
     headers = {"Cache-Control": "private, max-age=600"}
     try:
-        content, media_type = await visit.gate.run(lambda: shown(pixels()))
+        content, media_type = await visit.gate.draw(lambda: shown(pixels()))
     except (OSError, ImageError, StoreError) as error:
         detail = f"the picture cannot be read: {error}"
         raise Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None

@@ -26,7 +26,7 @@ from coe.serve.database.confirmations import Confirmation
 from coe.serve.database.recipes import Recipe
 from coe.serve.form import Form
 from coe.serve.gate import sessions
-from coe.serve.gate.bodies import expect_query, json_body, number_of, parts_of
+from coe.serve.gate.bodies import expect_query, json_body, number_of, whole_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipes import version_of
@@ -63,11 +63,9 @@ async def post_overlay(visit: Visit) -> Response:
     side = int(number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE))
     recipe = await gate.read(partial(version_of, visit))
     whole = _whole(recipe)
-    picture = bytearray()
-    async for part in parts_of(visit, gate.config.limits.body):
-        picture += part
-    drawn = await gate.run(partial(_drawn, whole, bytes(picture), gate.config.limits.pixels, side))
-    digest = hashlib.sha256(picture).hexdigest()
+    async with whole_body(visit, gate.config.limits.body) as picture:
+        drawn = await gate.draw(partial(_drawn, whole, picture, gate.config.limits.pixels, side))
+        digest = hashlib.sha256(picture).hexdigest()
     headers = {PICTURE_HEADER: digest}
     if drawn.is_registered:
         headers[PROOF_HEADER] = await _proof(visit, recipe, digest)
