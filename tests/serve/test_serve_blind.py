@@ -36,6 +36,7 @@ from coe.serve.moments import DAY_US, HOUR_US
 from coe.serve.pictures import Pictures
 from coe.serve.retention import sweep
 from coe.serve.statistics import yields
+from coe.serve.statistics.pareto import By, pareto
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome, Role
 
 ALL, NONE, EVERY_SEED = Audits(ok_per_1000=1000), Audits(), Audits(seeded_per_100_calls=100)
@@ -267,6 +268,19 @@ def test_an_operator_sees_an_audit_as_a_call_everywhere_and_an_engineer_sees_wha
     assert served.feeder.get(f"/api/v1/boards/{last}").json()["calls"] == openly["calls"]
     queue = served.operator.get("/api/v1/calls").json()["calls"]
     assert [one["call"] for one in queue] == [one["id"] for one in blindly["calls"]]
+
+
+def test_open_audits_count_as_open_calls_of_their_component(sqlite_database: Database) -> None:
+    window = Window(NOON - HOUR_US, NOON + HOUR_US)
+    with sqlite_database.writing() as connection:
+        audit, real = write(connection, BlindAudits(ALL, LOTTERY), "k1", ["R2"], ["R1"])
+        (before,) = pareto(history.call_counts(connection, window), By.COMPONENT)
+        labels = [bar.name for bar in pareto(history.call_counts(connection, window), By.LABEL)]
+        answer(connection, audit, Outcome.FALSE_CALL)
+        answer(connection, real, Outcome.FALSE_CALL)
+        (after,) = pareto(history.call_counts(connection, window), By.COMPONENT)
+    assert (before.open, after.open, after.false_calls) == (2, 0, 1)
+    assert labels == ["cracked"]
 
 
 def event(kind: EventKind) -> Event:

@@ -47,7 +47,7 @@ class Residents:
         drift = {one.expert: one for one in line.drift()}
         listed = {}
         for expert in line.rules.experts:
-            devices = sorted({device_of[pool] for pool in pools.get(expert, ())} - lost)
+            devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
             use = drift.get(expert)
             listed[expert] = {
                 "bytes": line.costs((devices or line.costs.devices())[0], expert).weights_bytes,

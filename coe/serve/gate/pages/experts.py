@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from coe.serve.gate.stats import Counts
+from coe.serve.database.history import CallCount
+from coe.serve.database.tallies import Tally
 from coe.serve.statistics import yields
 from coe.serve.statistics.control_charts import Chart, ChartPoint
-from coe.serve.words import Outcome
+from coe.serve.words import CallKind, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +47,25 @@ class ExpertRow:
     agreement: float | None
 
 
-def rows(found: Counts, in_memory: Mapping[str, Any] | None) -> list[ExpertRow]:
+def rows(
+    tallies: Sequence[Tally], calls: Sequence[CallCount], charts: Sequence[Chart], in_memory: Mapping[str, Any] | None
+) -> list[ExpertRow]:
     """Return the experts that were used or that a line has open, the most used first."""
     experts = {name: InMemory(**facts) for name, facts in (in_memory or {}).items()}
-    used: dict[str, list[Any]] = defaultdict(list)
-    asked: dict[str, list[Any]] = defaultdict(list)
-    for one in found.tallies:
+    used: dict[str, list[Tally]] = defaultdict(list)
+    asked: dict[str, list[CallCount]] = defaultdict(list)
+    for one in tallies:
         used[one.expert].append(one)
-    for call in found.calls:
+    for call in calls:
         asked[call.expert].append(call)
-    charts = {chart.name: chart for chart in found.score_charts}
+    chart_of = {chart.name: chart for chart in charts}
     names = [name for name in used.keys() | experts.keys() if name]
-    listed = [_row(name, used[name], asked[name], charts.get(name), experts.get(name)) for name in names]
+    listed = [_row(name, used[name], asked[name], chart_of.get(name), experts.get(name)) for name in names]
     return sorted(listed, key=lambda one: (-one.findings, one.name))
 
 
 def _row(
-    name: str, used: Sequence[Any], asked: Sequence[Any], chart: Chart | None, memory: InMemory | None
+    name: str, used: Sequence[Tally], asked: Sequence[CallCount], chart: Chart | None, memory: InMemory | None
 ) -> ExpertRow:
     findings = sum(one.findings for one in used)
     real = yields.number(asked, Outcome.CONFIRMED, Outcome.ACCEPTED)
@@ -76,6 +79,7 @@ def _row(
         score=chart.points[-1] if chart is not None and chart.points else None,
         confirmed=real,
         false_calls=false,
-        open=yields.number(asked, None),
+        # Blind audits wait for a person, too; without them this figure would tell an operator which they are.
+        open=yields.number(asked, None, kinds=tuple(CallKind)),
         agreement=real / (real + false) if real + false else None,
     )

@@ -165,9 +165,12 @@ def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
 async def experts_page(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
     window = stats.window_of(visit)
-    found = await visit.gate.read(lambda connection: stats.counts(connection, window))
-    beats = await visit.gate.read(states.heartbeats)
-    rows = experts.rows(found, beats[Process.LINE].experts if Process.LINE in beats else None)
+
+    def read(connection: Connection) -> list[experts.ExpertRow]:
+        found, line = stats.counts(connection, window), states.heartbeats(connection).get(Process.LINE)
+        return experts.rows(found.tallies, found.calls, found.score_charts, line.experts if line else None)
+
+    rows = await visit.gate.read(read)
     known = [one.memory for one in rows if one.memory is not None]
     return await page(
         visit,
