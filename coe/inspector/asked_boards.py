@@ -21,8 +21,8 @@ Parts = PartsList | Mapping[str, PartsList]
 class AskedBoard:
     """A board as a user asks for it: its name or path, its mix, and its parts list; () without a list.
 
-    `name` is its name on the line; "" means the name that its file says. Versions of a board that are on a line together
-    need different names.
+    `name` is its name on the line; "" means the name that its file says. Versions of one board on a line need different
+    names.
     """
 
     source: str | Path
