@@ -24,8 +24,8 @@ from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, events, keys, views
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.recipes import Recipe
-from coe.serve.moments import now_us
-from coe.serve.pictures import Pictures
+from coe.serve.moments import DAY_US, now_us
+from coe.serve.pictures import PARTS, Pictures
 from coe.serve.points import Point
 from coe.serve.retention import remove_strays
 from coe.serve.words import EventKind, Role
@@ -193,8 +193,10 @@ def kill_the_gate(config: ServeConfig, database: Database, kills: list[Point]) -
             shown = views.of_board(connection, board.key)
             assert [view.name for view in shown] == ["R1", "R2"]
             assert all(pictures.path(view.file).stat().st_size == view.size_bytes for view in shown)
-        remove_strays(database, pictures, time.time() + 60)
-        assert {name for part in pictures.older_than(math.inf) for name in part} == views.files(connection)
+        for part in range(PARTS):
+            remove_strays(database, pictures, part, now_us() + 2 * DAY_US)
+        left = {name for part in range(PARTS) for name in pictures.older_than(math.inf, part)}
+        assert left == views.files(connection)
 
 
 def _feed_until_accepted(address: str, key: str, board: str) -> None:

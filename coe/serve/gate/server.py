@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -19,8 +21,8 @@ from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
 from coe.serve.gate.state import Gate
-from coe.serve.moments import SECOND_US
-from coe.serve.pictures import Pictures
+from coe.serve.moments import SteadyClock, microseconds
+from coe.serve.pictures import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.words import Process
 
@@ -123,13 +125,13 @@ async def serve(config: ServeConfig) -> None:
 
 
 async def _tidy(gate: Gate) -> None:
-    """Remove what crashes have left, then now and then the pictures whose time has come."""
-    begun_s = gate.now_us() / SECOND_US
-    with suppress(DatabaseTrouble, OSError):  # the next start will do
-        await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
-    while True:
+    """Remove the pictures whose time has come, and what crashes have left, now and then."""
+    clock = SteadyClock(gate.now_us)
+    for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
         with suppress(DatabaseTrouble, OSError):  # the next time will do
-            await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
+            await gate.run(partial(sweep, gate.database, gate.pictures, gate.config.retention, clock.now_us()))
+        with suppress(DatabaseTrouble, OSError):
+            await gate.run(partial(remove_strays, gate.database, gate.pictures, turn % PARTS, clock.now_us()))
         await asyncio.sleep(TIDY_S)
 
 

@@ -220,7 +220,8 @@ class Products:
         router = content.board(recipe.name).router
         self._folder.mkdir(parents=True, exist_ok=True)
         path = self._folder / f"{recipe.id}.yaml"
-        write_atomically(path, [content.rules])
+        if not path.exists() or path.read_bytes() != content.rules.encode():  # a full disk must not keep it away
+            write_atomically(path, [content.rules])
         return _Coming(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
 
 
