@@ -26,7 +26,7 @@ from serve_rows import NOON, decided, decision, ng
 from serving import Served, activated, config_of, hand_in, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
-from test_serve_bridge import Remembered, append, told
+from test_serve_bridge import Remembered, append, told, waiting
 from test_serve_mqtt import bridged
 from tiny_line import TINY
 
@@ -86,7 +86,7 @@ def locked(database: Database) -> Iterator[None]:
 def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_on_afterwards(
     served: Served, tiny: tuple[Path, Path]
 ) -> None:
-    impatient = open_database(served.database.url.render_as_string(), busy_s=0.05)
+    impatient = open_database(served.database.url.render_as_string(), busy_s=0.5)
     patient, served.gate.database = served.gate.database, impatient
     device, sink = QuickDevice(), Remembered()
     device.gate.clear()
@@ -95,9 +95,12 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
         put(served.feeder, "k2", "R1")
         eventually(device.reached.is_set)
         wait_until(lambda: "board.started" in [message.name for message in sink.told])
+        wait_until(lambda: not waiting(impatient, "plant"))
+        sink.gate.clear()
         append(impatient, 1)
         with locked(impatient):
             device.gate.set()
+            sink.gate.set()
             eventually(lambda: station.waits_for_database)
             body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "C"}}}
             refused = served.feeder.post("/api/v1/boards/k2", json=body)
