@@ -23,7 +23,7 @@ from coe.serve.gate.bodies import expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.moments import SECOND_US, iso
-from coe.serve.request import Text
+from coe.serve.plain_text import Text
 from coe.serve.words import Outcome
 
 CLAIM_S = 90

@@ -16,7 +16,7 @@ from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.calls import MOST_NOTE
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.moments import iso
-from coe.serve.request import Text, Word
+from coe.serve.plain_text import Text, Word
 
 
 class EscapeRequest(Form):
