@@ -13,7 +13,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
 from coe.serve.form import Form
-from coe.serve.plain_text import Word
+from coe.serve.texts import Word
 from coe.serve.whole_board import WholeBoard
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]

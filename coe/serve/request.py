@@ -13,8 +13,8 @@ from pydantic import Field
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
 from coe.serve.form import Form
-from coe.serve.plain_text import Text, Word
 from coe.serve.recipe import RecipeContent
+from coe.serve.texts import Text, Word
 from coe.serve.words import Side
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -20,11 +23,13 @@ from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
+from coe.serve.gate.headers import HEADERS
+from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind
 from coe.serve.gate.state import Gate
 from coe.serve.moments import SteadyClock, microseconds
 from coe.serve.pictures import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
-from coe.serve.words import Process
+from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
@@ -53,6 +58,21 @@ class _Impatient(H11Protocol):
             self._waiting = None
         elif self._waiting is None and not self._is_answering:
             self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request with a problem, as every other refusal; uvicorn's answer is plain text."""
+        problem = {
+            "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
+            "title": HTTPStatus.BAD_REQUEST.phrase,
+            "status": int(HTTPStatus.BAD_REQUEST),
+            "detail": "this is no request of HTTP/1.1, or its head is too long",
+            "way_out": "send a request of HTTP/1.1 with a shorter head",
+        }
+        headers = {**HEADERS, "Content-Type": MEDIA_TYPE, "Connection": "close"}
+        start = h11.Response(status_code=400, headers=list(headers.items()), reason=HTTPStatus.BAD_REQUEST.phrase)
+        for event in (start, h11.Data(data=json.dumps(problem).encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None:
@@ -128,11 +148,20 @@ async def _tidy(gate: Gate) -> None:
     """Remove the pictures whose time has come, and what crashes have left, now and then."""
     clock = SteadyClock(gate.now_us)
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
-        with suppress(DatabaseTrouble, OSError):  # the next time will do
-            await gate.run(partial(sweep, gate.database, gate.pictures, gate.config.retention, clock.now_us()))
-        with suppress(DatabaseTrouble, OSError):
-            await gate.run(partial(remove_strays, gate.database, gate.pictures, turn % PARTS, clock.now_us()))
+        try:
+            if await gate.run(partial(_remove_old, gate, turn % PARTS, clock.now_us())):
+                await gate.overcome(FaultKind.RETENTION)
+        except DatabaseTrouble:  # the next time will do, and the line tells of it
+            pass
+        except OSError as error:
+            message = f"old pictures cannot be removed: {error}; the disk will fill"
+            await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
+
+
+def _remove_old(gate: Gate, part: int, now_us: int) -> int:
+    removed = sweep(gate.database, gate.pictures, gate.config.retention, now_us)
+    return removed + remove_strays(gate.database, gate.pictures, part, now_us)
 
 
 async def _beat(gate: Gate) -> None:

@@ -22,6 +22,7 @@ from coe.serve.database.recipes import Recipe
 from coe.serve.recipe import RecipeContent
 from coe.store import dotted
 from coe.store.store import Store
+from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -169,7 +170,7 @@ class Products:
             try:
                 read.append(self._read(recipe))
             except Exception as error:
-                changed.refused[recipe.id] = sentence_of(error, during="the recipe was read")
+                changed.refused[recipe.id] = _reason(error, "the recipe was read")
         try:
             self._take(read, changed)
         except LineClosed:
@@ -189,7 +190,7 @@ class Products:
                 reasons = changed.apart if self._line is not None else changed.refused
                 reasons[one.recipe.id] = str(error)
             except Exception as error:  # whatever a kind's code raises: the line goes on with the other recipes
-                changed.refused[one.recipe.id] = sentence_of(error, during="the recipe was opened")
+                changed.refused[one.recipe.id] = _reason(error, "the recipe was opened")
         return changed
 
     def _take(self, coming: Sequence[_Coming], changed: Changed) -> None:
@@ -223,6 +224,10 @@ class Products:
         if not path.exists() or path.read_bytes() != content.rules.encode():  # a full disk must not keep it away
             write_atomically(path, [content.rules])
         return _Coming(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
+
+
+def _reason(error: Exception, during: str) -> str:
+    return visible(sentence_of(error, during=during), lines=True)
 
 
 def _name(recipe: Recipe) -> str:

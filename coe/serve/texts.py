@@ -1,4 +1,4 @@
-"""Texts that clients give. Law: one line, without hidden characters, as long as a column takes."""
+"""Texts that people and machines give. Law: a text has no hidden characters, and every column has room for it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def _plain(text: str) -> str:
     return text
 
 
+def _readable(text: str) -> str:
+    if not is_visible(text.replace("\r\n", "\n").replace("\t", " ")):
+        raise ValueError("it has hidden characters; give plain text")
+    return text
+
+
+MOST_NOTE = 2000
+Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
+"""A text for people, with line ends and tabs."""
 Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
 """A text for people in one line."""
 Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
