@@ -18,7 +18,7 @@ from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.line.danger import Speed, Waiting, endangered
-from coe.serve.line.product import Product
+from coe.serve.line.product import Products
 from coe.serve.line.queue import Queue
 from coe.serve.line.residents import Residents
 from coe.serve.line.run import BoardRun
@@ -90,7 +90,7 @@ class Report:
         runs: Mapping[int, BoardRun],
         queue: Queue,
         state: LineState,
-        product: Product | None,
+        products: Products,
         certain: Collection[int],
     ) -> None:
         """Write what is new after a round of work; `certain` are begun boards that will be late.
@@ -110,8 +110,8 @@ class Report:
         if now_s - self._beat_s >= BEAT_S or late:
             self._beat_s = now_s
             late += self._in_danger(runs, queue, now_s)
-            facts = self._facts(runs, queue, product)
-            experts = self._experts(product, now_s)
+            facts = self._facts(runs, queue, products)
+            experts = self._experts(products, now_s)
             now_us, pid = self._now_us(), self._pid
             with self._database.writing() as connection:
                 boards.endanger(connection, late, now_us)
@@ -171,23 +171,23 @@ class Report:
         late = endangered(under_way, waiting, self._speed)
         return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
 
-    def _experts(self, product: Product | None, now_s: float) -> Mapping[str, Any] | None:
+    def _experts(self, products: Products, now_s: float) -> Mapping[str, Any] | None:
         """Return what the pages show of the experts; None if that was written a short while ago."""
-        if product is None or now_s - self._experts_s < EXPERTS_S:
+        if products.line is None or now_s - self._experts_s < EXPERTS_S:
             return None
         self._experts_s = now_s
-        return self._residents.facts(product.line)
+        return self._residents.facts(products.line)
 
-    def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, product: Product | None) -> dict[str, Any]:
-        metrics = product.line.metrics() if product else None
+    def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
+        line = products.line
+        metrics = line.metrics() if line else None
         return {
-            "recipe": product.recipe.name if product else None,
-            "version": product.recipe.version if product else None,
+            "recipes": sorted(product.name for product in products.current.values()),
             "queued": len(queue),
             "boards": [{"board": id, "done": len(run.results), "of": len(run.items.seen)} for id, run in runs.items()],
             "per_image_s": self._speed.per_image_s,
             "images": metrics.images if metrics else 0,
             "switches": metrics.switches if metrics else 0,
             "peak_reserved_bytes": metrics.peak_reserved_bytes if metrics else 0,
-            "budget_bytes": product.line.budget_bytes if product else 0,
+            "budget_bytes": line.budget_bytes if line else 0,
         }

@@ -35,7 +35,7 @@ class Residents:
                 self._lost.add(event.device)
 
     def facts(self, line: Line) -> dict[str, Any]:
-        """Return each expert of a line as JSON, by its name.
+        """Return each expert of a line as JSON, by its name in the board files; experts of one name are added up.
 
         `bytes` are those of its weights in memory, `devices` where it is resident, `rules` and `estimated` the
         probability that an image needs it, by the rules and by the images that came (None if nobody estimates it).
@@ -45,14 +45,17 @@ class Residents:
             lost = set(self._lost)
         device_of = {pool.id: pool.device for pool in line.plan.pools}
         drift = {one.expert: one for one in line.drift()}
-        listed = {}
+        listed: dict[str, dict[str, Any]] = {}
         for expert in line.rules.experts:
             devices = sorted({device_of[pool] for pool in pools.get(expert, ()) if pool in device_of} - lost)
             use = drift.get(expert)
-            listed[expert] = {
-                "bytes": line.costs((devices or line.costs.devices())[0], expert).weights_bytes,
-                "devices": devices,
-                "rules": use and round(use.rules, 6),
-                "estimated": use and round(use.estimated, 6),
+            size = line.costs((devices or line.costs.devices())[0], expert).weights_bytes
+            name = line.rules.router.names.get(expert, expert)
+            before = listed.get(name, {"bytes": 0, "devices": [], "rules": None, "estimated": None})
+            listed[name] = {
+                "bytes": before["bytes"] + size,
+                "devices": sorted({*before["devices"], *devices}),
+                "rules": round(use.rules, 6) if use else before["rules"],
+                "estimated": round(use.estimated, 6) if use else before["estimated"],
             }
         return listed
