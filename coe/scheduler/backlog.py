@@ -150,8 +150,7 @@ class Backlog:
 
         A stage at the end joins the last group if that has the same expert, because it overtakes no other stage there.
         """
-        last = next(reversed(self._groups.values()), None)
-        group = self._latest.get(stage.expert) if join else last
+        group = self._latest.get(stage.expert) if join else next(reversed(self._groups.values()), None)
         if group is None or group.expert != stage.expert or not group.open:
             group = self._latest[stage.expert] = self._new(stage.expert)
         self._put(group, stage, charge_s, now, due_s)

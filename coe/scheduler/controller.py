@@ -272,7 +272,8 @@ class Controller:
             for expert in self._cases.awaits(change.request_id):
                 for backlog in self._backlogs:
                     backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
-        self._commands += [Late(board.name, board.due_s) for board in self._deadlines.missed()]
+        for board in self._deadlines.missed():
+            self._commands.append(Late(board.name, board.due_s))
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
@@ -363,6 +364,7 @@ class Controller:
         self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
         self._select.watch(self.world)
         self._prefetch.watch(self.world)
+        self._looks_ahead = self._prefetch.looks_ahead()
 
     def _executor(self, id: str) -> Executor:
         return self.executors.get(id) or self._gone[id]
@@ -387,10 +389,14 @@ class Controller:
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
+        # A lane that is busy now stays busy: only an event frees it.
+        idle = self._residency.idle_pools()
         for executor in self.executors.values():
-            if executor.batch is not None or self._shared is not None:
+            if executor.pool.id in idle and (executor.batch is not None or self._shared is not None):
                 self._prefetch_for(executor, now)
-        if self._prefetch.looks_ahead():
+        if self._residency.is_reading():
+            return
+        if self._looks_ahead:
             self._look_ahead(now)
         self._residency.fill(now)
         self._residency.fill_host(now)
@@ -413,12 +419,11 @@ class Controller:
 
         Return whether a batch began.
         """
-        why = self._why(executor)
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
                 return True
-            if state is None and self._residency.make_room(executor.pool, group.expert, why, (), now):
+            if state is None and self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
                 return False
         return False
 
@@ -446,14 +451,10 @@ class Controller:
                 ahead.add(expert)
             elif (source := self.world.source(pool.device, expert)) in idle:
                 if pool.state(expert) is None:
-                    self._residency.make_room(pool, expert, self._why(executor), ahead, now)
+                    self._residency.make_room(pool, expert, _why(executor), ahead, now)
                 idle.remove(source)
                 if not idle:
                     return
-
-    @staticmethod
-    def _why(executor: Executor) -> Why:
-        return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
     def _cost(self, device: str, expert: str) -> Cost:
         return self.costs(device, expert)
@@ -464,6 +465,10 @@ class Controller:
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def _why(executor: Executor) -> Why:
+    return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
 
 def _usage(graph: ExpertGraph) -> dict[str, float]:

@@ -170,7 +170,7 @@ class ModelPool:
 
     @property
     def _kept_bytes(self) -> int:
-        return self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
+        return self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
 
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""

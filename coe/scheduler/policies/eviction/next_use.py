@@ -42,9 +42,10 @@ class NextUse(Eviction):
 
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
         for expert in self._changed:
-            self._forget(expert)
             if expert in self._pool:
                 self._place(expert)
+            else:
+                self._forget(expert)
         self._changed.clear()
         if not self._step:
             return iter(self._order)
@@ -60,12 +61,17 @@ class NextUse(Eviction):
     def _place(self, expert: str) -> None:
         """Rank an expert by its next place, or by its loss where its open or coming stages count for more."""
         demand, foresight = self._world.demand, self._world.foresight
-        place = None if foresight is None else foresight.next_place(expert)
         until = None if foresight is None else foresight.images_until(expert)
         coming_first = until is None or demand.coming(expert) * until > config.OUTLOOK_IMAGES
-        if place is None or coming_first or demand.open(expert):
-            self._order.put(expert, self._loss_s(expert) / max(1, self._pool.size(expert)))
+        if coming_first or demand.open(expert):
+            if expert in self._step:
+                self._forget(expert)
+            use = demand.usage(expert) if until is None else 1 / until
+            self._order.put(expert, self._loss_s(expert, use) / max(1, self._pool.size(expert)))
             return
+        self._forget(expert)
+        place = self._world.next_place(expert)
+        assert place is not None, f"'{expert}' is foreseen"
         step = round(_STEPS * math.log2(max(self._rate(expert), 1e-30)))
         self._step[expert] = step
         self._by_place.setdefault(step, Ranking()).put(expert, -place)
@@ -83,7 +89,8 @@ class NextUse(Eviction):
     def _rate(self, expert: str) -> float:
         return self._world.switch_s(self._pool.device, expert) / max(1, self._pool.size(expert))
 
-    def _loss_s(self, expert: str) -> float:
+    def _loss_s(self, expert: str, use: float) -> float:
+        """Return the seconds lost; `use` is how often an image needs the expert."""
         demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)
-        expected = demand.coming(expert) + config.OUTLOOK_IMAGES * self._world.expected_use(expert)
+        expected = demand.coming(expert) + config.OUTLOOK_IMAGES * use
         return expected * self._world.switch_s(self._pool.device, expert) + demand.open(expert) * cost.per_image_s
