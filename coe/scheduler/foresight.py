@@ -134,7 +134,7 @@ class Foresight(HistoryWatcher):
         index = self._index.get(request.refdes)
         if board.begin is not None and index is not None:
             self._came += 1
-            self._judge(self._parts[index].component == request.component)
+            self._judge(request.component in self._components[index])
             self._reach(board.begin + index)
 
     # Boards
@@ -200,9 +200,8 @@ class Foresight(HistoryWatcher):
         self._parts, self._came = tuple(parts), 0
         self._origin = self._lap = self._passed = self.head
         self._index = {part.refdes: index for index, part in enumerate(parts)}
-        known = self._router.components
-        rules = [rule_of(self._board_key, part.component) for part in parts]
-        self._needs = [self._router.likely(rule) if rule in known else () for rule in rules]
+        self._components = [self._components_of(part) for part in parts]
+        self._needs = [self._experts_of(components) for components in self._components]
         self._places: dict[str, list[int]] = {}
         for index, experts in enumerate(self._needs):
             for expert in experts:
@@ -216,6 +215,17 @@ class Foresight(HistoryWatcher):
         self._agreed.clear()
         for expert in {**gone, **self.next_places}:
             self._changed(expert)
+
+    def _components_of(self, part: PlacedPart) -> tuple[str, ...]:
+        """Return the components that may come at a part: two if the last boards do not agree."""
+        other = self._learned.other(part.refdes) if self._learned is not None else ""
+        return (part.component, other) if other else (part.component,)
+
+    def _experts_of(self, components: Sequence[str]) -> tuple[str, ...]:
+        """Return the likely experts of components, each once; none for a component that the board does not have."""
+        rules = [rule_of(self._board_key, component) for component in components]
+        known = self._router.components
+        return tuple(dict.fromkeys(expert for rule in rules if rule in known for expert in self._router.likely(rule)))
 
     def _reach(self, place: int) -> None:
         """Take note of a part that has come; parts far behind it are taken as left out."""
