@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coe import config
@@ -150,10 +150,11 @@ class Router:
             return expert
         return again_id(expert)
 
-    def named(self, finding: Finding) -> Finding:
-        """Return a finding under the name that its expert has in the board file."""
-        name = self._shown.get(finding.expert)
-        return finding if name is None else replace(finding, expert=name)
+    def named(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return findings under the names that their experts have in the board file."""
+        if not self._shown:
+            return tuple(findings)
+        return tuple(replace(finding, expert=self._shown.get(finding.expert, finding.expert)) for finding in findings)
 
     def order(self, component: str) -> Mapping[str, int]:
         """Return the rank of each expert that a component may need, predecessors first; empty if it is unknown."""

@@ -119,8 +119,9 @@ class Cases:
                 if decision.verdict is not None:
                     case.verdicts.append(decision.verdict)
                     case.is_stopped = case.stop_at_ng and Verdict.NG in case.verdicts
-                steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
-                case.seen.update(decision.steps)
+                if decision.steps:
+                    steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
+                    case.seen.update(decision.steps)
             elif judge in case.awaiting:
                 case.awaiting[judge].append(step)
             else:
@@ -139,6 +140,6 @@ class Cases:
         verdict = worst(case.verdicts) if case.failure is None else None
         # Findings stand in the order of the rules, so that results do not depend on scheduling.
         ordered = sorted(case.findings, key=case.order.__getitem__)
-        findings = tuple(self._router.named(case.findings[expert]) for expert in ordered)
+        findings = self._router.named([case.findings[expert] for expert in ordered])
         late = now > case.request.due_s
         return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.failure, late)

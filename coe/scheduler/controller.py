@@ -20,7 +20,7 @@ from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import CostTable
 from coe.scheduler.deadlines import Deadlines, LeastTime
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
@@ -250,7 +250,7 @@ class Controller:
                 return
             world = replace(world, executors=able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
-        cost = self._cost(executor.device, stage.expert)
+        cost = self.costs(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
         if alone and stage.expert not in executor.pool:
@@ -327,7 +327,7 @@ class Controller:
             for stage in stages:
                 self._fail(stage, not_run(batch.expert, event), now)
         else:
-            cost = self._cost(executor.device, batch.expert)
+            cost = self.costs(executor.device, batch.expert)
             executor.backlog.put_back(stages, cost.batch_s(1), now)
             for stage in stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
@@ -385,7 +385,8 @@ class Controller:
 
     def _dispatch(self, now: float) -> None:
         self._residency.shrink(now)
-        self._residency.withdraw()
+        if self._looks_ahead:
+            self._residency.withdraw()
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
@@ -455,9 +456,6 @@ class Controller:
                 idle.remove(source)
                 if not idle:
                     return
-
-    def _cost(self, device: str, expert: str) -> Cost:
-        return self.costs(device, expert)
 
     def _emit(self, command: Command) -> None:
         self._commands.append(command)

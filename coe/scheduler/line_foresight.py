@@ -49,6 +49,10 @@ class LineForesight(HistoryWatcher):
 
     # Anybody may read these
 
+    def foresees(self) -> bool:
+        """Return whether any expert is foreseen."""
+        return any(self._boards[board].next_places for board in self._others)
+
     def next_place(self, expert: str) -> int | None:
         """Return the next place that needs an expert; None if none is foreseen."""
         next_place = None

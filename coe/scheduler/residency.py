@@ -210,21 +210,20 @@ class Residency:
     def issue(self) -> None:
         """Issue the loads of planned experts whose bytes have become free, first come, first served."""
         for pool in self.pools.values():
-            if pool.has_planned():
-                self._issue(pool)
+            for expert in pool.to_reserve():
+                if not pool.reserve(expert):
+                    break
+                self._begin_load(pool, expert)
 
-    def _issue(self, pool: ModelPool) -> None:
-        for expert in pool.planned():
-            if not pool.reserve(expert):
-                break
-            why, variant = pool.why(expert), pool.variant(expert)
-            if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
-                why = Why.PREFETCH
-            passage = Passage(Tier.DISK)
-            if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-                passage = cache.fetch(expert, pool.size(expert), variant)
-            pool.lies_in(expert, passage.source)
-            self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
+    def _begin_load(self, pool: ModelPool, expert: str) -> None:
+        why, variant = pool.why(expert), pool.variant(expert)
+        if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
+            why = Why.PREFETCH
+        passage = Passage(Tier.DISK)
+        if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+            passage = cache.fetch(expert, pool.size(expert), variant)
+        pool.lies_in(expert, passage.source)
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
 
     def idle_pools(self) -> set[str]:
         """Return the pools that can load from a tier from which nothing comes into them."""

@@ -53,7 +53,8 @@ class Gain(Prefetch):
         self._foreseen = Ranking()
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        self._catch_up()
+        if self._changed:
+            self._catch_up()
         yield from islice(self._hurried, config.PREFETCH_GROUPS)
         yield from self._to_fill(executor)
         yield from self._to_share(executor)
@@ -63,7 +64,8 @@ class Gain(Prefetch):
                     yield expert
 
     def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        self._catch_up()
+        if self._changed:
+            self._catch_up()
         if self._loads_s or world.foresight is None:
             return
         for expert in islice(self._foreseen, config.LOAD_CANDIDATES):
@@ -136,8 +138,10 @@ class Gain(Prefetch):
         return config.OUTLOOK_IMAGES * demand.usage(expert) + demand.coming(expert)
 
     def _catch_up(self) -> None:
+        foresees = bool(self._foreseen) or self._world.foresees()
         for expert in self._changed:
-            self._foresee(expert)
+            if foresees:
+                self._foresee(expert)
             group = self._backlog.first(expert)
             here = {id for id, holder in self._holders.items() if expert in holder.pool} if group is not None else ()
             load_s = self._loads_s.pop(expert, None)

@@ -50,7 +50,7 @@ class Ready(Select):
             return
         blocking = self._blocking(executor, going) if going is not None else None
         leaving = blocking if blocking and self._must_leave(pool, blocking) else None
-        for expert in self._hurried[id]:
+        for expert in self._hurried[id] if self._hurrying else ():
             if (group := _group(executor, expert)) is not leaving:
                 yield group
         if blocking is not None and blocking is not leaving and blocking.due_s == math.inf:
