@@ -353,20 +353,26 @@ class Cold(VirtualLine):
             assert self.begun <= min(4, (pool.spec.capacity_bytes - 4) // COST.weights_bytes)
 
 
-@given(images(), st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
+BURSTS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from("ABCD")), min_size=4, max_size=20)
+"""By image: how long after the image before it comes, and its component."""
+
+
+@given(BURSTS, st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
 @settings(max_examples=60, deadline=None)
 def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_for_those_wanted_before(
-    drawn: list[tuple[float, str, str, str]], parts: str, experts: int, executors: int
+    burst: list[tuple[float, str]], parts: str, experts: int, executors: int
 ) -> None:
     """The disk is never idle meanwhile, no load for nobody begins, and filling ends."""
     pools = pools_of(executors, (10 * experts + 4) // executors, 4 // executors)
     line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="line", parts=parts_of(parts))
-    for at_s, component, serial, refdes in drawn:
-        line.arrive(at_s, component, serial=serial, refdes=refdes)
+    at_s = 0.0
+    for gap_s, component in burst:
+        at_s += gap_s
+        line.arrive(at_s, component)
     line.run()
     assert line.begun >= min(4, experts)
     assert not line.controller.is_filling()
-    assert [result.error for result in line.results.values()] == [None] * len(drawn)
+    assert [result.error for result in line.results.values()] == [None] * len(burst)
 
 
 @given(images(), st.integers(1, 3), st.integers(1, 3))
