@@ -65,7 +65,9 @@ class World:
     def switch_s(self, device: str, expert: str) -> float:
         """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
         cost = self.costs(device, expert)
-        return cost.copy_s if self.source(device, expert) is Tier.HOST else cost.load_s
+        if self.cache is None or self.source(device, expert) is Tier.DISK:
+            return cost.load_s
+        return cost.copy_s
 
     def expected_use(self, expert: str) -> float:
         """Return how often an image needs an expert: by its next image where it is foreseen, else as estimated."""
