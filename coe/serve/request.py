@@ -95,9 +95,10 @@ class BoardRequest(Form):
         for name in self.views:
             before = by_sha256.setdefault(handed_in[name], name)
             if before != name:
+                both = [f"'{view}' ('{self.views[view].refdes}')" for view in (before, name)]
                 raise ConfigError(
-                    f"views '{before}' ('{self.views[before].refdes}') and '{name}' ('{self.views[name].refdes}') are the "
-                    "same picture, byte for byte; hand in a picture of each component that was taken for it"
+                    f"views {both[0]} and {both[1]} are the same picture, byte for byte; hand in a picture of each "
+                    "component that was taken for it"
                 )
 
     def _check_side(self, content: RecipeContent) -> None:
