@@ -77,7 +77,7 @@ def accept_request(
 
 def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object) -> OpenLine:
     """Return a function that opens lines on a quick device."""
-    return lambda board, parts: quick((board, tiny[1]), device, parts=parts or None, **options)
+    return lambda boards: quick((boards, tiny[1]), device, **options)
 
 
 @contextmanager

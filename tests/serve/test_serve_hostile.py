@@ -12,8 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 from serving import Served, hand_in, png, put
+from tiny_line import TINY
 
+from coe.config import MAX_IMAGE_PIXELS
 from coe.serve.config import Limits
 from coe.serve.database import boards, faults, keys
 from coe.serve.database.faults import NewFault
@@ -268,4 +271,18 @@ def test_a_fault_is_cleared_by_name(served: Served) -> None:
 
 
 def test_the_limits_are_those_that_are_documented() -> None:
-    assert (Limits().body, Limits().pixels) == (256_000_000, 400_000_000)
+    assert (Limits().body, Limits().pixels) == (256_000_000, 89_000_000)
+
+
+def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line() -> None:
+    assert Image.MAX_IMAGE_PIXELS is not None
+    assert Limits().pixels <= min(MAX_IMAGE_PIXELS, Image.MAX_IMAGE_PIXELS), "Pillow refuses TIFF pictures above it"
+    with pytest.raises(ValueError, match="less than or equal to 89000000"):
+        Limits(pixels=Limits().pixels + 1)
+
+
+@pytest.mark.parametrize("refdes", ["R" * 201, "", "R\x1b[2J"])
+def test_reference_designators_of_a_recipe_are_plain_and_bounded(served: Served, refdes: str) -> None:
+    answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": TINY, "parts": {refdes: "C"}})
+    problem(answer, 422, "invalid")
+    assert answer.json()["detail"].startswith("parts")

@@ -13,9 +13,9 @@ from serving import activated, config_of
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
-from coe.board.parts import PlacedPart
 from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost
+from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Loaded, Run, RunFailed
 from coe.serve.config import ServeConfig
@@ -285,10 +285,10 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(
     recipe = activated(database, TINY)
     opened: list[QuickDevice] = []
 
-    def open_line(board: Path, parts: Sequence[PlacedPart]) -> object:
+    def open_line(boards: Sequence[AskedBoard]) -> object:
         opened.append(QuickDevice())
         opened[-1].gate.clear()
-        line = quick_opener(tiny, opened[-1], inbox=1)(board, parts)
+        line = quick_opener(tiny, opened[-1], inbox=1)(boards)
         lines.append(line)
         return line
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -24,17 +26,14 @@ from coe.serve.gate.feed import Feed
 from coe.serve.gate.headers import HEADERS
 from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind
 from coe.serve.gate.state import Gate
-from coe.serve.moments import SECOND_US
-from coe.serve.pictures import Pictures
+from coe.serve.moments import SteadyClock, microseconds
+from coe.serve.pictures import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
-YOUNG_S = 3600.0
-"""A picture without a row is left alone if it is not older than this at the start: a gate that was told to end may be
-about to write the row, and the clock may be set back meanwhile."""
 CONNECTIONS = 2000
 GRACE_S = 5
 """How long requests that are under way may take when the gate ends."""
@@ -146,14 +145,11 @@ async def serve(config: ServeConfig) -> None:
 
 
 async def _tidy(gate: Gate) -> None:
-    """Remove what crashes have left, then now and then the pictures whose time has come."""
-    begun_s = gate.now_us() / SECOND_US - YOUNG_S
-    with suppress(DatabaseTrouble, OSError):  # the next start will do
-        await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
-    while True:
+    """Remove the pictures whose time has come, and what crashes have left, now and then."""
+    clock = SteadyClock(gate.now_us)
+    for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
         try:
-            removed = await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
-            if removed:
+            if await gate.run(partial(_remove_old, gate, turn % PARTS, clock.now_us())):
                 await gate.overcome(FaultKind.RETENTION)
         except DatabaseTrouble:  # the next time will do, and the line tells of it
             pass
@@ -161,6 +157,11 @@ async def _tidy(gate: Gate) -> None:
             message = f"old pictures cannot be removed: {error}; the disk will fill"
             await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
+
+
+def _remove_old(gate: Gate, part: int, now_us: int) -> int:
+    removed = sweep(gate.database, gate.pictures, gate.config.retention, now_us)
+    return removed + remove_strays(gate.database, gate.pictures, part, now_us)
 
 
 async def _beat(gate: Gate) -> None:

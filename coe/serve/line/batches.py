@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coe.core import Batch
-from coe.errors import CoeError
+from coe.errors import CoeError, ConfigError
 from coe.scheduler.costs import CostTable
 from coe.scheduler.events import Command, Event, Finished, Run, RunFailed
 
@@ -39,7 +39,10 @@ class Running:
 
     def hangs(self, costs: CostTable, devices: Mapping[str, str], least_s: float) -> bool:
         """Whether it should have ended long ago; `devices` are those of the executors."""
-        forecast_s = costs(devices[self.executor], self.expert).batch_s(self.images)
+        try:
+            forecast_s = costs(devices[self.executor], self.expert).batch_s(self.images)
+        except ConfigError:  # its board has left the line meanwhile, and its costs with it
+            forecast_s = 0.0
         return self.age_s > max(least_s, FACTOR * forecast_s)
 
 
