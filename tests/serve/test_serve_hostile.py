@@ -21,7 +21,7 @@ from coe.serve.config import Limits
 from coe.serve.database import boards, faults, keys
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import open_database
-from coe.serve.gate import server
+from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operations import Operation
 from coe.serve.moments import now_us
@@ -174,7 +174,7 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
 
 
 def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
     assert raw(served) == b""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
     assert raw(served, request) == b""

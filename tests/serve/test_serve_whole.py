@@ -353,7 +353,7 @@ def test_a_request_that_does_not_fit_the_recipe_is_refused(
 ) -> None:
     content = of_json({"rules": TINY, "whole": whole}, RecipeContent)
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), ["top"])
+        of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), {"top": "0" * 64})
 
 
 def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> None:

@@ -73,8 +73,8 @@ class _Coming:
     asked: AskedBoard
 
 
-def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
-    """Return a function that opens a line by the service's config."""
+def line_opener(config: ServeConfig, *watchers: Watcher) -> OpenLine:
+    """Return a function that opens a line by the service's config, and has it watched."""
 
     def open_line(boards: Sequence[AskedBoard]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
@@ -89,7 +89,7 @@ def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
                 asked=settings.asked(),
                 precision=settings.precision,
                 label_floor=settings.label_floor,
-                watchers=[watcher],
+                watchers=watchers,
                 allowed_kinds=dotted.packages(settings.allow_kinds),
             )
         )

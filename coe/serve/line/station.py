@@ -22,6 +22,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.line.batches import Batches
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
@@ -70,12 +71,14 @@ class Station:
         self._pictures = Pictures(config.pictures)
         self._bell = Bell(config.bell)
         self._late_boards = LateBoards()
-        self._products = Products(config.data, open_line or line_opener(config, self._late_boards), self._bell.ring)
+        batches = Batches(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, self._late_boards, batches)
+        self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches)
         self._locating = Locating(database, self._bell.ring, self._report)
         self._next_look_s = -math.inf
         self._is_draining = False
@@ -100,7 +103,7 @@ class Station:
         self._bell.ring()
 
     def run(self) -> None:
-        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close."""
+        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close; raises LineHangs."""
         ends_s = math.inf
         while not (self.is_ending and (self.is_idle or self._clocks.now_s() >= ends_s)):
             if self.is_ending and ends_s == math.inf:
@@ -109,7 +112,7 @@ class Station:
         self.close()
 
     def step(self) -> None:
-        """Do what can be done now, and wait until there is more to do."""
+        """Do what can be done now, and wait until there is more to do. Raises LineHangs."""
         try:
             self._work()
         except DatabaseTrouble as trouble:
