@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from built_once import VARIANTS, Build, linked_copy
-from common_trunk import LABELS, TRUNK, fill
+from built_once import VARIANTS, linked_copy
+from common_trunk import IDS, LABELS, TRUNK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,27 +21,10 @@ from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
-IDS = [f"trunk/{name}" for name in LABELS]
-
-
-@pytest.fixture(scope="session")
-def prepared_trunk(built_once: Build) -> Path:
-    """A store of experts with a common trunk, in two variants, that are not shared; do not change it."""
-
-    return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
-
 
 @pytest.fixture
 def whole(prepared_trunk: Path, tmp_path: Path) -> Store:
     return Store(linked_copy(prepared_trunk, tmp_path / "store"))
-
-
-@pytest.fixture(scope="session")
-def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
-    def make(folder: Path) -> None:
-        Sharing(Store(linked_copy(prepared_trunk, folder / "store"))).share(IDS)
-
-    return built_once("shared-trunk", make) / "store"
 
 
 @pytest.fixture
