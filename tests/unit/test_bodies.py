@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
@@ -220,6 +221,33 @@ def test_an_expert_that_changes_meanwhile_stays_as_it_is(whole: Store, monkeypat
     assert outcome.divided == ("trunk/a", "trunk/b")
     assert "changed while it was compared" in outcome.failed["trunk/c"]
     assert whole.manifest("trunk/c").body is None
+
+
+def test_two_writers_share_and_train_at_once(whole: Store) -> None:
+    """Each expert ends whole or divided, and as one of the two left it; nothing that a manifest names is swept away."""
+    states = [{**whole.load("trunk/c"), "fc.bias": torch.full((3,), float(number))} for number in range(4)]
+
+    def train() -> None:
+        for state in states:
+            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=state)
+
+    failed: list[str] = []
+
+    def share() -> None:
+        for _ in range(3):
+            failed.extend(Sharing(whole).share(IDS).failed.values())
+
+    threads = [threading.Thread(target=work) for work in (train, share, share)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all("changed while it was compared" in reason for reason in failed)
+    assert Sharing(whole).share(IDS).failed == {}
+    for id in IDS:
+        whole.check(id)
+    assert same(whole.load("trunk/c"), states[-1])
+    assert whole.manifest("trunk/c").body == whole.manifest("trunk/a").body
 
 
 def test_a_line_that_was_opened_before_says_that_the_expert_changed(whole: Store) -> None:
