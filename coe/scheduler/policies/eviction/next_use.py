@@ -64,7 +64,7 @@ class NextUse(Eviction):
         until = None if foresight is None else foresight.images_until(expert)
         coming_first = until is None or demand.coming(expert) * until > config.OUTLOOK_IMAGES
         if place is None or coming_first or demand.open(expert):
-            self._order.put(expert, self._loss_s(expert) / max(1, self._pool.size(expert)))
+            self._order.put(expert, self._loss_s(expert) / max(1, self._pool.frees(expert)))
             return
         step = round(_STEPS * math.log2(max(self._rate(expert), 1e-30)))
         self._step[expert] = step
@@ -81,9 +81,9 @@ class NextUse(Eviction):
         return config.OUTLOOK_IMAGES / self._world.images_until(expert) * self._rate(expert) if loss is None else loss
 
     def _rate(self, expert: str) -> float:
-        return self._world.switch_s(self._pool.device, expert) / max(1, self._pool.size(expert))
+        return self._world.switch_s(self._pool, expert) / max(1, self._pool.frees(expert))
 
     def _loss_s(self, expert: str) -> float:
         demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)
         expected = demand.coming(expert) + config.OUTLOOK_IMAGES * self._world.expected_use(expert)
-        return expected * self._world.switch_s(self._pool.device, expert) + demand.open(expert) * cost.per_image_s
+        return expected * self._world.switch_s(self._pool, expert) + demand.open(expert) * cost.per_image_s
