@@ -12,6 +12,9 @@ from fake_gpu import FakeDriver
 
 from coe import Inspector, Picture
 from coe.core import FailureKind, Finding, Result
+from coe.runtime.blob import Blob
+from coe.runtime.cpu import CpuDevice
+from coe.scheduler.events import Evict, Load
 from coe.store.store import Store
 
 
@@ -66,3 +69,37 @@ def test_a_body_that_is_missing_fails_the_images_of_its_experts_alone(
             assert result.failure is not None
             assert result.failure.kind is FailureKind.LOAD
             assert f"body {body.file}" in result.failure.reason
+
+
+def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_the_last(
+    shared_trunk: Path, pictures: list[Picture], tmp_path: Path
+) -> None:
+    board = tmp_path / "trunk.yaml"
+    board.write_text(BOARD, encoding="utf-8")
+    with Inspector(board, store=shared_trunk, memory="32MB", executors="cpu=1", profile=None, keep_trace=True) as line:
+        # Twice, so that experts leave and come again.
+        for _ in range(2):
+            found({result.request.image: result for result in line.stream(pictures)})
+        device = line._assembly.devices["cpu"]
+        assert isinstance(device, CpuDevice)
+        pool = line.plan.pools[0].id
+        resident = {expert for _, expert in device._resident}
+        assert set(device._bodies) == ({(pool, _digest(shared_trunk))} if resident & set("abc") else set())
+        assert not any(blob.owns_body for blob in device._resident.values() if isinstance(blob, Blob))
+    commands = [command for _, _, some in line.trace for command in some]
+    moves = [command for command in commands if isinstance(command, Load | Evict) and command.expert in "abc"]
+    assert sum(isinstance(command, Load) for command in moves) > 3
+    held: set[str] = set()
+    for command in moves:
+        if isinstance(command, Load):
+            assert command.with_body or held
+            held.add(command.expert)
+        else:
+            held.discard(command.expert)
+            assert command.with_body == (not held)
+
+
+def _digest(store: Path) -> str:
+    body = Store(store).manifest("trunk/a").variants["fp32"].body
+    assert body is not None
+    return body.digest
