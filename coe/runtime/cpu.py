@@ -20,6 +20,7 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.measured import HERE, Measured, identity
+from coe.runtime.pool_bodies import PoolBodies
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -51,8 +52,7 @@ class CpuDevice:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
-        self._bodies: dict[tuple[str, str], Blob] = {}
-        """By pool and digest."""
+        self._bodies = PoolBodies()
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
 
@@ -102,7 +102,7 @@ class CpuDevice:
             self._resident[pool, expert.id] = _session(kind, file, self.threads)
             return
         file = weights(self.store, expert)
-        with self._body(pool, file, bring=body) as common:
+        with self._bodies.under(pool, file, self._buffers, bring=body) as common:
             blob = file.read(self._buffers, common)
             try:
                 blob.expect(self._slots.spare(expert, blob.structure).spec)
@@ -110,24 +110,6 @@ class CpuDevice:
                 blob.release()
                 raise
         self._resident[pool, expert.id] = blob
-
-    @contextlib.contextmanager
-    def _body(self, pool: str, file: Weights, *, bring: bool) -> Iterator[Blob | None]:
-        """Give the body of an expert that a pool holds, or will hold unless the block fails; None if there is none."""
-        if file.body is None:
-            yield None
-            return
-        key = pool, file.body.digest
-        if not bring or key in self._bodies:
-            yield self._bodies.get(key)
-            return
-        body = file.body.read(self._buffers)
-        try:
-            yield body
-        except BaseException:
-            body.release()
-            raise
-        self._bodies[key] = body
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
@@ -138,9 +120,8 @@ class CpuDevice:
         if resident.body is not None and (body or resident.owns_body):
             self._slots.unbind(resident.body)
         resident.release()
-        if body:
-            for key in [key for key, common in self._bodies.items() if common is resident.body]:
-                self._bodies.pop(key).release()
+        if resident.body is not None and body:
+            self._bodies.drop(pool, resident.body)
 
     def fill(self, expert: Expert) -> None:
         """Do nothing: a CPU keeps no copies."""
@@ -242,11 +223,9 @@ class CpuDevice:
 
         def answer(pixels: Image) -> Any:
             # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
-            blobs.extend([] if blobs else _read_twice(file, slot, buffers, body))
+            blobs.extend([] if blobs else _read_twice(file, slot, buffers))
             return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
-        bodies = _read_body(file, buffers)
-        body = bodies[0] if bodies else None
         try:
             trial = warmed(answer, expert.input_size, file.whole_bytes, file.path, partial(_read, file, buffers))
             # The first load is not timed: on a line, loads reuse the memory of evicted experts.
@@ -255,7 +234,7 @@ class CpuDevice:
         finally:
             slot.unbind()
             slot.arena = Arena()
-            for blob in (*blobs, *bodies):
+            for blob in blobs:
                 blob.release()
             buffers.make_room(buffers.idle_bytes)
             give_memory_back()
@@ -269,17 +248,11 @@ class CpuDevice:
         return None
 
 
-def _read_body(file: Weights, buffers: Buffers) -> list[Blob]:
-    """Read the body of weights; return an empty list if there is none, or if it is damaged."""
-    with contextlib.suppress(CoeError):
-        return [file.body.read(buffers)] if file.body is not None else []
-    return []
-
-
-def _read_twice(file: Weights, slot: Slot, buffers: Buffers, body: Blob | None) -> list[Blob]:
+def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     """Read weights two times; return an empty list for damaged weights, which their load will report."""
     with contextlib.suppress(CoeError):
-        blobs = [file.read(buffers, body), file.read(buffers, body)]
+        first = file.read(buffers)
+        blobs = [first, file.read(buffers, first.body)]
         for blob in blobs:
             blob.expect(slot.spec)
         return blobs
