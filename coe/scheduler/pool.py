@@ -129,6 +129,11 @@ class ModelPool:
         """Return the bytes that an expert takes here, without its body."""
         return self._entries[expert].bytes
 
+    def body_bytes(self, expert: str) -> int:
+        """Return the bytes of the body that an expert holds here; 0 if it has none."""
+        body = self._entries[expert].body
+        return body.bytes if body is not None else 0
+
     def needs(self, cost: Cost) -> int:
         """Return the bytes that an expert of this cost takes in addition to what is here: its body counts if absent."""
         if cost.body is None or cost.body.id in self._bodies:
