@@ -6,10 +6,14 @@ So does a crash after a picture came and before its row. The gate removes such s
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from coe.core import Verdict
 from coe.serve.config import Retention
 from coe.serve.database import views
 from coe.serve.database.opening import Database
+from coe.serve.database.views import View
 from coe.serve.moments import DAY_US
 from coe.serve.pictures import Pictures
 
@@ -20,22 +24,35 @@ TOGETHER = 500
 def sweep(database: Database, pictures: Pictures, retention: Retention, now_us: int) -> int:
     """Remove the pictures whose time has come; return how many. Raises DatabaseTrouble, and OSError."""
     days = {Verdict.OK: retention.ok_days, Verdict.REVIEW: retention.review_days, Verdict.NG: retention.ng_days}
-    before_us: dict[Verdict | None, int] = {verdict: now_us - days[verdict] * DAY_US for verdict in days}
+    orphans_us = now_us - retention.orphan_days * DAY_US
+    kinds = [
+        partial(views.expired, verdict=verdict, before_us=now_us - days * DAY_US) for verdict, days in days.items()
+    ]
     # An aborted board has no verdict, and nobody will ask for its pictures.
-    before_us[None] = now_us - retention.orphan_days * DAY_US
-    removed = 0
-    for verdict, moment_us in before_us.items():
-        while True:
-            with database.writing() as connection:
-                old = views.expired(connection, verdict, moment_us, limit=TOGETHER)
-                old += views.orphans(connection, moment_us, limit=TOGETHER) if verdict is None else []
-                gone = views.removable(connection, [view.id for view in old])
-                views.removed(connection, [view.id for view in gone], now_us)
-            pictures.remove(view.file for view in gone)
-            removed += len(gone)
-            if len(gone) < TOGETHER:
-                break
-    return removed
+    kinds += [partial(views.expired, verdict=None, before_us=orphans_us), partial(views.orphans, before_us=orphans_us)]
+    return sum(_remove(database, pictures, old_views, now_us) for old_views in kinds)
+
+
+def _remove(database: Database, pictures: Pictures, old_views: Callable[..., list[View]], now_us: int) -> int:
+    """Remove old pictures that nobody needs, a part at a time; return how many.
+
+    Old pictures are looked for without the lock of the database, because that may take a while. Those that are still
+    needed, as for a blind audit, must not keep those after them.
+    """
+    removed, seen_id = 0, 0
+    while True:
+        with database.reading() as connection:
+            old = old_views(connection, after_id=seen_id, limit=TOGETHER)
+        if not old:
+            return removed
+        with database.writing() as connection:
+            views.hold(connection)
+            # A picture that came meanwhile in the place of an old one is not old.
+            files = {view.file for view in old}
+            gone = [view for view in views.removable(connection, [view.id for view in old]) if view.file in files]
+            views.removed(connection, [view.id for view in gone], now_us)
+        pictures.remove(view.file for view in gone)
+        removed, seen_id = removed + len(gone), old[-1].id
 
 
 def remove_strays(database: Database, pictures: Pictures, before_s: float) -> int:

@@ -16,6 +16,7 @@ from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.schema import board
 from coe.serve.database.tallies import Tally
 from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def write(connection: Connection, decision: Decision) -> bool:
         "components": defects + len(decision.good),
         "calls": defects,
         "findings": pack(decision.good),
-        "reason": decision.reason,
+        "reason": visible(decision.reason, lines=True),
     }
     id = decision.board.id
     written = connection.execute(update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(**values))

@@ -60,6 +60,9 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
         raise Changed(f"call {seen.id} has changed since you saw it; look at it again and then decide")
     added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
     connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
+    # One after the other: two people who answer the last two calls at a time would each see the other's call open. An
+    # amendment takes the locks in the same order: calls, the board, events.
+    connection.execute(select(board.c.id).where(board.c.id == seen.board_id).with_for_update())
     if seen.kind is CallKind.DEFECT:
         _tell(connection, seen, added)
     if seen.board_id is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, exists, func, insert, select, update
 
 from coe.core import Verdict
-from coe.serve.database.rows import record, records
+from coe.serve.database.rows import in_turn, record, records
 from coe.serve.database.schema import board, call, view
 from coe.serve.words import UNDECIDED, BoardState
 
@@ -39,6 +39,15 @@ class View:
     pixels: int
     received_us: int
     removed_us: int | None
+
+
+def hold(connection: Connection) -> None:
+    """Let nobody else put a picture in, accept a board or remove pictures before this transaction ends.
+
+    Whoever does one of the three asks first about the others. Without this, a picture could be replaced or removed
+    between the moment when a board was found in order and that in which it is accepted.
+    """
+    in_turn(connection, view)
 
 
 def add(connection: Connection, new: NewView) -> View:
@@ -99,12 +108,16 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
     return records(View, connection.execute(query))
 
 
-def expired(connection: Connection, verdict: Verdict | None, before_us: int, *, limit: int) -> list[View]:
+def expired(
+    connection: Connection, verdict: Verdict | None, before_us: int, *, after_id: int, limit: int
+) -> list[View]:
     """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
 
-    None stands for boards that were aborted, and were accepted before that time. The oldest come first.
+    None stands for boards that were aborted, and were accepted before that time. The oldest after `after_id` come
+    first; those that are still needed for something else are among them.
     """
-    query = select(view).join(board, board.c.key == view.c.board_key).where(view.c.removed_us.is_(None))
+    query = select(view).join(board, board.c.key == view.c.board_key)
+    query = query.where(view.c.removed_us.is_(None), view.c.id > after_id)
     if verdict is None:
         query = query.where(board.c.state == BoardState.ABORTED, board.c.accepted_us < before_us)
     else:
@@ -113,11 +126,11 @@ def expired(connection: Connection, verdict: Verdict | None, before_us: int, *, 
     return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
-def orphans(connection: Connection, before_us: int, *, limit: int = 1000) -> list[View]:
-    """Return views that came before a time and whose board was never handed in, the oldest first."""
+def orphans(connection: Connection, before_us: int, *, after_id: int = 0, limit: int = 1000) -> list[View]:
+    """Return views that came before a time and whose board was never handed in, the oldest after `after_id` first."""
     query = (
         select(view)
-        .where(view.c.received_us < before_us, view.c.removed_us.is_(None))
+        .where(view.c.received_us < before_us, view.c.removed_us.is_(None), view.c.id > after_id)
         .where(~exists().where(board.c.key == view.c.board_key))
         .order_by(view.c.id)
         .limit(limit)
