@@ -132,7 +132,7 @@ class ModelPool:
         return self._entries[expert].bytes
 
     def body_bytes(self, expert: str) -> int:
-        """Return the bytes of the body that an expert holds here; 0 if it has none."""
+        """Return the bytes of the body that an expert holds here; 0 if it holds none."""
         body = self._entries[expert].body
         return body.bytes if body is not None else 0
 
