@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
+from built_once import Build, linked_copy
 
 from coe.core import Expert
 from coe.prepare.fold import fold
 from coe.prepare.layout import chunks, lay_out
+from coe.prepare.sharing import Sharing
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
@@ -32,6 +35,7 @@ components:
 """
 """`a`, `b` and `c` have one trunk; `d` was trained by itself."""
 AGREEMENT = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
+IDS = [f"trunk/{name}" for name in "abcd"]
 LABELS = {"a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse"), "d": ("ok", "bad")}
 
 
@@ -66,3 +70,19 @@ def fill(folder: Path, *prepared: Variant) -> Store:
             with store.changing(id) as manifest:
                 put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
     return store
+
+
+@pytest.fixture(scope="session")
+def prepared_trunk(built_once: Build) -> Path:
+    """A store of experts with a common trunk, in two variants, that are not shared; do not change it."""
+    return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
+
+
+@pytest.fixture(scope="session")
+def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
+    """The same experts, which share a body; do not change them."""
+
+    def make(folder: Path) -> None:
+        Sharing(Store(linked_copy(prepared_trunk, folder / "store"))).share(IDS)
+
+    return built_once("shared-trunk", make) / "store"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 import torch
-from built_once import VARIANTS, Build, linked_copy
-from common_trunk import LABELS, TRUNK, fill
+from built_once import VARIANTS, linked_copy
+from common_trunk import IDS, LABELS, TRUNK
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,27 +22,10 @@ from coe.store.manifest import Manifest
 from coe.store.snapshot import Snapshot
 from coe.store.store import Store
 
-IDS = [f"trunk/{name}" for name in LABELS]
-
-
-@pytest.fixture(scope="session")
-def prepared_trunk(built_once: Build) -> Path:
-    """A store of experts with a common trunk, in two variants, that are not shared; do not change it."""
-
-    return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
-
 
 @pytest.fixture
 def whole(prepared_trunk: Path, tmp_path: Path) -> Store:
     return Store(linked_copy(prepared_trunk, tmp_path / "store"))
-
-
-@pytest.fixture(scope="session")
-def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
-    def make(folder: Path) -> None:
-        Sharing(Store(linked_copy(prepared_trunk, folder / "store"))).share(IDS)
-
-    return built_once("shared-trunk", make) / "store"
 
 
 @pytest.fixture
@@ -237,6 +221,33 @@ def test_an_expert_that_changes_meanwhile_stays_as_it_is(whole: Store, monkeypat
     assert outcome.divided == ("trunk/a", "trunk/b")
     assert "changed while it was compared" in outcome.failed["trunk/c"]
     assert whole.manifest("trunk/c").body is None
+
+
+def test_two_writers_share_and_train_at_once(whole: Store) -> None:
+    """Each expert ends whole or divided, and as one of the two left it; nothing that a manifest names is swept away."""
+    states = [{**whole.load("trunk/c"), "fc.bias": torch.full((3,), float(number))} for number in range(4)]
+
+    def train() -> None:
+        for state in states:
+            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=state)
+
+    failed: list[str] = []
+
+    def share() -> None:
+        for _ in range(3):
+            failed.extend(Sharing(whole).share(IDS).failed.values())
+
+    threads = [threading.Thread(target=work) for work in (train, share, share)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert all("changed while it was compared" in reason for reason in failed)
+    assert Sharing(whole).share(IDS).failed == {}
+    for id in IDS:
+        whole.check(id)
+    assert same(whole.load("trunk/c"), states[-1])
+    assert whole.manifest("trunk/c").body == whole.manifest("trunk/a").body
 
 
 def test_a_line_that_was_opened_before_says_that_the_expert_changed(whole: Store) -> None:
