@@ -113,7 +113,9 @@ class CpuDevice:
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
-        resident = self._resident.pop((pool, expert.id))
+        resident = self._resident.pop((pool, expert.id), None)
+        if resident is None and body:
+            self._drop_body(pool, expert)
         if not isinstance(resident, Blob):
             return
         self._slots.unbind(resident)
@@ -122,6 +124,14 @@ class CpuDevice:
         resident.release()
         if resident.body is not None and body:
             self._bodies.drop(pool, resident.body)
+
+    def _drop_body(self, pool: str, expert: Expert) -> None:
+        """Drop the body of an expert that could not be loaded, and that alone still held it."""
+        with contextlib.suppress(CoeError):
+            body = self._bodies.of(pool, weights(self.store, expert))
+            if body is not None:
+                self._slots.unbind(body)
+                self._bodies.drop(pool, body)
 
     def fill(self, expert: Expert) -> None:
         """Do nothing: a CPU keeps no copies."""

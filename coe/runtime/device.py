@@ -76,7 +76,8 @@ class Device(Protocol):
     def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop an expert and free its memory; with `keep`, a device with its own memory copies it to host memory first.
 
-        With `body`, the expert's body is dropped, too: no other expert of the pool needs it.
+        With `body`, the expert's body is dropped, too: no other expert of the pool needs it. Then the expert itself may
+        not be there, because it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
         ...

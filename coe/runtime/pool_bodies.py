@@ -44,6 +44,10 @@ class PoolBodies:
             raise
         self._bodies[key] = body
 
+    def of(self, pool: str, file: Weights) -> Blob | None:
+        """Return the body of an expert's weights if the pool holds it."""
+        return self._bodies.get((pool, file.body.digest)) if file.body is not None else None
+
     def drop(self, pool: str, body: Blob) -> None:
         """Release a body of a pool, which slots have unbound."""
         for key, present in list(self._bodies.items()):

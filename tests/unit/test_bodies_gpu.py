@@ -12,6 +12,7 @@ from fake_gpu import FakeDriver
 
 from coe.core import Expert, Finding
 from coe.errors import DeviceFull, StoreError
+from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.device import CudaDevice
 from coe.store import bodies
 from coe.store.kinds import ModuleKind, Prepared
@@ -166,6 +167,29 @@ def test_a_body_that_came_with_a_load_that_failed_goes(store: Store) -> None:
     assert device._blobs._extents.used == 0
     bring(device, "b", body=True)
     assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) -> None:
+    """b took over the body from a, and could not be loaded then: nobody holds the body."""
+    device = device_of(store, FakeDriver(image_bytes=100))
+    bring(device, "a", body=True)
+    assert says(device, "a", 2) == expected("a", 2)
+    device.evict("pool", EXPERTS["a"])
+    device.evict("pool", EXPERTS["b"], body=True)
+    assert device._blobs._extents.used == 0
+    bring(device, "b", body=True)
+    assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_on_a_cpu_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) -> None:
+    device = CpuDevice(store, {"product": Product()}, 1)
+    device.prepare(EXPERTS.values())
+    device.load("pool", EXPERTS["a"], body=True)
+    assert len(list(device._bodies)) == 1
+    device.evict("pool", EXPERTS["a"])
+    device.evict("pool", EXPERTS["b"], body=True)
+    assert not list(device._bodies)
+    device.evict("pool", EXPERTS["b"], body=True)  # what is not there passes
 
 
 def test_a_body_that_is_missing_fails_its_experts_alone(store: Store, tmp_path: Path) -> None:

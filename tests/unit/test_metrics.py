@@ -41,11 +41,13 @@ def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
     assert recorder.metrics().wall_s == 1.0
 
 
-def test_a_switch_moves_the_body_that_it_was_to_bring_and_no_other() -> None:
-    pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 0))
+def test_a_body_counts_where_it_came_with_its_expert() -> None:
+    pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
     recorder = Recorder({"cpu0": pool})
     for expert, with_body in (("a", True), ("b", False)):
-        pool.plan(expert, 10, Why.DEMAND, body=Body("P", 30, 3.0))
+        pool.plan(expert, 10, Why.DEMAND, body=body)
+        assert pool.reserve(expert)
         recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, with_body=with_body)], 0.0)
+        pool.commit(expert)
         recorder.observe(Loaded("cpu0", expert), [], 1.0)
-    assert recorder.metrics().switch_bytes == 10 + 30 + 10
+    assert (recorder.metrics().switches, recorder.metrics().switch_bytes) == (2, 10 + 100 + 10)

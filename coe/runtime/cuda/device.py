@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import BoardsClash, CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
@@ -175,13 +175,13 @@ class CudaDevice:
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
-        """Raise ConfigError for experts without captured graphs, or whose files are larger than those that can pass."""
+        """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
         with self._watched():
             for expert in experts:
                 network = self._networks.recipe_of(expert), expert.input_size
                 size = passing_bytes(weights(self.store, expert))
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
-                    raise ConfigError(
+                    raise BoardsClash(
                         f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
                         "line has not captured, and a GPU has no memory left for more while a line runs; close the "
                         "line, and open a line with all boards that are to come"
@@ -292,22 +292,31 @@ class CudaDevice:
 
     def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
-        loaded = self._loaded.pop((pool, expert.id))
-        common = self._bodies.pop(pool, loaded.body) if body else None
+        loaded = self._loaded.pop((pool, expert.id), None)
+        digest = self._body_of(expert) if loaded is None else loaded.body
+        common = self._bodies.pop(pool, digest) if body else None
         assert self._host is not None, "evict before prepare"
         assert self._blobs is not None, "evict before prepare"
         if self._lost is not None:
             return
         with contextlib.suppress(DeviceLost), self._watched():
-            if keep and self._host.copy_of(expert.id) is None:
-                # It is only a copy: if there is no room for it, the next load reads the disk.
-                with contextlib.suppress(DeviceFull):
-                    self._bring_down(expert.id, loaded, self._host, self._blobs)
-            self._blobs.drop(loaded.resident)
+            if loaded is not None:
+                if keep and self._host.copy_of(expert.id) is None:
+                    # It is only a copy: if there is no room for it, the next load reads the disk.
+                    with contextlib.suppress(DeviceFull):
+                        self._bring_down(expert.id, loaded, self._host, self._blobs)
+                self._blobs.drop(loaded.resident)
+                if common is None and loaded.owns_body and loaded.resident.body is not None:
+                    self._blobs.drop(loaded.resident.body)
             if common is not None:
                 self._blobs.drop(common.resident)
-            elif loaded.owns_body and loaded.resident.body is not None:
-                self._blobs.drop(loaded.resident.body)
+
+    def _body_of(self, expert: Expert) -> str:
+        """Return the digest of the body of an expert that could not be loaded; "" if its manifest does not tell."""
+        with contextlib.suppress(CoeError):
+            file = weights(self.store, expert)
+            return file.body.digest if file.body is not None else ""
+        return ""
 
     def trim(self) -> None:
         """Do nothing: the memory for blobs has a fixed size."""
