@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng
+from test_serve_whole import WHOLE
+from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxWords, time_span
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.sinks import Standing
-from coe.serve.database import boards, calls, decisions, events, faults, states
+from coe.serve.database import boards, calls, decisions, events, faults, recipes, states
+from coe.serve.database.boards import NewBoard
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.verifications import NewVerification, record_verification
-from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
+from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Side, Subject
 
 WORDS = CfxWords("acme.aoi.7", 60.0)
 
@@ -124,6 +127,23 @@ def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
     }
     said = [(one["Result"], one["DefectsFound"][0]["Verification"]) for one in unit["Inspections"]]
     assert said == [expected[outcome] for outcome in outcomes]
+
+
+def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database: Database) -> None:
+    with sqlite_database.writing() as connection:
+        content = {"rules": TINY, "whole": WHOLE}
+        recipe = recipes.add(connection, "whole", content, by="ann", now_us=NOON)
+        new = NewBoard("k1", "d", recipe.id, "SN1", "", Side.TOP, "", {}, "feeder", NOON, None)
+        board = boards.accept(connection, new)
+        decisions.write(connection, decision(board, ng("P1"), ng("P2"), ng("U7")))
+    inspections = bodies(sqlite_database, "UnitsInspected")[0]["InspectedUnits"][0]["Inspections"]
+    first, turned, unknown = (one["DefectsFound"][0]["RegionOfInterest"] for one in inspections)
+    # P1 is 2.8 x 1.6 mm with its margin, in the middle at (5, 5).
+    assert (first["StartPointX"], first["StartPointY"]) == (3.6, 5.8)
+    assert [(at["X"], at["Y"]) for at in first["RegionSegments"]] == [(6.4, 5.8), (6.4, 4.2), (3.6, 4.2), (3.6, 5.8)]
+    # P2 is turned by 90 degrees, so that its top left lies at the lower left as the camera sees it.
+    assert (turned["StartPointX"], turned["StartPointY"]) == (8.75, 6.75)
+    assert unknown is None
 
 
 def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database) -> None:
