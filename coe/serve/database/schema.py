@@ -252,6 +252,31 @@ tally = _table(
     Column("score_square_sum", Float, nullable=False),
 )
 
+board_count = _table(
+    "board_count",
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the decision"),
+    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
+    Column("first_pass", Boolean, primary_key=True),
+    Column("verdict", _word(Verdict), primary_key=True),
+    Column("boards", BigInteger, nullable=False),
+    Column("clean", BigInteger, nullable=False, comment="OK as a whole, and without a call"),
+    Column("late", BigInteger, nullable=False),
+    Column("verified", BigInteger, nullable=False),
+    Column("good", BigInteger, nullable=False, comment="verified, without a confirmed defect"),
+)
+
+call_count = _table(
+    "call_count",
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the board's decision"),
+    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
+    Column("component", String(NAME), primary_key=True),
+    Column("expert", String(NAME), primary_key=True),
+    Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
+    Column("kind", _word(CallKind), primary_key=True),
+    Column("outcome", String(40), primary_key=True, comment="coe.serve.words.Outcome; empty while open"),
+    Column("calls", BigInteger, nullable=False, comment="on first passes"),
+)
+
 api_key = _table(
     "api_key",
     _id(),

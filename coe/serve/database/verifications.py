@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, insert, select, update
 
 from coe.errors import CoeError
-from coe.serve.database import boards, calls, events
+from coe.serve.database import boards, calls, counts, events
 from coe.serve.database.calls import Call
 from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import record, records
@@ -51,6 +51,13 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
     answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
     `seen`.
     """
+    if seen.board_id is None:
+        return _record(connection, seen, new)
+    with counts.followed(connection, seen.board_id):
+        return _record(connection, seen, new)
+
+
+def _record(connection: Connection, seen: Call, new: NewVerification) -> Verification:
     row = {name: getattr(new, name) for name in NewVerification.__dataclass_fields__}
     row |= {"call_id": seen.id, "supersedes": seen.verification_id}
     moved = connection.execute(

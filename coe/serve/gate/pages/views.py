@@ -12,7 +12,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import audit, boards, calls, faults, findings, recipes, states
+from coe.serve.database import audit, boards, calls, faults, findings, history, recipes, states
 from coe.serve.database import views as pictures
 from coe.serve.database.boards import Board
 from coe.serve.database.history import Window
@@ -31,9 +31,9 @@ from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, CallKind, Outcome, Process, Role
+from coe.serve.words import UNDECIDED, CallKind, Outcome, Part, Process, Role
 
-_NEWEST, _LISTED = 24, 100
+_NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
 
@@ -137,34 +137,39 @@ async def verify(visit: Visit) -> Response:
 
 async def statistics(visit: Visit) -> Response:
     """Show yields, trend, Pareto and control charts."""
-    found = await stats.counted(visit, "by")
-    by = stats.by_of(visit)
-    asked = visit.request.query_params
-    names = await visit.gate.read(recipes.names)
-    points = found.trend
-    shares = [Spot(one.start_us, one.raw_fpy) for one in points]
-    false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+    window, by = stats.window_of(visit, "by"), stats.by_of(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        found = stats.counts(connection, window)
+        points = found.trend
+        shares = [Spot(one.start_us, one.raw_fpy) for one in points]
+        false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+        charts = [chart for chart in stats.score_charts(connection, window) if chart.name]
+        return {
+            "figures": found.figures,
+            "recipes": recipes.names(connection),
+            "bars": stats.bars(connection, window, by)[:_BARS],
+            "trends": [
+                ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
+                ("False calls", drawing.draw(false, "ppm")),
+            ],
+            "calls_chart": (found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
+            "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
+        }
+
     return await page(
         visit,
         "statistics.j2",
-        figures=found.figures,
-        window=found.window,
-        hours=int(float(asked.get("hours", stats.HOURS))),
-        recipe=found.window.recipe,
-        recipes=names,
+        window=window,
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        recipe=window.recipe,
         by=by,
         ways=list(pareto.By),
-        bars=pareto.pareto(found.calls, by)[:12],
         pareto_definition=pareto.DEFINITION.format(by=by),
-        trends=[
-            ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
-            ("False calls", drawing.draw(false, "ppm")),
-        ],
         trend_definition=trends.DEFINITION,
-        calls_chart=(found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
-        score_charts=[(chart, _drawn(chart, "", 1.0)) for chart in found.score_charts if chart.name],
         u_definition=control_charts.U_DEFINITION,
         ewma_definition=control_charts.EWMA_DEFINITION,
+        **await visit.gate.read(read),
     )
 
 
@@ -191,9 +196,13 @@ async def recipes_page(visit: Visit) -> Response:
 async def experts_page(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
     window = stats.window_of(visit)
-    found = await visit.gate.read(lambda connection: stats.counts(connection, window))
     hours = (window.end_us - window.start_us) // HOUR_US
-    return await page(visit, "experts.j2", hours=hours, rows=experts.rows(found.tallies, found.calls))
+
+    def read(connection: Connection) -> list[experts.ExpertRow]:
+        asked = history.call_counts(connection, window, by=[Part.EXPERT])
+        return experts.rows(stats.findings(connection, window, Part.EXPERT), asked)
+
+    return await page(visit, "experts.j2", hours=hours, rows=await visit.gate.read(read))
 
 
 async def faults_page(visit: Visit) -> Response:
