@@ -17,8 +17,8 @@ import xxhash
 
 from coe.core import Expert, Finding
 from coe.errors import ConfigError
-from coe.inspector import assembly
-from coe.inspector.assembly import MakeDevices
+from coe.inspector import line_devices
+from coe.inspector.line_devices import MakeDevices
 from coe.runtime.cpu import CpuDevice, findings_of
 from coe.store.kinds import Kind, ModuleKind, Prepared
 from coe.store.store import Store
@@ -100,5 +100,5 @@ def _batch(outputs: Sequence[Any]) -> Any:
 
 
 def devices(remembered: RememberedOutputs) -> MakeDevices:
-    """Return what makes devices that take no time, as `coe.inspector.assembly.devices` makes the engine's."""
-    return partial(assembly.devices, makers={"cpu": partial(HostOnlyDevice, remembered=remembered)})
+    """Return what makes devices that take no time, as `coe.inspector.line_devices.make` makes the engine's."""
+    return partial(line_devices.make, makers={"cpu": partial(HostOnlyDevice, remembered=remembered)})

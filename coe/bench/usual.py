@@ -18,7 +18,7 @@ import numpy as np
 
 from coe.core import Expert, Finding
 from coe.errors import CoeError, ConfigError, DeviceFull, StoreError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.runtime.aside import aside
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda import torch_driver
@@ -240,5 +240,5 @@ def _on_gpu(
     return UsualDevice(store, kinds, 1, driver, **memory)
 
 
-devices: assembly.MakeDevices = partial(assembly.devices, makers={"cpu": UsualDevice, "cuda": _on_gpu})
-"""Makes devices of the usual way, as `coe.inspector.assembly.devices` makes the engine's."""
+devices: line_devices.MakeDevices = partial(line_devices.make, makers={"cpu": UsualDevice, "cuda": _on_gpu})
+"""Makes devices of the usual way, as `coe.inspector.line_devices.make` makes the engine's."""

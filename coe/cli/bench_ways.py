@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coe.inspector.assembly import MakeDevices
+    from coe.inspector.line_devices import MakeDevices
     from coe.inspector.profile import Profile
     from coe.store.store import Store
 
@@ -32,9 +32,9 @@ def strategy_of(name: str) -> str:
 def make_devices(name: str) -> MakeDevices:
     """Return the function that makes the devices of a name: the engine's, or those of the usual way."""
     from coe.bench import usual
-    from coe.inspector import assembly
+    from coe.inspector import line_devices
 
-    return usual.devices if name.endswith(USUAL) else assembly.devices
+    return usual.devices if name.endswith(USUAL) else line_devices.make
 
 
 def configurations(

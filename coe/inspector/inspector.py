@@ -16,7 +16,7 @@ from pathlib import Path
 from coe import config, values
 from coe.board.image_source import Picture
 from coe.errors import ConfigError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.inspector.asked_boards import Boards, Parts
 from coe.inspector.line import Line
 from coe.inspector.line_config import AUTO, AskedSettings, Inbox, LineConfig, OnFull
@@ -65,7 +65,7 @@ class Inspector(Line):
     costs of an earlier line of the same board, store, devices and precision; with them nothing is measured.
 
     `make_devices` is for benchmarks, and for your own devices (`coe.runtime.device`): it takes the arguments of
-    `coe.inspector.assembly.devices` and returns devices by name. No profile knows such devices; give `profile=None`.
+    `coe.inspector.line_devices.make` and returns devices by name. No profile knows such devices; give `profile=None`.
     `make_decider` is for experiments with scheduling (`coe.runtime.decider`): it takes the arguments of `Controller`.
 
     `allow_kinds` are packages whose kinds the board file may name by a dotted path. Code of no other package runs,
@@ -100,7 +100,7 @@ class Inspector(Line):
         watchers: Sequence[Watcher] = (),
         say: Callable[[str], None] = lambda sentence: None,
         keep_trace: bool = False,
-        make_devices: assembly.MakeDevices = assembly.devices,
+        make_devices: line_devices.MakeDevices = line_devices.make,
         make_decider: MakeDecider = Controller,
         allow_kinds: Sequence[str] = (),
     ) -> None:

@@ -27,11 +27,11 @@ from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ConfigError, LineClosed
 from coe.inspector import references
 from coe.inspector.asked_boards import Boards, Parts
-from coe.inspector.assembly import decode_workers
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
+from coe.inspector.line_devices import decode_workers
 from coe.inspector.opening import assemble
 from coe.inspector.taken import TakenPicture
 from coe.results.metrics import Metrics
@@ -74,7 +74,7 @@ class Line:
         )
         self._demand = decider.demand if isinstance(decider, Controller) else None
         images = images_budget(self.memory_bytes, config.inbox.limit_bytes)
-        self._inbox = Admission(config.inbox.images, images.waiting_bytes)
+        self._admission = Admission(config.inbox.images, images.waiting_bytes)
         self._blocking = config.inbox.on_full == "block"
         throttle = None if config.disk_bytes_per_s is None else Throttle(config.disk_bytes_per_s)
         self._engine = Engine(
@@ -132,7 +132,7 @@ class Line:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         config = replace(self._config, board=board, parts=() if parts is None else parts)
         with self._changing:
-            if self._inbox.closed:
+            if self._admission.closed:
                 raise LineClosed(CLOSED)
             boards = enrolled(config, self._assembly, config.boards)
             change = prepared(config, self._assembly, boards, self._boards.ending_after(boards))
@@ -201,7 +201,7 @@ class Line:
     async def _inspected(self, taken: TakenPicture) -> Result:
         # The coroutine may be awaited elsewhere than where it was made: in a forked child, or in a callback.
         self._engine.line_threads.expect_waitable("inspect()")
-        ticket = self._inbox.enter(taken.size, wait=self._blocking)
+        ticket = self._admission.enter(taken.size, wait=self._blocking)
         # The thread that makes the room hands the image in: a loop that is blocked, in `close` perhaps, would hold a
         # place without using it.
         handed_in = ticket.then(partial(self._hand_in, taken, ticket))
@@ -245,7 +245,7 @@ class Line:
                 raise
             future.add_done_callback(done.put)
             under_way += 1
-            while not done.empty() or under_way >= self._inbox.places:
+            while not done.empty() or under_way >= self._admission.places:
                 yield finished()
                 under_way -= 1
         for _ in range(under_way):
@@ -261,7 +261,7 @@ class Line:
         check_hurry(self._config.strategy, within_s=picture.within_s)
         board = self._boards.named(picture.board)
         references.check_picture(board.member.rules, picture)
-        if self._inbox.closed:
+        if self._admission.closed:
             raise LineClosed(CLOSED)
         return TakenPicture.over(picture, now, _prepared_bytes(board.member, picture.component), board.name)
 
@@ -275,7 +275,7 @@ class Line:
     @contextmanager
     def _ticket(self, taken: TakenPicture, *, wait: bool) -> Iterator[Ticket]:
         """Give a place in the queue, and take it back if the block raises before the image is handed in."""
-        ticket = self._inbox.enter(taken.size, wait=wait)
+        ticket = self._admission.enter(taken.size, wait=wait)
         try:
             yield ticket
         except BaseException:
@@ -339,7 +339,7 @@ class Line:
         Raises WouldWaitForItself on a thread of the line.
         """
         self._engine.line_threads.expect_waitable("drain()")
-        return self._inbox.wait_empty(values.patience("timeout_s", timeout_s))
+        return self._admission.wait_empty(values.patience("timeout_s", timeout_s))
 
     def stop(self) -> None:
         """Let running batches end; all other images under way are answered with the error `config.STOPPED`.
@@ -347,7 +347,7 @@ class Line:
         Waits for nothing, and may be called in a callback or by a signal handler. Does nothing in a forked child.
         """
         if not self._engine.line_threads.is_forked:
-            self._inbox.close()
+            self._admission.close()
             self._engine.stop()
 
     def close(self) -> None:
@@ -359,8 +359,8 @@ class Line:
         if self._engine.line_threads.is_forked:
             return
         self._engine.line_threads.expect_waitable("close()")
-        self._inbox.close()
-        self._inbox.wait_empty()
+        self._admission.close()
+        self._admission.wait_empty()
         self._engine.close()
         # As the engine does: a caller who keeps a closed line must not keep its memory.
         self._assembly = replace(self._assembly, devices={})

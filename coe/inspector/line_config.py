@@ -24,8 +24,8 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
 if TYPE_CHECKING:
-    from coe.inspector.assembly import MakeDevices
     from coe.inspector.line_costs import LineCosts
+    from coe.inspector.line_devices import MakeDevices
     from coe.results.metrics import Watcher
 
 AUTO = "auto"

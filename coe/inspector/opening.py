@@ -10,7 +10,7 @@ from coe.board.rules import Rules
 from coe.board.union import union
 from coe.core import FULL
 from coe.errors import ConfigError
-from coe.inspector import assembly, fitting, precision, references
+from coe.inspector import fitting, line_devices, precision, references
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
@@ -120,12 +120,12 @@ def assemble(config: LineConfig) -> Assembly:
     settings = settle(joined, config.asked, single=config.strategy.single, say=config.say)
     store = Snapshot(config.store, {})
     store.take(register.manifests, register.places)
-    devices = (config.make_devices or assembly.devices)(
+    devices = (config.make_devices or line_devices.make)(
         settings.executors,
         store,
         known,
         chosen_threads(settings.executors, settings.threads, config.free_cores, config.say),
-        gpu=assembly.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
+        gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, config.asked.search_kernels),
         say=config.say,
     )
     lineup = line_up(config, joined, register.manifests, devices, known, settings)

@@ -14,7 +14,7 @@ import torch
 
 from coe import regular
 from coe.core import Expert
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.inspector.profile import BatchTime, KindProfile
 from coe.prepare.agreement import compare, findings
 from coe.profiler import backends
@@ -166,12 +166,12 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; an export goes into `folder`."""
     expert, kind, target = subject.expert, subject.kind, subject.target
-    device = assembly.devices(
+    device = line_devices.make(
         {target.device: 1},
         subject.store,
         {kind.name: kind},
         {target.device: target.threads},
-        gpu=assembly.GpuSettings(subject.device_bytes),
+        gpu=line_devices.GpuSettings(subject.device_bytes),
     )[target.device]
     if target.is_the_engines:
         with device.trial(expert) as trial:

@@ -15,7 +15,7 @@ from coe.bench.synthetic import synthetic_pictures
 from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import CoeError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.inspector.inspector import Picture
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.inspector.profile import BoardProfile, Chosen, Profile
@@ -92,12 +92,12 @@ class CalibrationSite:
     def look(self, device: str, executors: int) -> KnownMemory:
         """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile."""
         if (device, executors) not in self.looked_at:
-            line_device = assembly.devices(
+            line_device = line_devices.make(
                 {device: executors},
                 self.store,
                 self.kinds,
                 {},
-                gpu=assembly.GpuSettings(self.device_bytes, self.host_bytes),
+                gpu=line_devices.GpuSettings(self.device_bytes, self.host_bytes),
             )[device]
             held_bytes = line_device.fixed_bytes(self.board.experts.values(), executors)
             self.looked_at[device, executors] = KnownMemory(

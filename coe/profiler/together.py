@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from coe.core import Expert
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.profiler.target import Target
 from coe.runtime.device import Device
 from coe.store.kinds import Kind, Prepared
@@ -42,7 +42,7 @@ def together(
 
     def batch_s(number: int) -> float:
         parts = {device: number}, store, {kind.name: kind}, {device: target.threads}
-        line_device = assembly.devices(*parts, gpu=assembly.GpuSettings(device_bytes, 0))[device]
+        line_device = line_devices.make(*parts, gpu=line_devices.GpuSettings(device_bytes, 0))[device]
         return _batch_s(line_device, expert, batch, number)
 
     return min(float(executors), executors * batch_s(1) / batch_s(executors))

@@ -70,12 +70,12 @@ class _Crash:
     error: BaseException
 
 
-_Inbox = queue.SimpleQueue[Event | _Crash | None]
+_EventQueue = queue.SimpleQueue[Event | _Crash | None]
 """Events; None means: end once every image has its reply."""
 
 
-def _crashing(inbox: _Inbox) -> Callable[[BaseException], None]:
-    return lambda error: inbox.put(_Crash(error))
+def _crashing(events: _EventQueue) -> Callable[[BaseException], None]:
+    return lambda error: events.put(_Crash(error))
 
 
 class Engine:
@@ -105,10 +105,10 @@ class Engine:
         self._watchers = (self._recorder, *watchers)
         self._jobs: dict[int, _Job] = {}
         self._ids = itertools.count()
-        self._inbox: _Inbox = queue.SimpleQueue()
+        self._queue: _EventQueue = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
-        # These refer to the inbox, not to this engine: a cycle would keep weights in memory until garbage collection.
-        tell, crash = self._inbox.put, _crashing(self._inbox)
+        # These refer to the queue, not to this engine: a cycle would keep weights in memory until garbage collection.
+        tell, crash = self._queue.put, _crashing(self._queue)
         pools = {id: pool.device for id, pool in controller.pools.items()}
         self._carriers = Carriers(devices, pools, self.experts, disk or Disk({}, None), tell=tell, crash=crash)
         self._runners = {
@@ -134,7 +134,7 @@ class Engine:
             for thread in self._threads:
                 thread.start()
         except BaseException:  # the system is out of threads
-            self._inbox.put(None)
+            self._queue.put(None)
             self._end_others()
             raise
 
@@ -162,7 +162,7 @@ class Engine:
     @property
     def tell(self) -> Callable[[RulesChanged], None]:
         """Hands rules to the control thread. It holds no reference to this engine."""
-        return self._inbox.put
+        return self._queue.put
 
     def learn(self, router: Router, experts: Mapping[str, Expert]) -> None:
         """Get ready for images of further boards, before their rules are told; nothing that is under way changes."""
@@ -189,11 +189,11 @@ class Engine:
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
         self._stopped = True
-        self._inbox.put(Stopped())
+        self._queue.put(Stopped())
 
     def close(self) -> None:
         """End all threads once every reply is out, and let go of the devices. Any number of calls is safe."""
-        self._inbox.put(None)
+        self._queue.put(None)
         self.join()
         # A caller who keeps a closed line, to read its counts, must not keep its memory.
         self.devices = {}
@@ -205,7 +205,7 @@ class Engine:
         if not self.line_threads.is_forked:
             # Garbage collection may call this on any thread, under any lock: only puts are safe here.
             self.stop()
-            self._inbox.put(None)
+            self._queue.put(None)
 
     def join(self, until_s: float = math.inf) -> None:
         """Wait until all threads have ended, at most until the time `until_s` on the monotonic clock."""
@@ -222,7 +222,7 @@ class Engine:
         """Decode and prepare for the first expert before the request arrives: decisions never wait for pixels."""
         event: Event
         if self._stopped or refused is not None:  # hundreds of large pictures may wait here
-            self._inbox.put(Rejected(job.request, refused or STOPPED))
+            self._queue.put(Rejected(job.request, refused or STOPPED))
             return
         try:
             self._inputs.begin(job.image, job.request.rule)
@@ -230,7 +230,7 @@ class Engine:
         except BaseException as error:
             kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.IMAGE
             event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
-        self._inbox.put(event)
+        self._queue.put(event)
 
     # The control thread
 
@@ -263,11 +263,11 @@ class Engine:
         """
         events: list[Event] = []
         while True:
-            last = self._inbox.get()
+            last = self._queue.get()
             if last is None or isinstance(last, _Crash):
                 return events, last
             events.append(last)
-            if len(events) == _MOST_TOGETHER or self._inbox.empty():
+            if len(events) == _MOST_TOGETHER or self._queue.empty():
                 return events, last
 
     def _give_up(self) -> None:
@@ -278,7 +278,7 @@ class Engine:
                 job = self._jobs.pop(id)
                 refused = Result.refused(job.request, self._failure, self.now())
                 self._replies.put((job.future, refused))
-            ending = ending or self._inbox.get() is None
+            ending = ending or self._queue.get() is None
 
     def _step(self, event: Event | None) -> None:
         now = self.now()

@@ -144,7 +144,7 @@ def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny:
             line.submit(LIGHT, "C")
         with ThreadPoolExecutor(1) as threads:
             streamed = threads.submit(lambda: list(line.stream([Picture(DARK, "C")] * 3)))
-            while not line._inbox._waiting and not streamed.done():
+            while not line._admission._waiting and not streamed.done():
                 time.sleep(0.001)
             device.gate.set()
             assert [result.verdict for result in streamed.result(60)] == [Verdict.NG] * 3

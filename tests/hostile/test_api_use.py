@@ -24,7 +24,7 @@ from coe import Inspector, Picture, config
 from coe.board.image_source import ImageSource
 from coe.core import FailureKind, Result, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
-from coe.inspector.assembly import decode_workers
+from coe.inspector.line_devices import decode_workers
 from coe.scheduler.events import Arrived
 
 
@@ -487,7 +487,7 @@ def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], en
     with quick(tiny, device, inbox=1) as line, ThreadPoolExecutor(2) as threads:
         under_way = line.submit(LIGHT, "C")
         waiting = threads.submit(ask, line, DARK, "C")
-        while not line._inbox._waiting:
+        while not line._admission._waiting:
             assert not waiting.done()
         ended = threads.submit(getattr(line, end))
         with pytest.raises(LineClosed):
@@ -506,7 +506,7 @@ def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, P
             patch.setattr("coe.runtime.admission.Ticket.wait", lambda ticket: _raise(KeyboardInterrupt()))
             with pytest.raises(KeyboardInterrupt):
                 line.submit(LIGHT, "C")
-        assert not line._inbox._waiting
+        assert not line._admission._waiting
         device.gate.set()
         assert line.drain(60)
 
@@ -588,7 +588,7 @@ def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_e
         first = line.submit(LIGHT, "C")
         waiting = start(line)
         # As a collection of garbage in the middle of another call of this thread.
-        with line._inbox._changed:
+        with line._admission._changed:
             waiting.close()
         device.gate.set()
         await asyncio.wrap_future(first)

@@ -316,7 +316,7 @@ def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple
         first = line.submit(LIGHT, "C")
         thread = threading.Thread(target=submit)
         thread.start()
-        while "1 waiting" not in repr(line._inbox):
+        while "1 waiting" not in repr(line._admission):
             time.sleep(0.001)
         line.set_boards(second)
         device.gate.set()

@@ -132,7 +132,7 @@ def test_small_images_do_not_pass_a_large_one_that_waits(tiny):
         for name, image in (("large", large), ("small", LIGHT)):
             threads.append(threading.Thread(target=lambda name=name, image=image: _note(line, name, image, order)))
             threads[-1].start()
-            while len(line._inbox._waiting) < len(threads):
+            while len(line._admission._waiting) < len(threads):
                 assert threads[-1].is_alive()
         device.gate.set()
         for thread in threads:

@@ -19,7 +19,7 @@ from tables import with_slow_rows
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
 from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
@@ -88,7 +88,7 @@ def test_what_is_measured_makes_sense(expert: Expert, store: Store):
 PEAK = """
 import sys, threading, torch, psutil
 from pathlib import Path
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.store import kinds
 from coe.core import Expert
 from coe.profiler.measure import Subject, measure
@@ -98,7 +98,7 @@ from coe.store.store import Store
 kind, size, weights, root = sys.argv[1], int(sys.argv[2]), sys.argv[3], Path(sys.argv[4])
 expert = Expert("e", kind, ("a", "b")[: 2 if kind == "narrow" else 1], size, weights)
 found = measure(Subject(expert, kinds.resolve(kind), Store(root), Target("cpu", 1)), sizes=(1, 2, 4, 8), limit_s=1.0)
-with assembly.devices({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
+with line_devices.make({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"cpu": 1})["cpu"].trial(expert) as trial:
     print(trial.batch_bytes(6), found.activation_bytes * 6 + found.workspace_bytes)
 """
 
@@ -267,7 +267,7 @@ def test_nothing_stays_in_memory(store: Store):
 
 @pytest.mark.usefixtures("measures_itself")
 def test_a_start_looks_in_the_same_way(store: Store):
-    device = assembly.devices({"cpu": 1}, store, {"narrow": kinds.resolve("narrow")}, {"cpu": 1})["cpu"]
+    device = line_devices.make({"cpu": 1}, store, {"narrow": kinds.resolve("narrow")}, {"cpu": 1})["cpu"]
     quick = device.measure(CLASSIFIER)
     long = measured(CLASSIFIER, store)
     assert quick.weights_bytes == long.weights_bytes

@@ -14,7 +14,7 @@ from coe.bench.prediction import predict, workload_of
 from coe.bench.rows import Heading
 from coe.board import rules
 from coe.errors import ConfigError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.inspector.line_config import AskedSettings, LineConfig
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.strategies import strategy as named_strategy
@@ -59,7 +59,7 @@ def prepared(own_tiny):
     return board, root
 
 
-PRETENDING = partial(assembly.devices, makers={"cpu": Pretending})
+PRETENDING = partial(line_devices.make, makers={"cpu": Pretending})
 
 
 def by_name(results):

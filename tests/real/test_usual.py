@@ -16,7 +16,7 @@ from coe import Inspector
 from coe.bench import engine, usual
 from coe.bench.usual import UsualDevice
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import kinds
@@ -230,7 +230,7 @@ def test_the_usual_way_has_a_cost_table_of_its_own(work, call, monkeypatch):
     (first, theirs), (second, ours), (third, _), (fourth, _) = tables
     assert (first, second) == (None, None)
     assert (third, fourth) == (theirs, ours)
-    assert ways == 2 * [usual.devices, assembly.devices]
+    assert ways == 2 * [usual.devices, line_devices.make]
 
 
 @pytest.mark.parametrize(

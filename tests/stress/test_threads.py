@@ -17,7 +17,7 @@ import pytest
 from coe import Inspector
 from coe.core import Expert, Finding, Result
 from coe.errors import DeviceFull, LineClosed, LineFull, StoreError
-from coe.inspector import assembly
+from coe.inspector import line_devices
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.costs import CostTable
 
@@ -41,7 +41,7 @@ class Faulty(CpuDevice):
 
 
 def faulty_devices(*arguments: object, **options: object) -> dict:
-    return assembly.devices(*arguments, **options, makers={"cpu": Faulty})  # type: ignore[arg-type]
+    return line_devices.make(*arguments, **options, makers={"cpu": Faulty})  # type: ignore[arg-type]
 
 
 @dataclass

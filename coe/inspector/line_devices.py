@@ -1,4 +1,4 @@
-"""The parts of a line: its devices."""
+"""The devices of a line, and the threads that decode its pictures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coe.store.store import Store
 from coe.system import usable_cores
 
 MakeDevices = Callable[..., Mapping[str, Device]]
-"""Makes a line's devices, by name, from the arguments of `devices`."""
+"""Makes a line's devices, by name, from the arguments of `make`."""
 MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDevice}
 """The makers of devices, by the device's name."""
 
@@ -46,7 +46,7 @@ def decode_workers() -> int:
     return max(2, usable_cores() - 2)
 
 
-def devices(
+def make(
     numbers: Mapping[str, int],
     store: Store,
     known: Mapping[str, Kind],
