@@ -23,6 +23,7 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
+    from coe.inspector.line_config import LineConfig
     from coe.results.metrics import Watcher
 
 RECIPES = "recipes"
@@ -30,6 +31,8 @@ RECIPES = "recipes"
 
 OpenLine = Callable[[Path, Sequence[PlacedPart]], "Line"]
 """Opens a line for a board file and a parts list, which may be empty."""
+Adjust = Callable[["LineConfig"], "LineConfig"]
+"""Changes what a line is opened with: a benchmark adds a watcher, or another device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,8 +56,8 @@ class Opened:
     error: str = ""
 
 
-def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
-    """Return a function that opens a line by the service's config."""
+def line_opener(config: ServeConfig, watcher: Watcher, adjust: Adjust | None = None) -> OpenLine:
+    """Return a function that opens a line by the service's config, which `adjust` may change before."""
 
     def open_line(board: Path, parts: Sequence[PlacedPart]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
@@ -62,18 +65,17 @@ def line_opener(config: ServeConfig, watcher: Watcher) -> OpenLine:
         from coe.inspector.line_config import LineConfig
 
         settings = config.line
-        return Line(
-            LineConfig(
-                board=board,
-                store=Store(settings.store),
-                asked=settings.asked(),
-                precision=settings.precision,
-                label_floor=settings.label_floor,
-                watchers=[watcher],
-                parts=parts,
-                allowed_kinds=dotted.packages(settings.allow_kinds),
-            )
+        line_config = LineConfig(
+            board=board,
+            store=Store(settings.store),
+            asked=settings.asked(),
+            precision=settings.precision,
+            label_floor=settings.label_floor,
+            watchers=[watcher],
+            parts=parts,
+            allowed_kinds=dotted.packages(settings.allow_kinds),
         )
+        return Line(adjust(line_config) if adjust else line_config)
 
     return open_line
 
