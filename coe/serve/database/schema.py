@@ -130,9 +130,10 @@ board = _table(
     Column("revision", Integer, nullable=False, default=0, comment="0 is the decision; amendments count up"),
     Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),
     Column("reason", Text, nullable=False, default="", comment="why the whole board is REVIEW, or was aborted"),
+    Column("swept_us", BigInteger, comment="when retention found that no picture of it is left"),
     Index("ix_board_state_id", "state", "id"),
     Index("ix_board_decided_us", "decided_us"),
-    Index("ix_board_verdict", "verdict"),
+    Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
     Index("ix_board_serial_side", "serial", "side"),
 )
 
@@ -145,7 +146,7 @@ view = _table(
     Column("sha256", String(64), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("pixels", BigInteger, nullable=False, comment="width x height by its header"),
-    Column("received_us", BigInteger, nullable=False),
+    Column("received_us", BigInteger, nullable=False, index=True),
     Column("removed_us", BigInteger, comment="when retention removed the file"),
     UniqueConstraint("board_key", "name"),
 )
@@ -175,7 +176,7 @@ call = _table(
     Column("claimed_until_us", BigInteger, nullable=False, default=0),
     UniqueConstraint("board_id", "refdes"),
     Index("ix_call_open", "verification_id", "id"),
-    Index("ix_call_component_opened_us", "component", "opened_us"),
+    Index("ix_call_lender", "component", "kind", "reason", "id"),
     Index("ix_call_opened_us", "opened_us"),
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -127,9 +128,13 @@ async def _tidy(gate: Gate) -> None:
     begun_s = gate.now_us() / SECOND_US
     with suppress(DatabaseTrouble, OSError):  # the next start will do
         await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
+    swept_us: int | None = None
     while True:
+        now_us = gate.now_us()
         with suppress(DatabaseTrouble, OSError):  # the next time will do
-            await gate.run(lambda: sweep(gate.database, gate.pictures, gate.config.retention, gate.now_us()))
+            look = partial(sweep, gate.database, gate.pictures, gate.config.retention, now_us, since_us=swept_us)
+            await gate.run(look)
+            swept_us = now_us
         await asyncio.sleep(TIDY_S)
 
 

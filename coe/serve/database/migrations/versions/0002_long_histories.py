@@ -1,4 +1,4 @@
-"""Counts of boards and calls by the hour, so that statistics need not read all boards."""
+"""Counts of boards and calls by the hour, and indexes, so that no page and no sweep reads all boards."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -40,6 +40,12 @@ def upgrade() -> None:
     )
     op.execute(_boards())
     op.execute(_calls())
+    op.add_column("board", sa.Column("swept_us", sa.BigInteger()))
+    op.drop_index("ix_board_verdict", "board")
+    op.create_index("ix_board_unswept", "board", ["swept_us", "state", "verdict", "decided_us"])
+    op.create_index("ix_view_received_us", "view", ["received_us"])
+    op.drop_index("ix_call_component_opened_us", "call")
+    op.create_index("ix_call_lender", "call", ["component", "kind", "reason", "id"])
 
 
 def _boards() -> str:
