@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ class _Rows:
     calls: list[dict[str, Any]] = field(default_factory=list)
     words: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
-    tallies: list[Tally] = field(default_factory=list)
+    findings: Counter[tuple[int, int, str, str, str]] = field(default_factory=Counter)
 
 
 def fill(database: Database, recipe_id: int, components: list[str], boards: int, end_us: int) -> None:
@@ -99,8 +100,7 @@ class _Writer:
             event = {"uuid": str(uuid.uuid4()), "kind": kind, "board_id": id, "happened_us": at_us}
             self._rows.events.append({**event, "body": {"board": id, "key": key}})
         for component in self._components:
-            one = (hour_of(at_us), self._recipe_id, component, f"body-{component}", "ok")
-            self._rows.tallies.append(Tally(*one, 1, 0, 0.97, 0.97**2))
+            self._rows.findings[hour_of(at_us), self._recipe_id, component, f"body-{component}", "ok"] += 1
 
     def _call(self, board_id: int, index: int, chance: float, at_us: int) -> dict[str, Any]:
         id, component = self._next("call"), self._components[int(chance * 1e6) % len(self._components)]
@@ -112,7 +112,7 @@ class _Writer:
             self._rows.words.append(
                 {"id": word, "call_id": id, "outcome": outcome, "verified_us": moment_us, "verified_by": "ann"}
             )
-        return self._added(
+        self._rows.calls.append(
             {
                 "id": id,
                 "board_id": board_id,
@@ -129,10 +129,7 @@ class _Writer:
                 "verification_id": word,
             }
         )
-
-    def _added(self, call: dict[str, Any]) -> dict[str, Any]:
-        self._rows.calls.append(call)
-        return call
+        return self._rows.calls[-1]
 
     def _next(self, table: str) -> int:
         self._ids[table] += 1
@@ -150,9 +147,25 @@ class _Writer:
         ):
             if listed:
                 connection.execute(insert(table), listed)
-        for word in rows.words:
-            about, detail = f"call {word['call_id']}", {"outcome": word["outcome"].value}
-            audit.append(connection, "ann", "verify", about, now_us=word["verified_us"], detail=detail)
-        tallies.add(connection, rows.tallies)
+        if rows.words:
+            connection.execute(insert(schema.audit), self._entries(connection))
+        sums = [(*key, number, 0, 0.97 * number, 0.97**2 * number) for key, number in rows.findings.items()]
+        tallies.add(connection, [Tally(*one) for one in sums])
         ids = [board["id"] for board in rows.boards]
         counts.add(connection, schema.board.c.id.between(min(ids), max(ids)))
+
+    def _entries(self, connection: Connection) -> list[dict[str, Any]]:
+        """Return an entry of the audit for each answer, chained to the newest entry."""
+        last = connection.scalar(select(schema.audit.c.hash).order_by(schema.audit.c.id.desc()).limit(1))
+        entries: list[dict[str, Any]] = []
+        for word in self._rows.words:
+            entry = {
+                "acted_us": word["verified_us"],
+                "actor": word["verified_by"],
+                "action": "verify",
+                "about": f"call {word['call_id']}",
+                "detail": {"outcome": word["outcome"].value},
+                "previous": entries[-1]["hash"] if entries else last or audit.BEGINNING,
+            }
+            entries.append(entry | {"hash": audit.hash_of(entry)})
+        return entries
