@@ -66,7 +66,8 @@ class _Writer:
 
     def board(self, number: int, at_us: int) -> None:
         """Add a board that was decided at a time."""
-        id, key = self._next("board"), f"history-{number:07d}"
+        id = self._next("board")
+        key = f"history-{id:07d}"
         chances = self._rng.random(int(self._rng.poisson(CALLS)))
         calls = [self._call(id, index, float(chance), at_us) for index, chance in enumerate(chances)]
         is_open = any(call["verification_id"] is None for call in calls)

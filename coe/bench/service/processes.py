@@ -66,6 +66,11 @@ class Stamps:
             with self._lock:
                 self._file.flush()
 
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._file.close()
+
     def _write(self, line: str) -> None:
         with self._lock:
             self._file.write(line)
@@ -95,7 +100,10 @@ def line(path: Path, stamps_path: Path, device: Device) -> None:
         stub = devices(RememberedOutputs()) if device is Device.STUB else line_config.make_devices
         return replace(line_config, watchers=[*line_config.watchers, stamps], make_devices=stub)
 
-    process.run(load(path), adjust)
+    try:
+        process.run(load(path), adjust)
+    finally:
+        stamps.close()
 
 
 def main() -> None:
