@@ -13,9 +13,24 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, String, Table, and_, case, exists, func, select, type_coerce
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Result,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    select,
+    type_coerce,
+)
 
 from coe.core import Verdict
 from coe.serve.database.rows import add_up
@@ -27,18 +42,18 @@ _Sums = Counter[tuple[tuple[Any, ...], str]]
 """Numbers by the key of their row, and the name of their column."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Counted:
     """A table of counts; `rows` makes the query that counts what the boards of a condition add to it."""
 
     table: Table
     rows: Callable[[ColumnElement[bool]], Select[Any]]
 
-    @property
+    @cached_property
     def key(self) -> list[str]:
         return [column.name for column in self.table.primary_key]
 
-    @property
+    @cached_property
     def numbers(self) -> list[str]:
         return [column.name for column in self.table.c if not column.primary_key]
 
@@ -118,6 +133,10 @@ def _key_of_calls(hour_us: ColumnElement[Any], recipe_id: ColumnElement[Any]) ->
 
 
 _COUNTED = (_Counted(board_count, of_boards), _Counted(call_count, of_calls))
+# Built once: to build these queries takes longer than to run them, and the line runs them at each decision.
+_IS_BOARD = board.c.id == bindparam("followed_id")
+_LOCK = select(board.c.id).where(_IS_BOARD).with_for_update()
+_OF_BOARD = [(counted, counted.rows(_IS_BOARD)) for counted in _COUNTED]
 
 
 @contextmanager
@@ -126,12 +145,12 @@ def followed(connection: Connection, board_id: int) -> Iterator[None]:
 
     The board is locked first, so that no other transaction changes it between the two looks.
     """
-    connection.execute(select(board.c.id).where(board.c.id == board_id).with_for_update())
-    which = board.c.id == board_id
-    before = [_sums(connection, counted, which) for counted in _COUNTED]
+    followed = {"followed_id": board_id}
+    connection.execute(_LOCK, followed)
+    before = [_sums(counted, connection.execute(query, followed)) for counted, query in _OF_BOARD]
     yield
-    for counted, sums_before in zip(_COUNTED, before, strict=True):
-        sums = _sums(connection, counted, which)
+    for (counted, query), sums_before in zip(_OF_BOARD, before, strict=True):
+        sums = _sums(counted, connection.execute(query, followed))
         sums.subtract(sums_before)
         _add(connection, counted, sums)
 
@@ -139,12 +158,12 @@ def followed(connection: Connection, board_id: int) -> Iterator[None]:
 def add(connection: Connection, which: ColumnElement[bool]) -> None:
     """Count boards that were written with their calls and answers, as a history that comes from elsewhere."""
     for counted in _COUNTED:
-        _add(connection, counted, _sums(connection, counted, which))
+        _add(connection, counted, _sums(counted, connection.execute(counted.rows(which))))
 
 
-def _sums(connection: Connection, counted: _Counted, which: ColumnElement[bool]) -> _Sums:
+def _sums(counted: _Counted, result: Result[Any]) -> _Sums:
     """Return what boards add to each number of a table, by key and name."""
-    rows = [row._asdict() for row in connection.execute(counted.rows(which))]
+    rows = [row._asdict() for row in result]
     return Counter(
         {(tuple(row[part] for part in counted.key), name): row[name] for row in rows for name in counted.numbers}
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Label, Result, Row, Table, cast, func, text
@@ -29,15 +30,19 @@ def records(kind: type[_R], result: Result[Any]) -> list[_R]:
 
 def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Add rows to a table of sums: the columns beside the primary key grow where a row of the same key is there."""
-    if not rows:
-        return
+    if rows:
+        # In one order, so that two writers never wait for each other's rows.
+        ordered = sorted(rows, key=lambda row: [row[column.name] for column in table.primary_key])
+        connection.execute(_adding_up(table, connection.dialect.name), ordered)
+
+
+@cache
+def _adding_up(table: Table, dialect: str) -> Any:
     key = [column.name for column in table.primary_key]
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    grown = {name: table.c[name] + statement.excluded[name] for name in rows[0] if name not in key}
-    # In one order, so that two writers never wait for each other's rows.
-    ordered = sorted(rows, key=lambda row: [row[name] for name in key])
-    connection.execute(statement.on_conflict_do_update(index_elements=key, set_=grown), ordered)
+    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert
+    statement = insert(table)
+    grown = {column.name: column + statement.excluded[column.name] for column in table.c if column.name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=grown)
 
 
 def total(number: Any) -> Label[Any]:
