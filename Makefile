@@ -8,7 +8,9 @@ IMAGES := build/$(if $(FULL),demo,first-look)/images
 MEMORY := $(if $(FULL),150MB,25MB)
 RUN := runs/$(BOARD)/latest
 JOBS ?= 2
-# Their files alone are imported for the second pass.
+# Compiled modules are kept, also where the environment says otherwise: each test process would compile all of them.
+export PYTHONDONTWRITEBYTECODE :=
+# The files of serial tests: the second pass imports no others.
 SERIAL := $(shell grep -rlF mark.serial tests --include='test_*.py')
 
 .PHONY: inspect serve test test-all stress coverage check first-look demo setup lock clean help

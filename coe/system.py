@@ -101,6 +101,22 @@ def private_memory(size: int) -> mmap.mmap:
     return mmap.mmap(-1, size)
 
 
+@cache
+def memory_resizes() -> bool:
+    """Return whether memory of `private_memory` can be resized in place.
+
+    macOS cannot. Memory that is shared with a child can only shrink: its further pages would belong to no file.
+    """
+    if not hasattr(mmap, "MAP_PRIVATE") and os.name != "nt":
+        return False
+    memory = private_memory(mmap.PAGESIZE)
+    try:
+        memory.resize(2 * mmap.PAGESIZE)
+    except (SystemError, AttributeError, ValueError, OSError):
+        return False
+    return True
+
+
 def peak_resident_bytes() -> int:
     """Return the largest resident memory of this process so far, or its present size if the system does not tell."""
     try:

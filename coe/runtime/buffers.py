@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from coe.store.blob_format import PAGE, padded
-from coe.system import private_memory
+from coe.system import memory_resizes, private_memory
 
 
 class ReadTarget(Protocol):
@@ -109,9 +109,14 @@ class Buffers:
         return buffer
 
     def give(self, buffer: Buffer) -> None:
-        """Take a buffer back. A buffer that still has views is never lent again: it dies with the last view."""
+        """Take a buffer back. A buffer that still has views is never lent again: it dies with the last view.
+
+        Where memory cannot be resized, no buffer is lent again.
+        """
         with self._lock:
             self._lent_bytes -= len(buffer)
+            if not memory_resizes():
+                return
             try:
                 buffer.resize(len(buffer))
             except BufferError:

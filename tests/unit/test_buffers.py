@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coe.runtime import buffers as buffers_module
 from coe.runtime.buffers import Buffers
 from coe.store.blob_format import PAGE
+from coe.system import memory_resizes
 
 
 def test_the_memory_of_one_is_taken_by_the_next():
@@ -30,6 +34,24 @@ def test_the_nearest_is_cut_or_grown_and_others_make_room():
     assert (len(lent[1]), buffers.idle_bytes) == (4 * PAGE, 11 * PAGE)
     assert buffers.take(10 * PAGE) is lent[2]
     assert (buffers.allocated_bytes, buffers.idle_bytes) == (14 * PAGE, 0)
+
+
+def test_where_memory_cannot_be_resized_each_buffer_is_new(monkeypatch):
+    monkeypatch.delattr(mmap, "MAP_PRIVATE")
+    monkeypatch.setattr(buffers_module, "memory_resizes", memory_resizes.__wrapped__)
+    buffers = Buffers()
+    first = buffers.take(PAGE)
+    buffers.give(first)
+    assert (buffers.allocated_bytes, buffers.take(2 * PAGE) is first) == (0, False)
+
+
+def test_a_system_that_refuses_to_resize_is_known(monkeypatch):
+    class Rigid(mmap.mmap):
+        def resize(self, newsize: int) -> None:
+            raise SystemError("mmap: resizing not available--no mremap()")
+
+    monkeypatch.setattr(mmap, "mmap", Rigid)
+    assert not memory_resizes.__wrapped__()
 
 
 def test_a_buffer_that_somebody_looks_at_is_not_lent_again():
