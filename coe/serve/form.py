@@ -19,6 +19,7 @@ class Form(BaseModel):
 
 
 _F = TypeVar("_F", bound=Form)
+_MOST_FAULTS, _SHOWN = 1000, 200
 
 
 def of_sheet(sheet: Sheet, form: type[_F]) -> _F:
@@ -39,6 +40,8 @@ def of_json(data: Any, form: type[_F]) -> _F:
     try:
         return form.model_validate(data)
     except ValidationError as error:
+        if error.error_count() > _MOST_FAULTS:  # to list them all would take seconds
+            raise ConfigError(f"{error.error_count():,} entries of the body do not fit; see /openapi.json") from None
         raise ConfigError(_sentence(form, _first(error))) from None
 
 
@@ -67,7 +70,7 @@ def _first(error: ValidationError) -> Any:
 
 def _sentence(form: type[Form], complaint: Any) -> str:
     place: Place = tuple(complaint["loc"])
-    word, where = str(place[-1]) if place else "", ".".join(map(str, place))
+    word, where = (str(place[-1]) if place else "")[:_SHOWN], ".".join(map(str, place))[:_SHOWN]
     if complaint["type"] == "extra_forbidden":
         owner = f" of '{place[-2]}'" if len(place) > 1 else ""
         return f"'{word}' is not a key{owner}{did_you_mean(word, _keys(form, place[:-1]))}"

@@ -28,8 +28,14 @@ class Pictures:
         self._incoming = folder / INCOMING
 
     def prepare(self) -> None:
-        """Make the folders, and remove what was left half received; raises OSError."""
+        """Make the folders, write their names to the disk, and remove what was left half received; raises OSError."""
         self._incoming.mkdir(parents=True, exist_ok=True)
+        # Thousands of files in one folder are slow to list. A folder that is made for its first picture might be found
+        # by another thread before its own name is on the disk.
+        for number in range(256):
+            (self.folder / f"{number:02x}").mkdir(exist_ok=True)
+        for folder in (self.folder, self.folder.parent):
+            system.save_names(folder)
         for left in self._incoming.iterdir():
             left.unlink()
 
@@ -91,14 +97,10 @@ class Receiving:
     def keep(self) -> Kept:
         """Write the picture and its name to the disk; raises OSError."""
         name = self._path.name
-        # Thousands of files in one folder are slow to list.
         folder = self._folder / name[:2]
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        if not folder.is_dir():
-            folder.mkdir(exist_ok=True)
-            system.save_names(self._folder)
         self._path.rename(folder / name)
         system.save_names(folder)
         return Kept(f"{name[:2]}/{name}", self.sha256, self.size_bytes)

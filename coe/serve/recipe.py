@@ -13,6 +13,7 @@ from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError, RulesError
 from coe.serve.form import Form
+from coe.serve.texts import Word
 from coe.serve.whole_board import WholeBoard
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
@@ -31,7 +32,7 @@ class RecipeContent(Form):
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
     terminations: dict[str, Count] = Field(default_factory=dict)
-    parts: dict[str, str] = Field(default_factory=dict)
+    parts: dict[Word, Word] = Field(default_factory=dict)
     whole: WholeBoard | None = None
 
     @property

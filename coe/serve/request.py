@@ -8,26 +8,14 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError, did_you_mean
-from coe.serve.database.schema import NAME
 from coe.serve.form import Form
 from coe.serve.recipe import RecipeContent
+from coe.serve.texts import Text, Word
 from coe.serve.words import Side
-from coe.visible import is_visible
-
-
-def _plain(text: str) -> str:
-    if not is_visible(text) or "\n" in text:
-        raise ValueError("it has hidden characters; give plain text")
-    return text
-
-
-Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
-"""A text for people in one line."""
-Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
 
 
 class ViewRequest(Form):

@@ -7,8 +7,7 @@ So does a crash after a picture came and before its row. The gate removes such s
 from __future__ import annotations
 
 from collections.abc import Callable
-
-from sqlalchemy import Connection
+from functools import partial
 
 from coe.core import Verdict
 from coe.serve.config import Retention
@@ -29,25 +28,26 @@ def sweep(
 
     `since_us` is the time of an earlier sweep: pictures without a board that it removed, or left, are not looked at.
     """
-    days = {Verdict.OK: retention.ok_days, Verdict.REVIEW: retention.review_days, Verdict.NG: retention.ng_days}
-    removed = 0
-    for verdict, number in days.items():
-        removed += _sweep_boards(database, pictures, verdict, now_us - number * DAY_US, now_us)
-    # An aborted board has no verdict, and nobody will ask for its pictures.
     orphan_us = retention.orphan_days * DAY_US
-    removed += _sweep_boards(database, pictures, None, now_us - orphan_us, now_us)
+    before_us: dict[Verdict | None, int] = {
+        Verdict.OK: now_us - retention.ok_days * DAY_US,
+        Verdict.REVIEW: now_us - retention.review_days * DAY_US,
+        Verdict.NG: now_us - retention.ng_days * DAY_US,
+        # An aborted board has no verdict, and nobody will ask for its pictures.
+        None: now_us - orphan_us,
+    }
+    removed = 0
+    for verdict, moment_us in before_us.items():
+        old_views = partial(views.expired, verdict=verdict, before_us=moment_us)
+        removed += _remove(database, pictures, old_views, now_us)
+        _note_swept(database, verdict, moment_us, now_us)
     first_us = 0 if since_us is None else since_us - orphan_us
-
-    def orphans(connection: Connection) -> list[View]:
-        return views.orphans(connection, now_us - orphan_us, since_us=first_us, limit=TOGETHER)
-
+    orphans = partial(views.orphans, before_us=now_us - orphan_us, since_us=first_us)
     return removed + _remove(database, pictures, orphans, now_us)
 
 
-def _sweep_boards(database: Database, pictures: Pictures, verdict: Verdict | None, before_us: int, now_us: int) -> int:
-    removed = _remove(
-        database, pictures, lambda connection: views.expired(connection, verdict, before_us, limit=TOGETHER), now_us
-    )
+def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now_us: int) -> None:
+    """Note of which boards no picture is left, a part at a time."""
     while True:
         with database.reading() as connection:
             ids = views.without_pictures(connection, verdict, before_us, limit=TOGETHER)
@@ -55,26 +55,29 @@ def _sweep_boards(database: Database, pictures: Pictures, verdict: Verdict | Non
             with database.writing() as connection:
                 views.swept(connection, ids, now_us)
         if len(ids) < TOGETHER:
-            return removed
+            return
 
 
-def _remove(database: Database, pictures: Pictures, find: Callable[[Connection], list[View]], now_us: int) -> int:
-    """Remove the pictures that a query finds, some at a time; it runs while others write, and what it finds is checked
-    once more.
+def _remove(database: Database, pictures: Pictures, old_views: Callable[..., list[View]], now_us: int) -> int:
+    """Remove old pictures that nobody needs, a part at a time; return how many.
+
+    Old pictures are looked for without the lock of the database, because that may take a while. Those that are still
+    needed, as for a blind audit, must not keep those after them.
     """
-    removed = 0
+    removed, seen_id = 0, 0
     while True:
         with database.reading() as connection:
-            old = find(connection)
+            old = old_views(connection, after_id=seen_id, limit=TOGETHER)
         if not old:
             return removed
         with database.writing() as connection:
-            gone = views.removable(connection, [view.id for view in old])
+            views.hold(connection)
+            # A picture that came meanwhile in the place of an old one is not old.
+            files = {view.file for view in old}
+            gone = [view for view in views.removable(connection, [view.id for view in old]) if view.file in files]
             views.removed(connection, [view.id for view in gone], now_us)
         pictures.remove(view.file for view in gone)
-        removed += len(gone)
-        if len(gone) < TOGETHER:
-            return removed
+        removed, seen_id = removed + len(gone), old[-1].id
 
 
 def remove_strays(database: Database, pictures: Pictures, before_s: float) -> int:

@@ -150,6 +150,8 @@ class FaultKind(StrEnum):
     DISK_FULL = "disk full"
     IMAGE_LOST = "image lost"
     """The file of an accepted view is missing or damaged."""
+    RETENTION = "retention"
+    """Pictures whose time is over cannot be removed."""
     CLOCK = "clock"
     """The wall clock jumped."""
     SINK = "sink"

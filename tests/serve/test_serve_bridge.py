@@ -233,3 +233,36 @@ def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_databa
     append(sqlite_database, 1)
     with told(sqlite_database, stays=Remembered()):
         assert [(queue.sink, queue.waiting) for queue in read(sqlite_database)] == [("stays", 0)]
+
+
+def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Database) -> None:
+    class Stuck(Remembered):
+        def close(self) -> None:
+            raise RuntimeError("the library is confused")
+
+    sink = Stuck()
+    with told(sqlite_database, plant=sink):
+        sink.is_down = True
+        append(sqlite_database, 1)
+        wait_until(lambda: len(open_faults(sqlite_database)) == 1)
+        sink.is_down = False
+        wait_until(lambda: sink.numbers == [1])
+
+
+def test_a_failure_that_cannot_be_noted_ends_no_courier(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, noted = Remembered(), threading.Event()
+
+    def cannot(*_: object, **__: object) -> None:
+        noted.set()
+        raise ValueError("no driver takes it")
+
+    with told(sqlite_database, plant=sink):
+        with monkeypatch.context() as patch:
+            patch.setattr(faults, "note", cannot)
+            sink.is_down = True
+            append(sqlite_database, 1)
+            assert noted.wait(20)
+        sink.is_down = False
+        wait_until(lambda: sink.numbers == [1])

@@ -298,12 +298,12 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
     with database.reading() as connection:
-        assert len(views.expired(connection, Verdict.OK, later_us, limit=9)) == 2
+        assert len(views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9)) == 2
     assert sweep(database, pictures, keep, later_us) == 2
     with database.writing() as connection:
         # A sweep would remove this one, too, if it looked at the board.
         views.add(connection, NewView("k1", "R9", "00/late.png", "a" * 64, 10, 100, now_us()))
-        assert views.expired(connection, Verdict.OK, later_us, limit=9) == []
+        assert views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9) == []
 
 
 def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: ServeConfig, database: Database) -> None:

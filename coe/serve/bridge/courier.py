@@ -61,9 +61,23 @@ class Courier:
         """Tell the sink until the stop is set."""
         try:
             while not self._stop.is_set():
-                self._stop.wait(self._turn())
+                self._stop.wait(self._safe_turn())
         finally:
+            self._close()
+
+    def _safe_turn(self) -> float:
+        """Take a turn that nothing ends: without this thread nobody would be told, and nobody would know."""
+        try:
+            return self._turn()
+        except Exception:
+            _log.exception("sink '%s': its failure could not be noted", self._post.name)
+            return LONGEST_PAUSE_S
+
+    def _close(self) -> None:
+        try:
             self._post.sink.close()
+        except Exception:  # of a connection that has failed already
+            _log.exception("sink '%s' did not close in order", self._post.name)
 
     def _turn(self) -> float:
         """Tell what waits; return how long to pause."""
@@ -133,7 +147,7 @@ class Courier:
         self._may_have_fault, self._failures = False, 0
 
     def _fail(self, why: str) -> float:
-        self._post.sink.close()
+        self._close()
         self._is_connected = False
         pause_s = min(FIRST_PAUSE_S * 2.0 ** min(self._failures, 30), LONGEST_PAUSE_S)
         self._failures += 1

@@ -12,6 +12,7 @@ from coe.core import Verdict
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import board, call
 from coe.serve.words import CallKind, CallReason
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ def add(connection: Connection, board_id: int | None, new: Sequence[NewCall], no
     rows = [
         {name: getattr(one, name) for name in NewCall.__dataclass_fields__}
         | {"findings": [dict(finding) for finding in one.findings], "board_id": board_id, "opened_us": now_us}
+        # What an expert's code says may hold anything, and not every database takes every character.
+        | {"detail": visible(one.detail, lines=True)}
         for one in new
     ]
     return records(Call, connection.execute(insert(call).returning(call, sort_by_parameter_order=True), rows))
@@ -142,6 +145,7 @@ def raise_verdict(connection: Connection, found: Call, new: NewCall) -> bool:
         return False
     values = {name: getattr(new, name) for name in ("verdict", "reason", "detail", "expert", "label", "score", "late")}
     values |= {"findings": [dict(finding) for finding in new.findings], "revision": call.c.revision + 1}
+    values["detail"] = visible(new.detail, lines=True)
     raised = connection.execute(
         update(call).where(call.c.id == found.id, call.c.verification_id.is_(None)).values(values)
     )

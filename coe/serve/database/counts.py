@@ -143,7 +143,9 @@ _OF_BOARD = [(counted, counted.rows(_IS_BOARD)) for counted in _COUNTED]
 def followed(connection: Connection, board_id: int) -> Iterator[None]:
     """Keep the counts in step with what the block changes of a board; the block must be part of a transaction.
 
-    The board is locked first, so that no other transaction changes it between the two looks.
+    The board is locked first, so that no other transaction changes it between the two looks, and so that two people who
+    answer its last two calls at a time do not each see the other's call open. Locks are taken in one order: the board,
+    its calls, tallies, events, counts.
     """
     followed = {"followed_id": board_id}
     connection.execute(_LOCK, followed)

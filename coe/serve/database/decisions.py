@@ -16,6 +16,7 @@ from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.schema import board
 from coe.serve.database.tallies import Tally
 from coe.serve.words import UNDECIDED, BoardState, CallKind, EventKind
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def _write(connection: Connection, decision: Decision) -> bool:
         "components": defects + len(decision.good),
         "calls": defects,
         "findings": pack(decision.good),
-        "reason": decision.reason,
+        "reason": visible(decision.reason, lines=True),
     }
     id = decision.board.id
     written = connection.execute(update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(**values))
@@ -94,8 +95,8 @@ def amend(connection: Connection, amendment: Amendment) -> bool:
     A component that the decision called REVIEW, because it was late, becomes NG if its finding says so. A verdict is
     never lowered, and a call that a person has answered stays as it is. Tallies count in any case.
     """
-    tallies.add(connection, amendment.tallies)
     with counts.followed(connection, amendment.board_id):
+        tallies.add(connection, amendment.tallies)
         return _raise(connection, amendment)
 
 

@@ -14,6 +14,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import in_turn, record, records
 from coe.serve.database.schema import NAME, fault
 from coe.serve.words import EventKind, FaultKind, Process
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,12 @@ class Fault:
 def note(connection: Connection, new: NewFault, now_us: int) -> Fault:
     """Open a fault and append the event; if the same process, kind and subject has one open, count it up instead."""
     in_turn(connection, fault)
-    about = new.about[:NAME]
+    about, message = new.about[:NAME], visible(new.message, lines=True)
     same = (fault.c.process == new.process, fault.c.kind == new.kind, fault.c.about == about)
     again = connection.execute(
         update(fault)
         .where(*same, fault.c.cleared_us.is_(None))
-        .values(seen_us=now_us, times=fault.c.times + 1, message=new.message, board_id=new.board_id)
+        .values(seen_us=now_us, times=fault.c.times + 1, message=message, board_id=new.board_id)
         .returning(fault)
     ).one_or_none()
     if again is not None:
@@ -61,7 +62,7 @@ def note(connection: Connection, new: NewFault, now_us: int) -> Fault:
         "process": new.process,
         "kind": new.kind,
         "about": about,
-        "message": new.message,
+        "message": message,
         "board_id": new.board_id,
         "raised_us": now_us,
         "seen_us": now_us,

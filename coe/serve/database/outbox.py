@@ -13,6 +13,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from coe.serve.database import schema
 from coe.serve.database.events import Event
 from coe.serve.database.rows import record
+from coe.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def failed(connection: Connection, sink: str, event_id: int, *, error: str, next
     connection.execute(
         update(schema.outbox)
         .where(schema.outbox.c.sink == sink, schema.outbox.c.event_id == event_id)
-        .values(attempts=schema.outbox.c.attempts + 1, next_try_us=next_try_us, error=error)
+        .values(attempts=schema.outbox.c.attempts + 1, next_try_us=next_try_us, error=visible(error, lines=True))
     )
 
 

@@ -14,6 +14,9 @@ from coe.serve.database.rows import in_turn, record, records
 from coe.serve.database.schema import activation, recipe
 from coe.serve.words import ActivationState
 
+MOST_VERSION = 2**31 - 1
+"""The column holds no larger number, and drivers refuse to ask for one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -67,6 +70,8 @@ def get(connection: Connection, id: int) -> Recipe:
 
 def version(connection: Connection, name: str, number: int) -> Recipe | None:
     """Return a version of a recipe, or None."""
+    if number > MOST_VERSION:
+        return None
     row = connection.execute(select(recipe).where(recipe.c.name == name, recipe.c.version == number)).one_or_none()
     return None if row is None else record(Recipe, row)
 

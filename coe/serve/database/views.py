@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
 
 from coe.core import Verdict
-from coe.serve.database.rows import record, records
+from coe.serve.database.rows import in_turn, record, records
 from coe.serve.database.schema import board, call, view
 from coe.serve.words import UNDECIDED, BoardState
 
@@ -39,6 +39,15 @@ class View:
     pixels: int
     received_us: int
     removed_us: int | None
+
+
+def hold(connection: Connection) -> None:
+    """Let nobody else put a picture in, accept a board or remove pictures before this transaction ends.
+
+    Whoever does one of the three asks first about the others. Without this, a picture could be replaced or removed
+    between the moment when a board was found in order and that in which it is accepted.
+    """
+    in_turn(connection, view)
 
 
 def add(connection: Connection, new: NewView) -> View:
@@ -99,13 +108,16 @@ def removable(connection: Connection, ids: Collection[int]) -> list[View]:
     return records(View, connection.execute(query))
 
 
-def expired(connection: Connection, verdict: Verdict | None, before_us: int, *, limit: int) -> list[View]:
+def expired(
+    connection: Connection, verdict: Verdict | None, before_us: int, *, after_id: int, limit: int
+) -> list[View]:
     """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
 
-    None stands for boards that were aborted, and were accepted before that time. The oldest come first.
+    None stands for boards that were aborted, and were accepted before that time. The oldest after `after_id` come
+    first; those that are still needed for something else are among them.
     """
     query = select(view).join(board, board.c.key == view.c.board_key)
-    query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us))
+    query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us), _after(after_id))
     return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
@@ -129,13 +141,24 @@ def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
     return and_(board.c.swept_us.is_(None), which)
 
 
-def orphans(connection: Connection, before_us: int, *, since_us: int = 0, limit: int = 1000) -> list[View]:
-    """Return views that came from one time on and before another, and whose board was never handed in; oldest first."""
+def _after(id: int) -> ColumnElement[bool]:
+    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions say more.
+    return view.c.id + 0 > id
+
+
+def orphans(
+    connection: Connection, before_us: int, *, since_us: int = 0, after_id: int = 0, limit: int = 1000
+) -> list[View]:
+    """Return views that came from one time on and before another, and whose board was never handed in.
+
+    The oldest after `after_id` come first.
+    """
     query = (
         select(view)
-        .where(view.c.received_us >= since_us, view.c.received_us < before_us, view.c.removed_us.is_(None))
+        .where(view.c.received_us >= since_us, view.c.received_us < before_us)
+        .where(view.c.removed_us.is_(None), _after(after_id))
         .where(~exists().where(board.c.key == view.c.board_key))
-        .order_by(view.c.received_us)
+        .order_by(view.c.id + 0)
         .limit(limit)
     )
     return records(View, connection.execute(query))

@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from coe.errors import CoeError
 from coe.serve.gate import (
@@ -39,6 +40,18 @@ from coe.serve.gate.pages import views
 from coe.serve.gate.problems import Problem, answer
 from coe.serve.gate.state import Gate
 
+
+class _Number(IntegerConvertor):
+    """Whole numbers in paths. Python refuses to read one of thousands of digits, and no row has such a number."""
+
+    def convert(self, value: str) -> int:
+        return int(value.lstrip("0")[:_DIGITS] or "0")
+
+
+_DIGITS = 20
+"""So many digits make a number that is larger than the largest id."""
+register_url_convertor("int", _Number())
+
 OPERATIONS: Sequence[Operation] = [
     *uploads.OPERATIONS,
     *boards.OPERATIONS,
@@ -60,7 +73,7 @@ OPERATIONS: Sequence[Operation] = [
 """Everything that the gate does over HTTP, but its own description."""
 
 
-def application(gate: Gate) -> Starlette:
+def application(gate: Gate) -> ASGIApp:
     """Return the application of a gate; it runs the gate's feed while it runs."""
     operations = [*OPERATIONS, openapi.described(OPERATIONS)]
 
@@ -78,9 +91,9 @@ def application(gate: Gate) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(SafeHeaders)],
         exception_handlers=dict.fromkeys(errors, answer),
     )
     # A redirect would name the host that the client claims to have asked.
     app.router.redirect_slashes = False
-    return app
+    # Around everything: the answer to a fault of the service is made outside of all middleware.
+    return SafeHeaders(app)

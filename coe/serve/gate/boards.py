@@ -55,8 +55,7 @@ async def post_board(visit: Visit) -> Response:
         "accepted": iso(board.accepted_us),
         "due": board.due_us and iso(board.due_us),
     }
-    location = {"Location": f"/api/v1/boards/{board.id}"}
-    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+    return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
 
 async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
@@ -79,6 +78,7 @@ def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> Handed:
     if isinstance(known, Handed):
         return known
     with gate.database.writing() as connection:
+        views.hold(connection)
         if again := _known(connection, key, digest):
             return again
         # A view may have come or changed since the check, and the gate may be draining.

@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
-from starlette.requests import Request
-
+from coe.serve.database.schema import NAME
 from coe.serve.form import Form, of_json
 from coe.serve.gate.operations import Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.visible import visible
 
 MAX_JSON_BYTES = 8 << 20
 """A JSON body holds at most a board file and what belongs to it."""
+
+MOST_HELD_BYTES = 1 << 30
+"""The most bytes of bodies in memory; pictures of boards go to the disk as they come, and do not count."""
 
 _LARGEST_ID = 2**63 - 1
 _F = TypeVar("_F", bound=Form)
@@ -31,12 +34,17 @@ class Body(Generic[_F]):
     form: _F
 
 
-async def json_body(visit: Visit, form: type[_F]) -> Body[_F]:
+async def json_body(visit: Visit, form: type[_F], *, most_bytes: int = MAX_JSON_BYTES) -> Body[_F]:
     """Return a JSON body as a form; raises Problem, and ConfigError for data that do not fit the form."""
-    limit = min(MAX_JSON_BYTES, visit.gate.config.limits.body)
-    parts = [part async for part in parts_of(visit, limit)]
+    limit = min(most_bytes, visit.gate.config.limits.body)
+    async with whole_body(visit, limit) as content:
+        # On a thread: other requests, and clients of events, would wait for a large body.
+        return await visit.gate.run(lambda: _read(content, form))
+
+
+def _read(content: bytes, form: type[_F]) -> Body[_F]:
     try:
-        data = json.loads(b"".join(parts) or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
+        data = json.loads(content or b"{}", parse_constant=_refuse, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise Problem(
             HTTPStatus.BAD_REQUEST, ProblemKind.BAD_REQUEST, f"the body is not JSON: {error}", "send a JSON object"
@@ -49,29 +57,48 @@ async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:
     length = visit.request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length) > limit:
         raise _too_large(limit)
-    size = 0
-    async with _in_time(visit.request, visit.gate.config.limits.body_s):
-        async for part in visit.request.stream():
-            size += len(part)
-            if size > limit:
-                raise _too_large(limit)
-            if part:
-                yield part
+    size, stream = 0, visit.request.stream()
+    until_s = asyncio.get_running_loop().time() + visit.gate.config.limits.body_s
+    while True:
+        try:
+            # The time ends the wait for the client alone, and never what is done with a part.
+            async with asyncio.timeout_at(until_s):
+                part = await anext(stream, None)
+        except TimeoutError:
+            raise _too_slow(visit.gate.config.limits.body_s) from None
+        if part is None:
+            return
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        if part:
+            yield part
 
 
 @asynccontextmanager
-async def _in_time(request: Request, most_s: float) -> AsyncIterator[None]:
+async def whole_body(visit: Visit, limit: int) -> AsyncIterator[bytes]:
+    """Give a body as one value; raises Problem, also if bodies of other requests fill the memory."""
+    gate, parts, size = visit.gate, [], 0
     try:
-        async with asyncio.timeout(most_s):
-            yield
-    except TimeoutError:
-        raise Problem(
-            HTTPStatus.REQUEST_TIMEOUT,
-            ProblemKind.TOO_SLOW,
-            f"the body did not come within {most_s:g} s",
-            "send it again over a faster connection, or raise `limits.body_s`",
-            {"Connection": "close"},
-        ) from None
+        async for part in parts_of(visit, limit):
+            parts.append(part)
+            size += len(part)
+            gate.held_bytes += len(part)
+            if gate.held_bytes > MOST_HELD_BYTES:
+                raise unavailable(ProblemKind.BUSY, "too many large requests come at a time", "try again later")
+        yield b"".join(parts)
+    finally:
+        gate.held_bytes -= size
+
+
+def _too_slow(most_s: float) -> Problem:
+    return Problem(
+        HTTPStatus.REQUEST_TIMEOUT,
+        ProblemKind.TOO_SLOW,
+        f"the body did not come within {most_s:g} s",
+        "send it again over a faster connection, or raise `limits.body_s`",
+        {"Connection": "close"},
+    )
 
 
 def _too_large(limit: int) -> Problem:
@@ -124,12 +151,19 @@ def id_of(visit: Visit, name: str = "id") -> int:
 
 
 def expect_query(visit: Visit, *known: str) -> None:
-    """Raise Problem for a parameter of the query that the operation does not have."""
-    for name in visit.request.query_params:
+    """Raise Problem for a parameter of the query that the operation does not have, or that is no plain text."""
+    for name, value in visit.request.query_params.multi_items():
         if name not in known:
             raise Problem(
                 HTTPStatus.BAD_REQUEST,
                 ProblemKind.BAD_REQUEST,
-                f"'{name[:100]}' is not a parameter here",
+                f"'{visible(name[:100])}' is not a parameter here",
                 "leave it out" if not known else f"known: {', '.join(known)}",
+            )
+        if len(value) > NAME or visible(value) != value:
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                ProblemKind.BAD_REQUEST,
+                f"'{name}' is longer than {NAME} characters, or has hidden characters",
+                f"give plain characters as `{name}`",
             )

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
@@ -23,12 +22,11 @@ from coe.serve.gate.bodies import expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.moments import SECOND_US, iso
-from coe.serve.request import Text
+from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
 
 CLAIM_S = 90
 """How long a person has for a call before others may take it."""
-MOST_NOTE = 2000
 _MOST_LISTED = 500
 _LARGEST_ID = 2**63 - 1
 
@@ -38,7 +36,7 @@ class VerificationRequest(Form):
 
     outcome: Outcome
     label: Text = ""
-    note: Annotated[str, Field(max_length=MOST_NOTE)] = ""
+    note: Note = ""
 
 
 async def get_calls(visit: Visit) -> Response:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
@@ -13,10 +12,9 @@ from coe.serve.database import audit, escapes
 from coe.serve.database.escapes import NewEscape
 from coe.serve.form import Form
 from coe.serve.gate.bodies import expect_query, json_body
-from coe.serve.gate.calls import MOST_NOTE
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.moments import iso
-from coe.serve.request import Text, Word
+from coe.serve.texts import Note, Text, Word
 
 
 class EscapeRequest(Form):
@@ -27,7 +25,7 @@ class EscapeRequest(Form):
     component: Text = ""
     label: Text = ""
     found_at: Text = ""
-    note: Annotated[str, Field(max_length=MOST_NOTE)] = ""
+    note: Note = ""
 
 
 async def post_escape(visit: Visit) -> Response:

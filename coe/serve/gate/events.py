@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from http import HTTPStatus
 
 from starlette.responses import Response, StreamingResponse
 
-from coe.serve.database.events import Event
+from coe.serve.database.events import Event, newest_id
+from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.moments import iso
 
 ALIVE_S = 15.0
-"""After so long without an event the client gets a comment, so that nobody takes the connection for dead."""
+"""After so long without an event the client gets a comment, so that nobody takes the connection for dead.
+
+So often it is asked, too, whether the client's key is still valid.
+"""
 
 
 async def get_events(visit: Visit) -> Response:
@@ -30,20 +36,47 @@ async def get_events(visit: Visit) -> Response:
             f"{given[:100]!r} is not the id of an event",
             "send the `id` of the last event that you saw, or nothing",
         )
-    start = visit.gate.feed.last_id if given is None else int(given)
+    newest = visit.gate.feed.last_id
+    start = newest if given is None else int(given)
+    if start > newest:
+        newest = await visit.gate.read(newest_id)
+    if start > newest:  # the client would wait for it, and miss all before it
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"event {start} has not happened here; the newest is {newest}, so the history may be that of a backup",
+            "read the boards again, and begin without `Last-Event-ID`",
+        )
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_stream(visit, start), media_type="text/event-stream", headers=headers)
 
 
 async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
     yield ": begins\n\n"
+    now_s = asyncio.get_running_loop().time
+    asked_s = now_s()
     while not visit.gate.feed.closed:
         events = await visit.gate.feed.after(seen_id, ALIVE_S)
+        if now_s() - asked_s >= ALIVE_S:
+            if not await _may_read(visit):
+                return
+            asked_s = now_s()
         if not events:
             yield ": alive\n\n"
         for event in events:
             yield _message(event)
             seen_id = event.id
+
+
+async def _may_read(visit: Visit) -> bool:
+    """Return whether the key or the session with which a stream was begun is still valid."""
+    try:
+        await admitted(visit.gate, visit.request, ANY)
+    except DatabaseTrouble:  # nobody knows now; the next time will tell
+        return True
+    except Problem:
+        return False
+    return True
 
 
 def _message(event: Event) -> str:
@@ -59,6 +92,6 @@ OPERATIONS = [
         get_events,
         ANY,
         query={"after": "the id of the last event that was seen, if the header cannot be sent"},
-        answers={200: "text/event-stream"},
+        answers={200: "text/event-stream", 409: "the event has not happened here"},
     )
 ]

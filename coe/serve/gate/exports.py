@@ -18,7 +18,7 @@ from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import disk_full
 from coe.serve.moments import DAY_US
-from coe.serve.request import Text
+from coe.serve.texts import Text
 
 
 class ExportRequest(Form):

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import takewhile
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -85,7 +86,9 @@ class Feed:
             return []
         finally:
             self._waiting -= 1
-        return [event for event in self._newest if event.id > id]
+        # From the end: thousands of clients may wait, and each has seen all but the last few.
+        new = list(takewhile(lambda event: event.id > id, reversed(self._newest)))
+        return new[::-1]
 
     async def close(self) -> None:
         """End all waiting."""

@@ -59,7 +59,7 @@ async def _show(visit: Visit, view_of: Callable[[Connection], View | None]) -> R
     # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
     headers = {"Cache-Control": "private, max-age=600"}
     try:
-        content, media_type = await visit.gate.run(lambda: shown(file.read_bytes(), visit.gate.config.limits.pixels))
+        content, media_type = await visit.gate.draw(lambda: shown(file.read_bytes(), visit.gate.config.limits.pixels))
     except (OSError, ImageError) as error:
         detail = f"the picture cannot be read: {error}"
         raise Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None

@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import json
 import secrets
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -23,10 +25,10 @@ from coe.serve.database.boards import Board
 from coe.serve.database.recipes import Recipe
 from coe.serve.form import of_json
 from coe.serve.gate.boards import hand_in, take_back, until_decided
-from coe.serve.gate.bodies import Body, expect_query, parts_of
+from coe.serve.gate.bodies import Body, expect_query, whole_body
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
-from coe.serve.gate.tensors import LENGTH_HEADER, Output, Parsed, encode, parse
+from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.texts import name_from
 from coe.serve.gate.uploads import keep_view
 from coe.serve.request import BoardRequest
@@ -79,30 +81,48 @@ async def infer(visit: Visit) -> Response:
     expect_query(visit)
     gate = visit.gate
     recipe = await gate.read(partial(_recipe, visit))
-    content = b"".join([part async for part in parts_of(visit, gate.config.limits.body)])
-    parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
-    encode({}, [Output(str(one["name"]), "") for one in _OUTPUTS], parsed.request)  # unknown outputs are refused first
-    picture = await gate.run(partial(_picture, parsed, gate.config.limits.pixels))
-    component = _component(parsed)
     key = f"infer-{secrets.token_hex(16)}"
-    await keep_view(gate, key, _VIEW, picture)
-    views = {_VIEW: {"refdes": component, "component": component}}
+    asked = await _take_in(visit, key)
+    views = {_VIEW: {"refdes": asked.component, "component": asked.component}}
     data: dict[str, Any] = {"recipe": recipe.name, "version": recipe.version, "views": views}
-    within_s = parsed.request.parameters.within_s
+    within_s = asked.request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
     handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
     decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)
-    if decided.verdict is None:
-        if decided.state is not BoardState.ABORTED:  # nobody waits for it any more
+    if decided.verdict is None and decided.state is not BoardState.ABORTED:  # nobody waits for it any more
+        with suppress(Problem):  # it may be decided at this moment
             await take_back(visit, decided.id)
+        decided = await until_decided(gate, decided.id, 0)
+    if decided.verdict is None:
         raise unavailable(ProblemKind.NOT_READY, f"there was no decision in {LONGEST_WAIT_S:g} s", "see the faults")
     outputs = await gate.read(partial(_outputs, board=decided))
-    facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": parsed.request.id or key}
-    encoded = encode(facts, outputs, parsed.request)
+    facts = {"model_name": recipe.name, "model_version": str(recipe.version), "id": asked.request.id or key}
+    encoded = encode(facts, outputs, asked.request)
     if encoded.json_length is None:
         return Response(encoded.body, media_type="application/json")
     headers = {LENGTH_HEADER: str(encoded.json_length)}
     return Response(encoded.body, headers=headers, media_type="application/octet-stream")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request without its inputs, whose picture is on the disk, and the component that the picture shows."""
+
+    request: InferRequest
+    component: str
+
+
+async def _take_in(visit: Visit, key: str) -> _Asked:
+    """Keep the picture of a request as a view of the board `key`; what waits for the decision holds no picture."""
+    gate = visit.gate
+    async with whole_body(visit, gate.config.limits.body) as content:
+        parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
+        # Unknown outputs are refused first.
+        encode({}, [Output(str(one["name"]), "") for one in _OUTPUTS], parsed.request)
+        picture = await gate.draw(partial(_picture, parsed, gate.config.limits.pixels))
+        component = _component(parsed)
+        await keep_view(gate, key, _VIEW, picture)
+        return _Asked(parsed.request.model_copy(update={"inputs": ()}), component)
 
 
 def _recipe(visit: Visit, connection: Connection) -> Recipe:
@@ -112,7 +132,7 @@ def _recipe(visit: Visit, connection: Connection) -> Recipe:
         recipe = recipes.active(connection, name)
     else:
         number = int(visit.part("version"))
-        recipe = recipes.version(connection, name, number) if number < 1 << 31 else None
+        recipe = recipes.version(connection, name, number)
     if recipe is None:
         raise not_found(f"such active recipe as '{name}'", "see GET /api/v1/recipes")
     return recipe

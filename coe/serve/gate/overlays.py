@@ -12,7 +12,7 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from coe.board.image_size import pixels_in
-from coe.serve.gate.bodies import expect_query, number_of, parts_of
+from coe.serve.gate.bodies import expect_query, number_of, whole_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipes import version_of
@@ -37,10 +37,8 @@ async def post_overlay(visit: Visit) -> Response:
             f"version {recipe.version} of recipe '{recipe.name}' does not say how whole boards are cut",
             "add a version with `whole`: a placement file and a board recipe",
         )
-    picture = bytearray()
-    async for part in parts_of(visit, gate.config.limits.body):
-        picture += part
-    drawn = await gate.run(partial(_drawn, whole, bytes(picture), gate.config.limits.pixels, side))
+    async with whole_body(visit, gate.config.limits.body) as picture:
+        drawn = await gate.draw(partial(_drawn, whole, picture, gate.config.limits.pixels, side))
     return Response(drawn, media_type="image/png")
 
 

@@ -57,12 +57,14 @@ async def post_recipe(visit: Visit) -> Response:
         now_us = gate.now_us()
         added = recipes.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
-            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
             events.append(connection, NewEvent(EventKind.RECIPE_STAGED, now_us, _facts(added)))
+            audit.append(connection, visit.caller, "stage", f"recipe {name} {added.version}", now_us=now_us)
         return added
 
     added = await gate.write(add)
-    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), {"Location": f"/api/v1/recipes/{name}/{added.version}"})
+    # The path as the client has written it: a header takes only ASCII.
+    location = {"Location": f"{visit.request.scope['raw_path'].decode()}/{added.version}"}
+    return JSONResponse(_facts(added), int(HTTPStatus.CREATED), location)
 
 
 def check(name: str, content: RecipeContent, store: Store) -> None:
@@ -102,7 +104,7 @@ async def get_activation(visit: Visit) -> Response:
 def version_of(visit: Visit, connection: Connection) -> Recipe:
     """Return the version that the path names; raises Problem."""
     name, number = name_from(visit, "name"), int(visit.part("version"))
-    version = recipes.version(connection, name, number) if number < 1 << 31 else None
+    version = recipes.version(connection, name, number)
     if version is None:
         raise _missing(name, number)
     return version

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import suppress
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -19,15 +22,20 @@ from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.doors import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.feed import Feed
+from coe.serve.gate.headers import HEADERS
+from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind
 from coe.serve.gate.state import Gate
 from coe.serve.moments import SECOND_US
 from coe.serve.pictures import Pictures
 from coe.serve.retention import remove_strays, sweep
-from coe.serve.words import Process
+from coe.serve.words import FaultKind, Process
 
 BEAT_S, TIDY_S = 2.0, 600.0
 HEAD_S = 10.0
 """The longest time in which a client may send the head of a request."""
+YOUNG_S = 3600.0
+"""A picture without a row is left alone if it is not older than this at the start: a gate that was told to end may be
+about to write the row, and the clock may be set back meanwhile."""
 CONNECTIONS = 2000
 GRACE_S = 5
 """How long requests that are under way may take when the gate ends."""
@@ -52,6 +60,21 @@ class _Impatient(H11Protocol):
             self._waiting = None
         elif self._waiting is None and not self._is_answering:
             self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request with a problem, as every other refusal; uvicorn's answer is plain text."""
+        problem = {
+            "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
+            "title": HTTPStatus.BAD_REQUEST.phrase,
+            "status": int(HTTPStatus.BAD_REQUEST),
+            "detail": "this is no request of HTTP/1.1, or its head is too long",
+            "way_out": "send a request of HTTP/1.1 with a shorter head",
+        }
+        headers = {**HEADERS, "Content-Type": MEDIA_TYPE, "Connection": "close"}
+        start = h11.Response(status_code=400, headers=list(headers.items()), reason=HTTPStatus.BAD_REQUEST.phrase)
+        for event in (start, h11.Data(data=json.dumps(problem).encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._waiting is not None:
@@ -125,16 +148,23 @@ async def serve(config: ServeConfig) -> None:
 
 async def _tidy(gate: Gate) -> None:
     """Remove what crashes have left, then now and then the pictures whose time has come."""
-    begun_s = gate.now_us() / SECOND_US
+    begun_s = gate.now_us() / SECOND_US - YOUNG_S
     with suppress(DatabaseTrouble, OSError):  # the next start will do
         await gate.run(lambda: remove_strays(gate.database, gate.pictures, begun_s))
     swept_us: int | None = None
     while True:
         now_us = gate.now_us()
-        with suppress(DatabaseTrouble, OSError):  # the next time will do
-            look = partial(sweep, gate.database, gate.pictures, gate.config.retention, now_us, since_us=swept_us)
-            await gate.run(look)
+        look = partial(sweep, gate.database, gate.pictures, gate.config.retention, now_us, since_us=swept_us)
+        try:
+            removed = await gate.run(look)
             swept_us = now_us
+            if removed:
+                await gate.overcome(FaultKind.RETENTION)
+        except DatabaseTrouble:  # the next time will do, and the line tells of it
+            pass
+        except OSError as error:
+            message = f"old pictures cannot be removed: {error}; the disk will fill"
+            await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
 
 

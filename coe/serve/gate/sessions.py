@@ -34,6 +34,8 @@ LASTS_H = 12
 SECRET = "session.secret"
 """The file of the secret in the folder of the service; who can read it can sign in as anybody."""
 _MOST_CHARACTERS = 200
+_MOST_BYTES = 4096
+"""Whoever has no key yet may not send more."""
 
 
 class SessionRequest(Form):
@@ -51,9 +53,10 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     if not numbers or max(len(id), len(ends_us)) > 18 or int(ends_us) <= gate.now_us():
         return None
     key = await gate.read(lambda connection: keys.of_id(connection, int(id), gate.now_us()))
-    if key is None or not hmac.compare_digest(_cookie(await _secret(gate), key, int(ends_us)), cookie):
+    if key is None:
         return None
-    return key
+    genuine = _cookie(await _secret(gate), key, int(ends_us))
+    return key if hmac.compare_digest(genuine.encode(), cookie.encode()) else None
 
 
 async def csrf_of(gate: Gate, request: Request) -> str:
@@ -85,7 +88,7 @@ async def sign_in(visit: Visit) -> Response:
             f"signing in needs the header {CSRF_HEADER}, with any value",
             "sign in on the page /login",
         )
-    given = (await json_body(visit, SessionRequest)).form.key.strip()
+    given = (await json_body(visit, SessionRequest, most_bytes=_MOST_BYTES)).form.key.strip()
     key = await gate.read(lambda connection: keys.holder(connection, given, gate.now_us()))
     if key is None:
         detail, way_out = (

@@ -26,6 +26,8 @@ from coe.serve.words import FaultKind, Process
 _T = TypeVar("_T")
 THREADS = 8
 """How many requests may use the database and the disk at a time; the others wait for their turn."""
+DRAWN = 2
+"""How many requests may decode a picture at a time."""
 
 
 @dataclass(eq=False)
@@ -37,12 +39,20 @@ class Gate:
     pictures: Pictures
     feed: Feed
     now_us: Callable[[], int] = now_us
+    held_bytes: int = 0
+    """The bytes of bodies that are in memory now."""
+    _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
     _faults: set[FaultKind] = field(default_factory=set)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def draw(self, work: Callable[[], _T]) -> _T:
+        """Do work that decodes a picture on a thread; each may take hundreds of megabytes, so few do at a time."""
+        async with self._drawing:
+            return await self.run(work)
 
     async def read(self, query: Callable[[Connection], _T]) -> _T:
         """Run a query; raises DatabaseTrouble."""

@@ -121,7 +121,10 @@ def _until(visit: Visit) -> int:
     if not given:
         return visit.gate.now_us()
     try:
-        return microseconds(datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp())
+        until = datetime.fromisoformat(given).replace(tzinfo=UTC)
+        if not 1970 < until.year < 9999:  # the window around it must be times, too
+            raise ValueError
+        return microseconds(until.timestamp())
     except (ValueError, OverflowError):
         raise Problem(
             HTTPStatus.BAD_REQUEST,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Annotated, Any
@@ -97,7 +98,7 @@ def parse(body: bytes, header_length: str | None) -> Parsed:
     """Return the request of a body; `header_length` is the value of the header. Raises ConfigError."""
     if header_length is None:
         length = len(body)
-    elif header_length.isascii() and header_length.isdecimal() and int(header_length) <= len(body):
+    elif header_length.isdecimal() and len(header_length) < 20 and int(header_length) <= len(body):
         length = int(header_length)
     else:
         raise ConfigError(f"{LENGTH_HEADER} {header_length[:30]!r} is not a length within the body")
@@ -174,7 +175,10 @@ def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRe
 def _texts(tensor: Tensor) -> list[bytes]:
     if not isinstance(tensor.data, list) or not all(isinstance(one, str) for one in tensor.data):
         raise ConfigError(f"input '{tensor.name}' needs `data`, a list of texts, or bytes after the JSON")
-    return [one.encode() for one in tensor.data]
+    try:
+        return [one.encode() for one in tensor.data]
+    except UnicodeEncodeError:
+        raise ConfigError(f"input '{tensor.name}' has a text with half a character") from None
 
 
 def _bytes(tensor: Tensor) -> bytes:
@@ -184,10 +188,10 @@ def _bytes(tensor: Tensor) -> bytes:
         if not all(isinstance(part, list) for part in flat):
             break
         flat = [value for part in flat for value in part]
-    try:
-        return bytes(flat)
-    except (TypeError, ValueError):
-        raise ConfigError(f"input '{tensor.name}' needs `data`, a list of whole numbers from 0 to 255") from None
+    if isinstance(flat, list):  # of a number alone Python would make so many zeros
+        with suppress(TypeError, ValueError):
+            return bytes(flat)
+    raise ConfigError(f"input '{tensor.name}' needs `data`, a list of whole numbers from 0 to 255")
 
 
 def _split(name: str, raw: bytes) -> list[bytes]:

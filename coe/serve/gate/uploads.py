@@ -121,6 +121,7 @@ def _keep(gate: Gate, receiving: Receiving, key: str, name: str, pixels: int) ->
     new = NewView(key, name, kept.file, kept.sha256, kept.size_bytes, pixels, gate.now_us())
     try:
         with gate.database.writing() as connection:
+            views.hold(connection)
             # The board may have been handed in meanwhile, or another client may have sent the same view.
             before = _before(gate, connection, key, name, kept.sha256)
             added = before if before is not None and before.sha256 == kept.sha256 else views.add(connection, new)

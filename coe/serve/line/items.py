@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coe.errors import ConfigError
+from coe.errors import ConfigError, sentence_of
 from coe.serve.database.boards import Board
 from coe.serve.database.views import View
 from coe.serve.pictures import Pictures
@@ -82,11 +82,20 @@ class Items:
         return len(self.seen) + len(self.unseen)
 
 
-def items_of(board: Board, content: RecipeContent, views: Sequence[View], pictures: Pictures) -> Items:
+def items_of(board: Board, content: Mapping[str, Any], views: Sequence[View], pictures: Pictures) -> Items:
     """Return the components of a board, in the order in which the request, or the placement file, names them.
 
-    Those of a whole board are not located.
+    `content` is that of the recipe's row. Components of a whole board are not located. A board whose components cannot
+    be named has one that is unseen.
     """
+    try:
+        return _named(board, RecipeContent.model_validate(content), views, pictures)
+    except Exception as error:  # rows of another version of the service: one board must not end the line
+        reason = sentence_of(error, during="the components were named")
+        return Items([], [Unseen("", "", CallReason.FAILED, reason)], reason)
+
+
+def _named(board: Board, content: RecipeContent, views: Sequence[View], pictures: Pictures) -> Items:
     request = BoardRequest.model_validate(board.request)
     by_name: Mapping[str, View] = {view.name: view for view in views}
     if request.whole is not None:

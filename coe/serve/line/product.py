@@ -20,6 +20,7 @@ from coe.serve.database.recipes import Recipe
 from coe.serve.recipe import RecipeContent
 from coe.store import dotted
 from coe.store.store import Store
+from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
@@ -132,7 +133,7 @@ class Products:
         try:
             return Opened(recipe, self._opened(recipe))
         except Exception as error:  # whatever a kind's code raises: the line goes on with the other recipe
-            reason = sentence_of(error, during="the recipe was opened")
+            reason = visible(sentence_of(error, during="the recipe was opened"), lines=True)
         with suppress(Exception):  # else it is opened again when a board needs it
             if before is not None:
                 return Opened(recipe, self._opened(before.recipe), reason)

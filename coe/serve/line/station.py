@@ -34,7 +34,6 @@ from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
-from coe.serve.recipe import RecipeContent
 from coe.serve.wake import Bell
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
 
@@ -298,5 +297,6 @@ class Station:
         if (located := self._locating.of(board)) is not None:
             return located.items
         with self._database.reading() as connection:
-            content = RecipeContent.model_validate(recipes.get(connection, board.recipe_id).content)
-            return items_of(board, content, views.of_board(connection, board.key), self._pictures)
+            content = recipes.get(connection, board.recipe_id).content
+            there = views.of_board(connection, board.key)
+        return items_of(board, content, there, self._pictures)

@@ -32,6 +32,7 @@ from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
 from coe.serve.words import UNDECIDED, CallKind, Outcome, Part, Process, Role
+from coe.visible import is_visible
 
 _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
@@ -52,8 +53,9 @@ class UnderWay:
 async def login(visit: Visit) -> Response:
     """Ask for a key."""
     way = visit.request.query_params.get("next", "/")
-    # A path of this service alone: `//host` and `/\\host` would lead elsewhere.
-    safe = way if way.startswith("/") and not way.startswith(("//", "/\\")) else "/"
+    # A path of this service alone: `//host` and `/\\host` would lead elsewhere, and browsers leave out tabs and breaks.
+    is_path = way.startswith("/") and not way.startswith(("//", "/\\")) and is_visible(way) and "\n" not in way
+    safe = way if is_path else "/"
     return plain("login.j2", station=visit.gate.config.station, next=safe)
 
 

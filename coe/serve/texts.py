@@ -1,0 +1,30 @@
+"""Texts that people and machines give. Law: a text has no hidden characters, and every column has room for it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from coe.serve.database.schema import NAME
+from coe.visible import is_visible
+
+
+def _plain(text: str) -> str:
+    if not is_visible(text) or "\n" in text:
+        raise ValueError("it has hidden characters; give plain text")
+    return text
+
+
+def _readable(text: str) -> str:
+    if not is_visible(text.replace("\r\n", "\n").replace("\t", " ")):
+        raise ValueError("it has hidden characters; give plain text")
+    return text
+
+
+MOST_NOTE = 2000
+Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
+"""A text for people, with line ends and tabs."""
+Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
+"""A text for people in one line."""
+Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]

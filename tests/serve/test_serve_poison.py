@@ -1,0 +1,64 @@
+"""Rows and texts that break something: one board is REVIEW, the others go on, and every database takes what is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from quick_line import QuickDevice
+from serve_rows import NOON, decided, ng
+from serving import activated, config_of
+from stations import LIGHT, accept, deciding, eventually, quick_opener, state_of
+from tiny_line import TINY
+
+from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.serve.database import calls, faults, recipes
+from coe.serve.database.calls import NewCall
+from coe.serve.database.faults import NewFault
+from coe.serve.database.opening import Database
+from coe.serve.form import of_json
+from coe.serve.recipe import RecipeContent
+from coe.serve.words import CallReason, FaultKind, Process
+
+DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
+CLEAN = "it said \\x00, \\x1b[2J and \\xff\nand more"
+
+
+def test_a_recipe_of_another_version_of_the_service_ends_no_line(
+    tmp_path: Path, sqlite_database: Database, tiny: tuple[Path, Path]
+) -> None:
+    config = config_of(tmp_path)
+    with sqlite_database.writing() as connection:
+        old = recipes.add(connection, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON)
+    new = activated(sqlite_database, TINY)
+    broken = accept(config, sqlite_database, old.id, {"R1": LIGHT}, key="k1")
+    good = accept(config, sqlite_database, new.id, {"R1": LIGHT}, key="k2")
+    with deciding(config, sqlite_database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: state_of(sqlite_database, good.id).verdict is Verdict.OK)
+    found = state_of(sqlite_database, broken.id)
+    assert found.verdict is Verdict.REVIEW
+    assert "a key of the past" in found.reason
+    with sqlite_database.reading() as connection:
+        (call,) = calls.of_board(connection, broken.id)
+    assert call.reason is CallReason.FAILED
+
+
+@pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x00", "R\u202e"])
+def test_a_part_has_a_name_that_every_column_holds(refdes: str) -> None:
+    with pytest.raises(ConfigError, match="parts"):
+        of_json({"rules": TINY, "parts": {refdes: "A"}}, RecipeContent)
+
+
+def test_every_database_takes_what_an_experts_code_says(database: Database) -> None:
+    failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng(), failed)
+        fault = faults.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        again = faults.note(connection, NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        assert (fault.message, again.message, again.times) == (CLEAN, CLEAN, 2)
+        call = calls.of_component(connection, board.id, "R2")
+        assert call is not None
+        assert call.detail == CLEAN
+        raised = NewCall("R2", "R0402", Verdict.NG, CallReason.EXPERT, detail=DIRTY)
+        assert calls.raise_verdict(connection, call, raised)

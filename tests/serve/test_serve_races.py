@@ -1,0 +1,204 @@
+"""Two at the same moment: pictures that come, boards that are accepted, and retention, on both databases."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from serve_rows import NOON, blind_audit, decided, ng
+from serving import Served, activated, config_of, hand_in, png, put, serving
+from tiny_line import TINY
+
+from coe import system
+from coe.serve import points, retention
+from coe.serve.config import Retention
+from coe.serve.database import audit, boards, calls, events, verifications, views
+from coe.serve.database.calls import NewCall
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.verifications import NewVerification
+from coe.serve.database.views import NewView, View
+from coe.serve.gate import recipes, server
+from coe.serve.moments import DAY_US, now_us
+from coe.serve.pictures import Pictures
+from coe.serve.points import Point
+from coe.serve.retention import sweep
+from coe.serve.words import BoardState, CallKind, Outcome
+
+
+@pytest.fixture
+def gate(tmp_path: Path, database: Database) -> Iterator[Served]:
+    """A gate over each kind of database, with the tiny board's recipe."""
+    activated(database, TINY)
+    url = database.url.render_as_string(hide_password=False)
+    with serving(config_of(tmp_path, database=url), database) as running:
+        yield running
+
+
+def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Callable[[], object]:
+    """Begin work inside the transaction that accepts a board, once it was found in order; return what it returned."""
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(work()))
+
+    def hook(point: Point) -> None:
+        if point is Point.BOARD_CHECKED:
+            thread.start()
+            thread.join(0.5)  # it may have to wait for this transaction
+
+    def ended() -> object:
+        thread.join()
+        return results[0]
+
+    monkeypatch.setattr(points, "hook", hook)
+    return ended
+
+
+def view_of(database: Database, key: str = "k") -> View:
+    with database.reading() as connection:
+        (view,) = views.of_board(connection, key)
+    return view
+
+
+def test_a_picture_is_not_replaced_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = at_the_same_time(monkeypatch, lambda: put(gate.feeder, "k", "R1", png(9)).status_code)
+    assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
+    assert ended() == 409
+    assert gate.gate.pictures.path(view_of(gate.database).file).read_bytes() == png(0)
+
+
+def test_a_picture_is_not_removed_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    later_us = now_us() + 2 * DAY_US
+    ended = at_the_same_time(
+        monkeypatch, lambda: sweep(gate.database, gate.gate.pictures, Retention(orphan_days=1), later_us)
+    )
+    assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
+    assert ended() == 0
+    assert gate.gate.pictures.path(view_of(gate.database).file).exists()
+
+
+def test_a_picture_that_is_still_needed_keeps_no_other(
+    tmp_path: Path, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "TOGETHER", 1)
+    pictures = Pictures(tmp_path / "pictures")
+    pictures.prepare()
+    with sqlite_database.writing() as connection:
+        for number in range(3):
+            file = pictures.receive()
+            file.write(png(number))
+            kept = file.keep()
+            new = NewView("k1", f"v{number}", kept.file, kept.sha256, kept.size_bytes, 1600, now_us())
+            views.add(connection, new)
+        board = decided(connection, "k1", ng())
+        (call,) = calls.of_board(connection, board.id)
+        verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
+        oldest = views.of_board(connection, "k1")[0]
+        audited = NewCall("", "R0402", ng().verdict, ng().reason, CallKind.SEEDED, view_id=oldest.id, truth="cracked")
+        calls.add(connection, None, [audited], now_us())
+    assert sweep(sqlite_database, pictures, Retention(), now_us() + 1000 * DAY_US) == 2
+    assert pictures.path(oldest.file).exists()
+
+
+def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_database: Database) -> None:
+    pictures = Pictures(tmp_path / "pictures")
+    impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.01)
+    with sqlite_database.writing() as connection:
+        boards.undecided(connection)
+        assert sweep(impatient, pictures, Retention(), now_us()) == 0
+    impatient.close()
+
+
+def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng(), blind_audit())
+        defect, audit = calls.of_board(connection, board.id)
+
+    def answer_defect() -> None:
+        with database.writing() as connection:
+            verifications.record_verification(connection, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
+
+    other = threading.Thread(target=answer_defect)
+    with database.writing() as connection:
+        verifications.record_verification(connection, audit, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
+        other.start()
+        other.join(0.5)  # it has to wait for this transaction
+    other.join()
+    with database.reading() as connection:
+        found = boards.get(connection, board.id)
+    assert found is not None
+    assert found.state is BoardState.VERIFIED
+
+
+def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the other order two requests of a PostgreSQL service would wait for each other."""
+    taken: list[str] = []
+    for module in (audit, events):
+        monkeypatch.setattr(module, "in_turn", lambda _, table: taken.append(table.name))
+    monkeypatch.setattr(recipes, "check", lambda *_: None)
+    content = {**served.engineer.get("/api/v1/recipes/tiny/1").json()["content"], "within_s": 7}
+    assert served.engineer.post("/api/v1/recipes/tiny", json=content).status_code == 201
+    assert served.engineer.post("/api/v1/drain").status_code == 200
+    assert served.operator.post("/api/v1/escapes", json={"serial": "S"}).status_code == 201
+    assert taken == ["event", "audit"] * 3
+
+
+def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
+    """The gate before, which was told to end, may have put it on the disk a moment ago."""
+    pictures = served.gate.pictures
+    files = []
+    for age_s in (0, 2 * server.YOUNG_S):
+        receiving = pictures.receive()
+        receiving.write(png())
+        files.append(pictures.path(receiving.keep().file))
+        moment_s = files[-1].stat().st_mtime - age_s
+        os.utime(files[-1], (moment_s, moment_s))
+
+    async def tidy() -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(server._tidy(served.gate), 0.5)
+
+    asyncio.run(tidy())
+    assert [file.exists() for file in files] == [True, False]
+
+
+def test_all_folders_of_pictures_are_there_before_the_first_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Path] = []
+    monkeypatch.setattr(system, "save_names", saved.append)
+    pictures = Pictures(tmp_path / "pictures")
+    pictures.prepare()
+    assert len([folder for folder in pictures.folder.iterdir() if len(folder.name) == 2]) == 256
+    assert saved == [pictures.folder, tmp_path]
+    receiving = pictures.receive()
+    receiving.write(png())
+    assert saved[2:] == []
+    kept = receiving.keep()
+    assert saved[2:] == [pictures.path(kept.file).parent]
+
+
+def test_pictures_that_cannot_be_removed_are_told_until_they_can(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[list[str]] = []
+
+    def removes(*_: object, **__: object) -> int:
+        tries.append([fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]])
+        if len(tries) == 1:
+            raise PermissionError(13, "Permission denied")
+        return len(tries) - 2
+
+    async def tidy() -> None:
+        tidying = asyncio.create_task(server._tidy(served.gate))
+        while len(tries) < 4:
+            await asyncio.sleep(0.01)
+        tidying.cancel()
+
+    monkeypatch.setattr(server, "TIDY_S", 0.01)
+    monkeypatch.setattr(server, "sweep", removes)
+    asyncio.run(tidy())
+    assert tries[:4] == [[], ["retention"], ["retention"], []]

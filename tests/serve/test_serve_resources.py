@@ -1,0 +1,121 @@
+"""What many requests may cost: bodies in memory, decoded pictures, time on a slow disk, and threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from serving import Served, hand_in, png
+from test_serve_hostile import problem
+
+from coe.serve.database.opening import Database
+from coe.serve.gate import bodies, images, models
+from coe.serve.gate.feed import Feed
+from coe.serve.pictures import Receiving
+
+
+def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "MOST_HELD_BYTES", 50_000)
+    large = b'{"id": "' + b"x" * 60_000
+    for path in ("/v2/models/tiny/infer", "/api/v1/boards/k"):
+        problem(served.feeder.post(path, content=large), 503, "busy")
+    assert served.gate.held_bytes == 0
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202  # views go to the disk as they come
+    assert served.gate.held_bytes == 0
+
+
+def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    now, most, lock, genuine = 0, 0, threading.Lock(), images.shown
+
+    def counted(data: bytes, limit_pixels: int) -> tuple[bytes, str]:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(now, most)
+        threading.Event().wait(0.05)
+        with lock:
+            now -= 1
+        return genuine(data, limit_pixels)
+
+    monkeypatch.setattr(images, "shown", counted)
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: served.operator.get("/api/v1/views/1/picture").status_code, range(6)))
+    assert answers == [200] * 6
+    assert most == 2
+
+
+def test_a_slow_disk_is_no_slow_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = Receiving.write
+
+    def slow(self: Receiving, part: bytes) -> None:
+        threading.Event().wait(0.3)
+        genuine(self, part)
+
+    monkeypatch.setattr(Receiving, "write", slow)
+    served.limit(body_s=0.2)
+    content = png(side=700)
+    assert len(content) > 1 << 20  # it is written in two parts
+    answer = served.feeder.put("/api/v1/boards/k/views/v", content=content)
+    assert answer.status_code in (201, 408), answer.text
+    assert answer.headers["content-type"].startswith("application/")
+
+
+def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The board is decided after the wait is over and before it is taken back."""
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    monkeypatch.setattr(models, "LONGEST_WAIT_S", 0.05)
+    request = {
+        "inputs": [
+            {"name": "image", "datatype": "UINT8", "shape": [40, 40, 3], "data": [200] * 4800},
+            {"name": "component", "datatype": "BYTES", "shape": [1], "data": ["A"]},
+        ]
+    }
+
+    async def too_late(visit: object, id: int) -> None:
+        with served.database.writing() as connection:
+            connection.exec_driver_sql(f"UPDATE board SET state = 'verified', verdict = 'OK' WHERE id = {id}")
+        raise models.not_found("undecided board", "")
+
+    monkeypatch.setattr(models, "take_back", too_late)
+    answer = served.feeder.post("/v2/models/tiny/infer", json=request)
+    assert answer.status_code == 200, answer.text
+    assert SimpleNamespace(**answer.json()["outputs"][0]).data == ["OK"]
+
+
+class Counted:
+    """An event that counts how often anybody asks for its id."""
+
+    asked = 0
+
+    def __init__(self, id: int) -> None:
+        self._id = id
+
+    @property
+    def id(self) -> int:
+        Counted.asked += 1
+        return self._id
+
+
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
+    async def wait() -> None:
+        feed = Feed(sqlite_database)
+        feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
+        feed.last_id = 1000
+        Counted.asked = 0
+        for _ in range(100):
+            assert [event.id for event in await feed.after(998, 1.0)] == [999, 1000]
+        assert Counted.asked < 1000
+        assert [event.id for event in await feed.after(0, 1.0)] == list(range(1, 1001))
+        assert await feed.after(1000, 0.01) == []
+
+    asyncio.run(wait())
+
+
+def test_an_event_that_has_not_happened_is_no_place_to_begin(served: Served) -> None:
+    """A client of a service that was restored from a backup would miss everything until that event."""
+    newest = served.gate.feed.last_id
+    problem(served.operator.get("/api/v1/events", headers={"Last-Event-ID": str(newest + 1)}), 409, "conflict")
