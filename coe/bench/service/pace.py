@@ -52,9 +52,10 @@ def pace(service: Running, pictures: Sequence[Picture], wanted: Pace) -> list[Me
     decided_s = [(one.decided_us - one.accepted_us) / 1e6 for one in done if one.decided_us]
     late = sum(one.late for one in done)
     about = f"{wanted.boards_per_hour:g} boards/h of {wanted.components} components"
-    behind = f"the last board was handed in {feeding.behind_s:.1f} s after its time"
+    behind_s = feeding.behind_s
     return [
-        Measured(Part.PACE, f"{about}: boards waiting at the end", backlog, "", number, Goal(2), behind),
+        Measured(Part.PACE, f"{about}: the last one handed in late by", behind_s, "s", number, Goal(wanted.every_s)),
+        Measured(Part.PACE, "boards waiting at the end", backlog, "", number, Goal(2)),
         Measured(Part.PACE, "late boards", late, "", number, Goal(0)),
         *times_ms(Part.PACE, "a board handed in", feeding.took_s, None),
         *times_ms(Part.PACE, "accepted to decided", decided_s, 1e3 * wanted.within_s),
@@ -86,7 +87,7 @@ class Feeding:
         answer = self._threads.submit(lambda: self._client().post_board(key, body)).result()
         now_s = time.perf_counter()
         self.took_s.append(now_s - began_s)
-        self.behind_s = max(0.0, now_s - at_s - self._wanted.every_s)
+        self.behind_s = now_s - at_s
         self._number += 1
         return int(answer.data["board"])
 
