@@ -18,6 +18,10 @@ class RulesError(ConfigError):
     """A board file cannot be used; the message starts with `file:line:`."""
 
 
+class BoardsClash(ConfigError):
+    """A running line cannot inspect these boards together; a line that is opened with them, or with fewer, may."""
+
+
 class StoreError(CoeError):
     """The weights or the manifest of an expert are missing, damaged, or do not fit each other."""
 

@@ -264,6 +264,26 @@ def open_descriptors() -> int:
     return process.num_fds() if hasattr(process, "num_fds") else process.num_handles()  # type: ignore[attr-defined]
 
 
+def raise_descriptor_limit(wanted: int) -> int:
+    """Let this process have `wanted` open descriptors, or as many as the system allows; return how many it may have.
+
+    Windows has no such limit, and 8192 is what its C library counts to.
+    """
+    try:
+        import resource
+    except ImportError:
+        return 8192
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    aim = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if aim > soft:
+        with suppress(ValueError, OSError):  # macOS may allow less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (aim, hard))
+            return aim
+    return soft
+
+
 def _field(path: Path, name: str) -> str | None:
     """Return the value of the first line `name: value` of a file; None if there is no such line or file."""
     try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from coe import Inspector
 from coe.core import FULL, Expert, Finding
+from coe.inspector.asked_boards import Boards
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Choice
 from coe.scheduler.costs import Cost
@@ -94,8 +95,8 @@ class QuickDevice:
         return lambda: findings
 
 
-def quick(tiny: tuple[Path, Path], device: QuickDevice | None = None, **options: object) -> Inspector:
-    """Open a line of the tiny board on a quick device."""
+def quick(tiny: tuple[Boards, Path], device: QuickDevice | None = None, **options: object) -> Inspector:
+    """Open a line of the tiny board, or of other boards with its experts, on a quick device."""
     board, store = tiny
     devices = {"cpu": device or QuickDevice()}
     options = {"memory": "100MB", "costs": COSTS, "profile": None, "make_devices": lambda *a, **k: devices} | options

@@ -14,7 +14,7 @@ from coe.board.graph import ExpertGraph
 from coe.board.router import Component, Router, Step, first_experts, usage
 from coe.board.rules import Rules
 from coe.core import Expert, rule_of
-from coe.errors import RulesError
+from coe.errors import BoardsClash
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Member:
 
 
 def union(members: Sequence[Member]) -> Rules:
-    """Join the rules of boards; raises RulesError if experts that they share follow each other in a circle.
+    """Join the rules of boards; raises BoardsClash if experts that they share follow each other in a circle.
 
     The count of a component is its count on its board times the mix of the board, so that usage probabilities are those
     of an image of the whole line. The keys of the members differ.
@@ -44,7 +44,7 @@ def union(members: Sequence[Member]) -> Rules:
         graph = ExpertGraph(experts.values(), edges, usage(components.values()), first_experts(components.values()))
     except ValueError as error:
         boards = " and ".join(f"'{member.rules.board}'" for member in members)
-        raise RulesError(
+        raise BoardsClash(
             f"boards {boards} share experts, and together they follow each other in a circle ({error}); "
             "give these experts another name in one of the board files"
         ) from None

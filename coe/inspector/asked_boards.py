@@ -12,8 +12,6 @@ from coe.board import parts as parts_lists
 from coe.board.parts import PlacedPart
 from coe.errors import ConfigError, did_you_mean
 
-Boards = str | Path | Sequence[str | Path] | Mapping[str, float]
-"""A board, by name or path; several; or several with how many of each pass in the same time."""
 PartsList = Sequence[PlacedPart] | Path | str
 Parts = PartsList | Mapping[str, PartsList]
 """The parts list of the only board; or of some boards, by the words that ask for the boards."""
@@ -21,15 +19,26 @@ Parts = PartsList | Mapping[str, PartsList]
 
 @dataclass(frozen=True, slots=True)
 class AskedBoard:
-    """A board as a user asks for it: its name or path, its mix, and its parts list; () without a list."""
+    """A board as a user asks for it: its name or path, its mix, and its parts list; () without a list.
+
+    `name` is its name on the line; "" means the name that its file says. Versions of one board on a line need different
+    names.
+    """
 
     source: str | Path
     mix: float = 1.0
     parts: tuple[PlacedPart, ...] = ()
+    name: str = ""
+
+
+Boards = str | Path | Sequence[str | Path] | Mapping[str, float] | Sequence[AskedBoard]
+"""A board, by name or path; several; several with how many of each pass in the same time; or with all that is asked."""
 
 
 def asked_boards(board: object, parts: object = None) -> tuple[AskedBoard, ...]:
     """Return the boards that a user asks for; raises ConfigError for what names no boards, or no parts lists."""
+    if isinstance(board, Sequence) and board and all(isinstance(asked, AskedBoard) for asked in board):
+        return tuple(board)
     mixes = _mixes(board)
     lists = _lists(parts, mixes)
     return tuple(AskedBoard(source, mix, lists.get(str(source), ())) for source, mix in mixes.items())

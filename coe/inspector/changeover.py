@@ -13,7 +13,7 @@ from coe.board.rules import Rules
 from coe.board.union import union
 from coe.config import format_bytes
 from coe.core import Expert
-from coe.errors import ConfigError
+from coe.errors import BoardsClash, ConfigError
 from coe.inspector import precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard
@@ -40,9 +40,17 @@ class Changeover:
     experts: dict[str, Expert]
 
 
-def enrolled(config: LineConfig, assembly: Assembly, asked: Sequence[AskedBoard]) -> list[LineBoard]:
-    """Read boards for a line that runs; raises ConfigError, RulesError or StoreError."""
-    return [assembly.register.enrol(board, alone=False) for board in read_boards(config, asked)]
+def enrolled(
+    config: LineConfig, assembly: Assembly, asked: Sequence[AskedBoard], kept: Sequence[LineBoard]
+) -> list[LineBoard]:
+    """Read boards for a line that runs, and return them after the boards that are `kept` as they are.
+
+    Raises ConfigError, RulesError or StoreError.
+    """
+    boards = [*kept, *(assembly.register.enrol(board, alone=False) for board in read_boards(config, asked))]
+    if len({board.name for board in boards}) < len(boards):
+        raise ConfigError(f"keep={[board.name for board in kept]}: a board that is kept is not read again")
+    return boards
 
 
 def prepared(
@@ -64,7 +72,7 @@ def prepared(
     _prove(config, assembly, newcomers)
     fixed = fixed_bytes(assembly.devices, list(lineup.board.experts.values()), settings.executors)
     if fixed > assembly.fixed_bytes:
-        raise ConfigError(
+        raise BoardsClash(
             f"these boards need {format_bytes(fixed - assembly.fixed_bytes)} more for weights that are converted than "
             "the line set aside when it was opened; close it, and open a line with these boards"
         )

@@ -9,7 +9,7 @@ import asyncio
 import queue
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +26,7 @@ from coe.board.union import Member
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ConfigError, LineClosed
 from coe.inspector import references
-from coe.inspector.asked_boards import Boards, Parts
+from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.changeover import enrolled, prepared
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_config import LineConfig
@@ -44,7 +44,7 @@ from coe.scheduler.controller import Controller
 from coe.scheduler.demand import Drift
 from coe.scheduler.pace import FollowingCosts
 from coe.scheduler.plan import Plan, images_budget
-from coe.scheduler.strategies import check_hurry
+from coe.scheduler.strategies import check_hurry, check_parts
 
 _END = object()
 
@@ -115,8 +115,11 @@ class Line:
         """The names of the boards that take images."""
         return tuple(board.name for board in self._boards.present)
 
-    def set_boards(self, board: Boards, *, parts: Parts | None = None) -> None:
+    def set_boards(self, board: Boards, *, parts: Parts | None = None, keep: Collection[str] = ()) -> None:
         """Inspect these boards, and no others, from now on; `board` and `parts` as for `Inspector`.
+
+        Boards of this line that `keep` names stay as they are, and their files are not read again; `board` may be empty
+        then.
 
         Images that the line has accepted are finished by the rules that held then. The files of all boards are read
         again, so this brings new versions of boards in, too: their rules, references and weights. All that is new is
@@ -124,17 +127,19 @@ class Line:
         line goes on as it was. Then experts that no board needs leave memory. An architecture of which the line knows
         no cost is measured first, while images under way go on.
 
-        Raises ConfigError, RulesError or StoreError as `Inspector` does, ConfigError for boards that this line has no
-        memory for, LineClosed, and WouldWaitForItself on a thread of the line.
+        Raises ConfigError, RulesError or StoreError as `Inspector` does, BoardsClash for boards that this line cannot
+        inspect together, or has no memory for, LineClosed, and WouldWaitForItself on a thread of the line.
         """
         self._engine.line_threads.expect_waitable("set_boards()")
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
-        config = replace(self._config, board=board, parts=() if parts is None else parts)
+        asked = () if keep and not board else asked_boards(board, parts)
+        check_parts(self._config.strategy, {str(one.source): one.parts for one in asked})
+        config = self._config
         with self._changing:
             if self._admission.closed:
                 raise LineClosed(CLOSED)
-            boards = enrolled(config, self._assembly, config.boards)
+            boards = enrolled(config, self._assembly, asked, [self._boards.named(name) for name in keep])
             change = prepared(config, self._assembly, boards, self._boards.ending_after(boards))
             self._engine.learn(change.now.router, change.experts)
             self._assembly = change.assembly

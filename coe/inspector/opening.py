@@ -80,6 +80,8 @@ def read_board(config: LineConfig, asked: AskedBoard) -> ReadBoard:
     Raises ConfigError, RulesError or StoreError.
     """
     named = rules.load(asked.source)
+    if asked.name:
+        named = replace(named, board=asked.name)
     known = kinds_of(config, named)
     named.check_detectors(id for id, e in named.experts.items() if known[e.kind].task == "detect")
     references.check(named, known)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from coe import config
 from coe.config import format_bytes
-from coe.errors import ConfigError
+from coe.errors import BoardsClash, ConfigError
 from coe.scheduler.costs import CostTable
 
 
@@ -114,7 +114,7 @@ def with_workspaces(
 ) -> Plan:
     """Return a plan whose pools leave the workspace that other experts need; nothing else changes.
 
-    `workspaces` gives it by device, as in `plan`. Raises ConfigError if an expert with one image does not fit.
+    `workspaces` gives it by device, as in `plan`. Raises BoardsClash if an expert with one image does not fit.
     """
     experts, pools = list(experts), []
     for pool in plan.pools:
@@ -122,7 +122,7 @@ def with_workspaces(
         try:
             workspace = workspace_bytes(pool.device, pool.capacity_bytes, experts, costs, wanted)
         except TooSmall as small:
-            raise ConfigError(
+            raise BoardsClash(
                 f"the memory of this line {small} in its pool '{pool.id}' of {format_bytes(pool.capacity_bytes)}; "
                 "open a line with more memory, or with fewer executors"
             ) from None

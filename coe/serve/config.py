@@ -22,6 +22,9 @@ from coe.serve.sink_config import Sinks
 DATABASE, PICTURES, BELL = "serve.db", "pictures", "line.bell"
 """What lies in the folder of a service: the embedded database, the pictures, and the bell that wakes the line."""
 
+MOST_PIXELS = 89_000_000
+"""The line decodes a picture of so many pixels in every format, so the gate accepts no larger picture."""
+
 
 def _bytes(value: Any) -> int:
     try:
@@ -76,6 +79,8 @@ class LineSettings(Form):
     label_floor: Annotated[float, Field(ge=0, le=1)] = config.LABEL_FLOOR
     profile: str = AUTO
     allow_kinds: tuple[str, ...] = ()
+    hangs_after_s: Annotated[float, Field(ge=60, le=86400, allow_inf_nan=False)] = 120.0
+    """A batch that runs for so long, and for 20 times its forecast, hangs; then the line's process starts again."""
 
     def asked(self) -> AskedSettings:
         """Return the options for memory, executors and threads; raises ConfigError."""
@@ -93,7 +98,7 @@ class Limits(Form):
     """What the gate refuses: larger bodies, larger pictures, and boards while too many wait."""
 
     body: Size = 256_000_000
-    pixels: Annotated[int, Field(ge=64, le=4_000_000_000)] = 400_000_000
+    pixels: Annotated[int, Field(ge=64, le=MOST_PIXELS)] = MOST_PIXELS
     waiting_boards: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     views: Annotated[int, Field(ge=1, le=100_000)] = 10_000
     body_s: Seconds = 120.0

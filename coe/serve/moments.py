@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 SECOND_US = 1_000_000
@@ -13,6 +14,21 @@ DAY_US = 24 * HOUR_US
 def now_us() -> int:
     """Return the time of the wall clock, which an administrator or a time server may set forwards or back."""
     return time.time_ns() // 1000
+
+
+class SteadyClock:
+    """The wall clock without its jumps forward, for what cannot be undone: old pictures go by it.
+
+    It is never ahead of the wall clock, nor of the time that has passed since it was made.
+    """
+
+    def __init__(self, wall_us: Callable[[], int] = now_us, passed_s: Callable[[], float] = time.monotonic) -> None:
+        self._wall_us, self._passed_s = wall_us, passed_s
+        self._begun_us, self._begun_s = wall_us(), passed_s()
+
+    def now_us(self) -> int:
+        """Return the time."""
+        return min(self._wall_us(), self._begun_us + microseconds(self._passed_s() - self._begun_s))
 
 
 def hour_of(moment_us: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from coe import system
 
 INCOMING = "incoming"
 """The folder of pictures that are still being received; what a crash left there is removed at the next start."""
+PARTS = 256
+"""Into how many folders the pictures are divided, by the first two characters of their names."""
 
 
 class Pictures:
@@ -52,12 +54,17 @@ class Pictures:
         for file in files:
             self.path(file).unlink(missing_ok=True)
 
-    def older_than(self, moment_s: float) -> Iterator[list[str]]:
-        """Yield the names of pictures that were written before a time of the wall clock, a part at a time."""
-        for part in sorted(self.folder.iterdir()):
-            if part.is_dir() and part.name != INCOMING:
-                with os.scandir(part) as files:
-                    yield [f"{part.name}/{file.name}" for file in files if file.stat().st_mtime < moment_s]
+    def older_than(self, moment_s: float, part: int) -> list[str]:
+        """Return the names of pictures in a part, 0 to PARTS - 1, that were written before a time of the wall clock.
+
+        Raises OSError.
+        """
+        folder = f"{part:02x}"
+        try:
+            with os.scandir(self.folder / folder) as files:
+                return [f"{folder}/{file.name}" for file in files if file.stat().st_mtime < moment_s]
+        except FileNotFoundError:
+            return []
 
 
 @dataclass(frozen=True, slots=True)

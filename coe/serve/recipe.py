@@ -31,7 +31,7 @@ class RecipeContent(Form):
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
     within_s: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] | None = None
-    terminations: dict[str, Count] = Field(default_factory=dict)
+    terminations: dict[Word, Count] = Field(default_factory=dict)
     parts: dict[Word, Word] = Field(default_factory=dict)
     whole: WholeBoard | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -45,8 +45,11 @@ class BoardRequest(Form):
     serials: dict[Word, Text] = Field(default_factory=dict)
     bad_marks: tuple[Word, ...] = ()
 
-    def check(self, content: RecipeContent, rules: Rules, handed_in: Collection[str]) -> None:
-        """Raise ConfigError unless the views, and those that were `handed_in`, fit each other and the recipe."""
+    def check(self, content: RecipeContent, rules: Rules, handed_in: Mapping[str, str]) -> None:
+        """Raise ConfigError unless the views fit each other, the recipe, and those that were `handed_in`.
+
+        `handed_in` gives the SHA-256 of each view by its name.
+        """
         if bool(self.views) == (self.whole is not None):
             raise ConfigError(
                 "views: say either what each view shows, or with `whole` which view shows the whole board"
@@ -57,6 +60,7 @@ class BoardRequest(Form):
                 raise ConfigError(f"view '{name}' was not handed in; PUT it first, then the board")
         if self.whole is None:
             self._check_views(content, rules)
+            self._check_pictures(handed_in)
         else:
             self._check_side(content)
         self._check_units(content)
@@ -81,6 +85,21 @@ class BoardRequest(Form):
         ]
         if twice:
             raise ConfigError(f"two views show '{twice[0]}'; a component has one view")
+
+    def _check_pictures(self, handed_in: Mapping[str, str]) -> None:
+        """Raise ConfigError if one picture stands for two components: one of them would be OK, and nobody has seen it.
+
+        Two exposures never have the same bytes, because sensors have noise.
+        """
+        by_sha256: dict[str, str] = {}
+        for name in self.views:
+            before = by_sha256.setdefault(handed_in[name], name)
+            if before != name:
+                both = [f"'{view}' ('{self.views[view].refdes}')" for view in (before, name)]
+                raise ConfigError(
+                    f"views {both[0]} and {both[1]} are the same picture, byte for byte; hand in a picture of each "
+                    "component that was taken for it"
+                )
 
     def _check_side(self, content: RecipeContent) -> None:
         if content.whole is None:

@@ -1,7 +1,8 @@
 """Pictures go after their time. Law: none before its board is decided, and none while its call is open.
 
 The row says first that a picture is gone, then the file goes: a crash between the two leaves a file that no row names.
-So does a crash after a picture came and before its row. The gate removes such strays after its start.
+So does a crash after a picture came and before its row. The gate looks for such strays in one part of the folder after
+the other, because there may be millions of pictures.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from coe.serve.config import Retention
 from coe.serve.database import views
 from coe.serve.database.opening import Database
 from coe.serve.database.views import View
-from coe.serve.moments import DAY_US
+from coe.serve.moments import DAY_US, SECOND_US
 from coe.serve.pictures import Pictures
 
 TOGETHER = 500
 """How many pictures go in one transaction."""
+STRAY_US = DAY_US
+"""A file without a row is left alone for so long: younger files may be about to get their rows."""
 
 
 def sweep(
@@ -80,18 +83,13 @@ def _remove(database: Database, pictures: Pictures, old_views: Callable[..., lis
         removed, seen_id = removed + len(gone), old[-1].id
 
 
-def remove_strays(database: Database, pictures: Pictures, before_s: float) -> int:
-    """Remove the pictures that no row names; return how many. Raises DatabaseTrouble, and OSError.
-
-    `before_s` is a time of the wall clock at which nobody was receiving pictures, as the start of the only gate:
-    younger files may be about to get their rows.
-    """
-    removed = 0
-    for names in pictures.older_than(before_s):
-        for start in range(0, len(names), TOGETHER):
-            some = names[start : start + TOGETHER]
-            with database.reading() as connection:
-                strays = set(some) - views.known(connection, some)
-            pictures.remove(strays)
-            removed += len(strays)
+def remove_strays(database: Database, pictures: Pictures, part: int, now_us: int) -> int:
+    """Remove the old pictures of a part that no row names; return how many. Raises DatabaseTrouble, and OSError."""
+    names, removed = pictures.older_than((now_us - STRAY_US) / SECOND_US, part), 0
+    for start in range(0, len(names), TOGETHER):
+        some = names[start : start + TOGETHER]
+        with database.reading() as connection:
+            strays = set(some) - views.known(connection, some)
+        pictures.remove(strays)
+        removed += len(strays)
     return removed

@@ -20,6 +20,7 @@ from coe.files import FolderLock
 from coe.serve.bridge.building import expect_packages
 from coe.serve.config import ServeConfig, load
 from coe.serve.database import faults, outbox, states
+from coe.serve.database.claim import Claim
 from coe.serve.database.faults import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import Database, open_database
@@ -39,8 +40,15 @@ ALIVE_US = 10 * SECOND_US
 """The line answers if its last sign of life is not older."""
 LOOK_S = 0.1
 NOTIFY_S = 1.0
+CLAIM_S = 60.0
+"""How long another service may hold the database until this service ends: the server may take so long to notice that
+the session of a claim is gone."""
+CLAIM_AT_START_S = 3.0
+"""A service that ended a moment ago may hold it still."""
 GRACE_S = 10.0
 """How long a process that was told to end may take beyond the time for begun boards, until it is killed."""
+
+_CLAIMED = "database: another service works with it; end that service, or give each service a database of its own"
 
 Command = Callable[[Process, Path], Sequence[str]]
 """Returns the words of the command that runs a process of the service with a config file."""
@@ -73,6 +81,7 @@ class Supervisor:
         self._is_ending = False
         self._faults: list[NewFault] = []
         self._notified_s = 0.0
+        self._claimed_s = 0.0
         self._was_ready = False
 
     @property
@@ -91,8 +100,10 @@ class Supervisor:
         if lock is None:
             raise ConfigError(f"{self.config.data}: another service is running here; end it first")
         database = open_database(self.config.database_url)
+        claim = Claim(database)
         try:
             expect_newest(database)
+            _expect_claim(claim)
             expect_keys(self.config, database)
             expect_packages(self.config)
             _register_sinks(self.config, database)
@@ -101,25 +112,35 @@ class Supervisor:
                 signal.signal(number, lambda *_: self.end())
             try:
                 while not self._is_ending:
-                    self._step(database)
+                    self._step(database, claim)
                     time.sleep(LOOK_S)
             finally:
                 notify(Notice.STOPPING)
                 self._end_all(database)
         finally:
+            claim.release()
             database.close()
             lock.release()
 
-    def _step(self, database: Database) -> None:
+    def _step(self, database: Database, claim: Claim) -> None:
         now_s = time.monotonic()
         for child in self._children:
             self._care_for(child, now_s)
         self._write_faults(database)
         if now_s - self._notified_s >= NOTIFY_S:
             self._notified_s = now_s
+            self._keep_claim(claim, now_s)
             if _answers(database):
                 notify(Notice.ALIVE if self._was_ready else Notice.READY)
                 self._was_ready = True
+
+    def _keep_claim(self, claim: Claim, now_s: float) -> None:
+        """Raise ConfigError if another service has taken the database, as while its server was restarted."""
+        with suppress(DatabaseTrouble):
+            if claim.hold():
+                self._claimed_s = now_s
+            elif now_s - self._claimed_s > CLAIM_S:
+                raise ConfigError(_CLAIMED)
 
     def _care_for(self, child: Child, now_s: float) -> None:
         """Start a process whose time has come; note one that has died."""
@@ -183,6 +204,15 @@ def _forget(child: Child) -> None:
     assert child.running.stdin is not None
     child.running.stdin.close()
     child.running = None
+
+
+def _expect_claim(claim: Claim) -> None:
+    """Raise ConfigError if another service works with the database."""
+    until_s = time.monotonic() + CLAIM_AT_START_S
+    while not claim.hold():
+        if time.monotonic() > until_s:
+            raise ConfigError(_CLAIMED)
+        time.sleep(LOOK_S)
 
 
 def _register_sinks(config: ServeConfig, database: Database) -> None:

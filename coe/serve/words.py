@@ -142,6 +142,8 @@ class FaultKind(StrEnum):
     PROCESS_DIED = "process died"
     INSPECTOR_FAILED = "inspector failed"
     """The line cannot be opened, or cannot go on, with a recipe."""
+    EXPERT_HANGS = "expert hangs"
+    """An expert does not return from a batch; the line ends, and is started again."""
     BOARD_FAILED = "board failed"
     """A board was decided without findings, because the line failed on it repeatedly."""
     RECIPE_REFUSED = "recipe refused"

@@ -19,7 +19,8 @@ from tiny_line import TINY
 from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import FailureKind, Result, Verdict
-from coe.errors import ConfigError, LineClosed, StoreError, WouldWaitForItself
+from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWaitForItself
+from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import RulesChanged, single_events
 from coe.scheduler.pace import FollowingCosts
@@ -204,12 +205,38 @@ def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures:
         line.set_boards(folder / "tiny.yaml")
 
 
+def test_boards_that_are_kept_are_not_read_again(folder: Path, pictures: list[Picture]) -> None:
+    """The first board's file and an expert of it are gone, and a second version of the other board comes beside it."""
+    image, second = pictures[0].image, folder / "second.yaml"
+    versions = [AskedBoard(folder / "other.yaml", name="first"), AskedBoard(second, name="second")]
+    with Inspector(folder / "tiny.yaml", store=folder / "store", memory="100MB", executors="cpu=2") as line:
+        before = line.submit(image, "C").result()
+        (folder / "tiny.yaml").unlink()
+        shutil.rmtree(folder / "store" / "tiny" / "body-b")
+        line.set_boards(versions[:1], keep=["tiny"])
+        second.write_text(
+            OTHER.replace(
+                "A: {count: 2, inspect: body-a, then: {ok: NG", "A: {count: 2, inspect: body-a, then: {ok: OK"
+            )
+        )
+        line.set_boards(versions[1:], keep=["tiny", "first"])
+        assert line.boards == ("tiny", "first", "second")
+        assert said(line.submit(image, "C", board="tiny").result()) == said(before)
+        by_first, by_second = (line.submit(image, "A", board=name).result() for name in ("first", "second"))
+        assert by_first.findings[0].label == by_second.findings[0].label == "ok"
+        assert (by_first.verdict, by_second.verdict) == (Verdict.NG, Verdict.OK)
+        with pytest.raises(ConfigError, match="a board that is kept is not read again"):
+            line.set_boards(versions[:1], keep=["first"])
+        line.set_boards([], keep=["second"])
+        assert line.boards == ("second",)
+
+
 def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
     large = OTHER.replace("kind: narrow, labels: [ok, bad], input: 48", "kind: narrow, labels: [ok, bad], input: 1024")
     (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
     put(folder / "store", folder / "large.yaml", "body-a", seed=1)
     with Inspector(folder / "tiny.yaml", store=folder / "store", memory="40MB", executors="cpu=2") as line:
-        with pytest.raises(ConfigError, match="the memory of this line does not hold expert"):
+        with pytest.raises(BoardsClash, match="the memory of this line does not hold expert"):
             line.set_boards(folder / "large.yaml")
         assert line.boards == ("tiny",)
 

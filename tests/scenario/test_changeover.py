@@ -10,7 +10,7 @@ from lines import board, cost, joined, line_of, log_of
 from coe.board.parts import PlacedPart
 from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
-from coe.errors import ConfigError, RulesError
+from coe.errors import BoardsClash, ConfigError
 from coe.inspector.precision import Choice, applied
 from coe.scheduler.line_foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
@@ -183,7 +183,7 @@ def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() 
 
 def test_boards_that_share_experts_in_a_circle_are_refused() -> None:
     first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
-    with pytest.raises(RulesError, match="share experts, and together they follow each other in a circle"):
+    with pytest.raises(BoardsClash, match="share experts, and together they follow each other in a circle"):
         joined({"A": first, "B": second}, shared={"x", "y"})
 
 

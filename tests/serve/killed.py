@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -15,8 +17,12 @@ from quick_line import QuickDevice
 from stations import quick_opener
 
 from coe.serve import points
+from coe.serve.bridge import process
+from coe.serve.bridge.courier import Post
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.sinks import Message, Standing
 from coe.serve.config import ServeConfig
-from coe.serve.database import boards
+from coe.serve.database import boards, outbox
 from coe.serve.database.opening import Database, open_database
 from coe.serve.line.station import Clocks, Station
 from coe.serve.points import Point
@@ -118,3 +124,42 @@ def serve_gate(config: ServeConfig, point: Point | None, nth: int) -> None:
 
     kill_at(point, nth)
     asyncio.run(server.serve(config))
+
+
+class FileSink:
+    """A machine that writes down what it is told."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def connect(self) -> None: ...
+
+    def send(self, message: Message) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([message.id, message.name, message.body["number"]]) + "\n")
+
+    def show(self, standing: Standing) -> None: ...
+
+    def look(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
+    """Tell a file what happens, until something was told the `nth` time; without `nth` until nothing waits."""
+    kill_at(Point.SINK_TOLD if nth else None, nth)
+    database, stop = open_database(config.database_url), threading.Event()
+    told = threading.Thread(
+        target=process.tell, args=([Post("plant", FileSink(path), EventWords("a"))], database, stop)
+    )
+    told.start()
+    while nth or waiting(database):
+        time.sleep(0.02)
+    stop.set()
+    told.join()
+    database.close()
+
+
+def waiting(database: Database) -> int:
+    with database.reading() as connection:
+        return sum(queue.waiting for queue in outbox.queues(connection))

@@ -77,14 +77,14 @@ def accept_request(
 
 def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object) -> OpenLine:
     """Return a function that opens lines on a quick device."""
-    return lambda board, parts: quick((board, tiny[1]), device, parts=parts or None, **options)
+    return lambda boards: quick((boards, tiny[1]), device, **options)
 
 
 @contextmanager
 def deciding(
-    config: ServeConfig, database: Database, open_line: OpenLine, clocks: Clocks | None = None
+    config: ServeConfig, database: Database, open_line: OpenLine | None, clocks: Clocks | None = None
 ) -> Iterator[Station]:
-    """Run a station on a thread until the block ends."""
+    """Run a station on a thread until the block ends; None opens real lines."""
     station = Station(config, database, open_line=open_line, **({"clocks": clocks} if clocks else {}))
     errors: list[BaseException] = []
 

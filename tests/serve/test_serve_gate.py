@@ -102,6 +102,19 @@ def test_what_the_service_cannot_use_is_refused_with_a_way_out(
     assert answer.json()["way_out"]
 
 
+def test_one_picture_cannot_stand_for_two_components(served: Served) -> None:
+    """The second component would be OK, and nobody would have seen it."""
+    for view, seed in (("left", 1), ("right", 1), ("other", 2)):
+        put(served.feeder, "k1", view, png(seed))
+    named = {"left": ("R1", "A"), "other": ("R2", "A"), "right": ("R3", "B")}
+    views = {view: {"refdes": refdes, "component": component} for view, (refdes, component) in named.items()}
+    answer = served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views})
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert "views 'left' ('R1') and 'right' ('R3') are the same picture" in answer.json()["detail"]
+    put(served.feeder, "k1", "right", png(3))
+    assert served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views}).status_code == 202
+
+
 def test_a_picture_that_nobody_names_is_refused_with_its_board(served: Served) -> None:
     put(served.feeder, "k1", "stray")
     answer = hand_in(served.feeder, "k1", {"R1": "A"})

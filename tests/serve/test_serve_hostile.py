@@ -12,13 +12,16 @@ from pathlib import Path
 
 import httpx
 import pytest
+from PIL import Image
 from serving import Served, hand_in, png, put
+from tiny_line import TINY
 
+from coe.config import MAX_IMAGE_PIXELS
 from coe.serve.config import Limits
 from coe.serve.database import boards, faults, keys
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import open_database
-from coe.serve.gate import server
+from coe.serve.gate import connections
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operations import Operation
 from coe.serve.moments import now_us
@@ -171,7 +174,7 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
 
 
 def test_a_client_that_says_nothing_is_sent_away(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_S", 0.2)
+    monkeypatch.setattr(connections, "HEAD_S", 0.2)
     assert raw(served) == b""
     request = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n"
     assert raw(served, request) == b""
@@ -268,4 +271,18 @@ def test_a_fault_is_cleared_by_name(served: Served) -> None:
 
 
 def test_the_limits_are_those_that_are_documented() -> None:
-    assert (Limits().body, Limits().pixels) == (256_000_000, 400_000_000)
+    assert (Limits().body, Limits().pixels) == (256_000_000, 89_000_000)
+
+
+def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line() -> None:
+    assert Image.MAX_IMAGE_PIXELS is not None
+    assert Limits().pixels <= min(MAX_IMAGE_PIXELS, Image.MAX_IMAGE_PIXELS), "Pillow refuses TIFF pictures above it"
+    with pytest.raises(ValueError, match="less than or equal to 89000000"):
+        Limits(pixels=Limits().pixels + 1)
+
+
+@pytest.mark.parametrize("refdes", ["R" * 201, "", "R\x1b[2J"])
+def test_reference_designators_of_a_recipe_are_plain_and_bounded(served: Served, refdes: str) -> None:
+    answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": TINY, "parts": {refdes: "C"}})
+    problem(answer, 422, "invalid")
+    assert answer.json()["detail"].startswith("parts")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import shutil
 import socket
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -15,7 +16,7 @@ from random import Random
 import httpx
 import pytest
 from killed import KILLED, decide_late, run_line, serve_gate, start, status_of
-from serving import activated, config_of, hand_in
+from serving import activated, config_of, put
 from stations import DARK, LIGHT, accept
 from tiny_line import TINY
 
@@ -23,9 +24,8 @@ from coe.core import Verdict
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, events, keys, views
 from coe.serve.database.opening import Database, open_database
-from coe.serve.database.recipes import Recipe
-from coe.serve.moments import now_us
-from coe.serve.pictures import Pictures
+from coe.serve.moments import DAY_US, now_us
+from coe.serve.pictures import PARTS, Pictures
 from coe.serve.points import Point
 from coe.serve.retention import remove_strays
 from coe.serve.words import EventKind, Role
@@ -59,13 +59,6 @@ def new_database(config: ServeConfig, template: Path) -> Database:
     return open_database(config.database_url)
 
 
-def feed(config: ServeConfig, database: Database, recipe: Recipe, chance: Random, name: str) -> None:
-    """Accept two boards with pictures that chance chooses."""
-    for number in range(2):
-        pictures = {f"R{n}": chance.choice([LIGHT, LIGHT, DARK]) for n in range(3)}
-        accept(config, database, recipe.id, pictures, key=f"{name}-{number}")
-
-
 def decisions(database: Database) -> Decided:
     with database.reading() as connection:
         return {
@@ -75,19 +68,6 @@ def decisions(database: Database) -> Decided:
             )
             for board in reversed(boards.newest(connection, limit=10_000))
         }
-
-
-def undisturbed(folder: Path, template: Path, tiny: tuple[Path, Path], seed: int, names: list[str]) -> Decided:
-    """Return the decisions of a line that nobody kills."""
-    config = config_of(folder)
-    database = new_database(config, template)
-    recipe, chance = activated(database, TINY), Random(seed)
-    for name in names:
-        feed(config, database, recipe, chance, name)
-    assert run_line(config, tiny) == 0
-    decided = decisions(database)
-    database.close()
-    return decided
 
 
 def check_one_decision_each(database: Database) -> None:
@@ -102,16 +82,17 @@ def check_one_decision_each(database: Database) -> None:
 
 
 def test_a_line_that_is_killed_decides_as_one_that_is_not(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], sqlite_template: Path, tmp_path: Path
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:
-    recipe, chance = activated(database, TINY), Random(1)
-    for point in LINE_POINTS:
-        feed(config, database, recipe, chance, point.value)
+    recipe, expected = activated(database, TINY), {}
+    for number, point in enumerate(LINE_POINTS):
+        for name, pictures in (("light", (LIGHT, LIGHT)), ("dark", (LIGHT, DARK))):
+            accept(config, database, recipe.id, dict(zip(("R1", "R2"), pictures, strict=True)), key=f"{number} {name}")
+        expected |= {f"{number} light": (Verdict.OK, ()), f"{number} dark": (Verdict.NG, (("R2", Verdict.NG, "bad"),))}
         assert run_line(config, tiny, point, nth=2) == KILLED
     assert run_line(config, tiny) == 0
     check_one_decision_each(database)
-    names = [point.value for point in LINE_POINTS]
-    assert decisions(database) == undisturbed(tmp_path / "calm", sqlite_template, tiny, 1, names)
+    assert decisions(database) == expected
 
 
 def test_a_kill_during_an_amendment_leaves_the_decision(
@@ -128,23 +109,6 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_two_hundred_kills_of_the_line_change_no_decision(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], sqlite_template: Path, tmp_path: Path
-) -> None:
-    recipe, chance, kills = activated(database, TINY), Random(2), Random(3)
-    names = [f"b{number}" for number in range(200)]
-    for number, name in enumerate(names, start=1):
-        feed(config, database, recipe, chance, name)
-        assert run_line(config, tiny, kills.choice(LINE_POINTS), nth=kills.randint(1, 2)) == KILLED
-        # A board with which the line ends five times is REVIEW; three kills in a row are less.
-        if number % 3 == 0 or number == len(names):
-            assert run_line(config, tiny) == 0
-    check_one_decision_each(database)
-    assert decisions(database) == undisturbed(tmp_path / "calm", sqlite_template, tiny, 2, names)
-
-
 def free_port() -> int:
     """Return a port at which nobody listens, below those that the system gives to clients.
 
@@ -157,67 +121,79 @@ def free_port() -> int:
     raise AssertionError("no port is free")
 
 
-def hand_in_again_and_again(client: httpx.Client, key: str) -> None:
-    """Do what a feeder does: hand the board in from the beginning until 202 is said."""
-    while True:
-        try:
-            if hand_in(client, key, {"R1": "C", "R2": "C"}).status_code == 202:
-                return
-        except httpx.TransportError:
-            time.sleep(0.05)  # the gate that is to come needs the processor
+class Feeder(threading.Thread):
+    """Does what a feeder does: hands a board in from the beginning until 202 is said, whichever gate says it."""
+
+    def __init__(self, address: str, api_key: str, board: str, pictures: Mapping[str, bytes], body: object) -> None:
+        super().__init__(daemon=True)
+        self._client = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {api_key}"}, timeout=20)
+        self._board, self._pictures, self._body = board, pictures, body
+
+    def run(self) -> None:
+        with self._client:
+            while not self._is_accepted():
+                time.sleep(0.05)  # the gate that is to come needs the processor
+
+    def _is_accepted(self) -> bool:
+        with suppress(httpx.TransportError):
+            put_all = [put(self._client, self._board, name, content) for name, content in self._pictures.items()]
+            path = f"/api/v1/boards/{self._board}"
+            return all(answer.is_success for answer in put_all) and (
+                self._client.post(path, json=self._body).status_code == 202
+            )
+        return False
 
 
-def kill_the_gate(config: ServeConfig, database: Database, kills: list[Point]) -> None:
-    """Hand a board in for each kill, while the gate is killed and started again; then check what was promised."""
+def views_of(pictures: Mapping[str, bytes]) -> dict[str, object]:
+    return {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
+
+
+def add_feeder(database: Database) -> str:
+    """Add a feeder's key, and return it."""
     key = keys.generate()
     with database.writing() as connection:
         keys.add(connection, "feeder", Role.FEEDER, key, now_us=now_us())
-    address = f"http://127.0.0.1:{config.listen.port}"
-    client = httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=20)
-    for number, point in enumerate([*kills, None]):
-        process = start(serve_gate, config, point, 1)
-        if point is not None:
-            feeder = start(_feed_until_accepted, address, key, f"k{number}")
-            assert status_of(process) == KILLED
-            process = start(serve_gate, config, None, 1)
-            assert status_of(feeder) == 0
-        hand_in_again_and_again(client, f"k{number}")
-        process.terminate()
-        status_of(process)
-    client.close()
+    return key
+
+
+def hand_in_while_the_gate_is_killed(config: ServeConfig, feeder: Feeder, kills: Sequence[Point]) -> None:
+    """Let a board be accepted by the last of several gates; each of the others is killed at its point."""
+    feeder.start()
+    for point in kills:
+        assert status_of(start(serve_gate, config, point, 1)) == KILLED
+    last = start(serve_gate, config, None, 1)
+    feeder.join()
+    last.terminate()
+    status_of(last)
+
+
+def check_pictures(config: ServeConfig, database: Database) -> None:
+    """Check that each picture of each board is on the disk, and that nothing else stays there."""
     pictures = Pictures(config.pictures)
     with database.reading() as connection:
-        found = boards.newest(connection, limit=10_000)
-        assert len(found) == len(kills) + 1
-        for board in found:
+        for board in boards.newest(connection, limit=10_000):
             shown = views.of_board(connection, board.key)
-            assert [view.name for view in shown] == ["R1", "R2"]
+            assert shown
             assert all(pictures.path(view.file).stat().st_size == view.size_bytes for view in shown)
-        remove_strays(database, pictures, time.time() + 60)
-        assert {name for part in pictures.older_than(math.inf) for name in part} == views.files(connection)
-
-
-def _feed_until_accepted(address: str, key: str, board: str) -> None:
-    with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=20) as client:
-        hand_in_again_and_again(client, board)
+        for part in range(PARTS):
+            remove_strays(database, pictures, part, now_us() + 2 * DAY_US)
+        left = {name for part in range(PARTS) for name in pictures.older_than(math.inf, part)}
+        assert left == views.files(connection)
 
 
 def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(
     tmp_path: Path, sqlite_template: Path
 ) -> None:
+    """A gate is killed at each point, and the next gate goes on with the same board."""
     config = config_of(tmp_path / "service", listen={"port": free_port()})
     database = new_database(config, sqlite_template)
     activated(database, TINY)
-    kill_the_gate(config, database, list(GATE_POINTS))
-    database.close()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_fifty_kills_of_the_gate_lose_nothing(tmp_path: Path, sqlite_template: Path) -> None:
-    config = config_of(tmp_path / "service", listen={"port": free_port()})
-    database = new_database(config, sqlite_template)
-    activated(database, TINY)
-    chance = Random(4)
-    kill_the_gate(config, database, [chance.choice(GATE_POINTS) for _ in range(50)])
+    pictures = {"R1": LIGHT, "R2": DARK}
+    address, body = f"http://127.0.0.1:{config.listen.port}", {"recipe": "tiny", "views": views_of(pictures)}
+    feeder = Feeder(address, add_feeder(database), "k1", pictures, body)
+    hand_in_while_the_gate_is_killed(config, feeder, GATE_POINTS)
+    with database.reading() as connection:
+        (board,) = boards.newest(connection)
+        assert [view.name for view in views.of_board(connection, board.key)] == ["R1", "R2"]
+    check_pictures(config, database)
     database.close()

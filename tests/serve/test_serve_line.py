@@ -13,14 +13,19 @@ from serving import activated, config_of
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
-from coe.board.parts import PlacedPart
-from coe.core import Verdict
+from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost
+from coe.inspector.asked_boards import AskedBoard
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.events import Finished, Loaded, Run, RunFailed
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, events, faults, findings, recipes, states, tallies
 from coe.serve.database.faults import Fault
 from coe.serve.database.opening import Database, open_database
-from coe.serve.line.station import MAX_ATTEMPTS, Clocks
+from coe.serve.line import process
+from coe.serve.line import station as station_module
+from coe.serve.line.batches import Batches, LineHangs, Running
+from coe.serve.line.station import MAX_ATTEMPTS, Clocks, Station
 from coe.serve.moments import now_us
 from coe.serve.words import (
     ActivationState,
@@ -30,6 +35,7 @@ from coe.serve.words import (
     FaultKind,
     Intake,
     LineState,
+    Process,
     Subject,
 )
 
@@ -112,6 +118,81 @@ def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_o
         eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
     assert [call.verdict for call in calls_of(database, board)] == [Verdict.REVIEW, Verdict.NG]
     assert kinds(database, board)[-1] is EventKind.BOARD_AMENDED
+
+
+def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
+    config: ServeConfig,
+    database: Database,
+    device: QuickDevice,
+    tiny: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In vain a later board waits for a thread that nothing can end."""
+    recipe = activated(database, TINY)
+    device.gate.clear()
+    ahead_s = 0.0
+    monkeypatch.setattr(
+        station_module, "line_opener", lambda config, *watchers: quick_opener(tiny, device, watchers=watchers)
+    )
+    late = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=50)
+    waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    while not device.reached.is_set():
+        station.step()
+    ahead_s = 100.0
+    station.step()
+    assert state_of(database, late.id).late
+    with database.reading() as connection:
+        assert states.heartbeats(connection)[Process.LINE].facts["oldest_batch_s"] >= 100
+    ahead_s = 130.0
+    with pytest.raises(LineHangs, match="'body-c' has not returned from a batch of 1"):
+        station.step()
+    assert [fault.about for fault in open_faults(database) if fault.kind is FaultKind.EXPERT_HANGS] == ["body-c"]
+    assert not is_decided(database, waits)
+    device.gate.set()
+    station.close()
+    with deciding(config, database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: is_decided(database, waits))
+    assert state_of(database, waits.id).verdict is Verdict.OK
+    assert (state_of(database, late.id).verdict, state_of(database, late.id).attempts) == (Verdict.REVIEW, 1)
+
+
+@pytest.mark.parametrize(("age_s", "hangs"), [(119.0, False), (121.0, False), (201.0, True)])
+def test_a_batch_hangs_after_many_times_its_forecast(age_s: float, hangs: bool) -> None:
+    costs = CostTable({("cpu", "slow"): Cost(1.0, 5.0, 1.0, 1, 1)})
+    assert Running("cpu:0", "slow", 5, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=120) is hangs
+    assert Running("cpu:0", "slow", 1, age_s).hangs(costs, {"cpu:0": "cpu"}, least_s=60) is (age_s > 120)
+
+
+def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
+    config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang(station: Station) -> None:
+        raise LineHangs("it does not return")
+
+    def leave(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(Station, "run", hang)
+    monkeypatch.setattr(process.os, "_exit", leave)
+    monkeypatch.setattr(process.signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match=str(process.HUNG)):
+        process.run(config)
+
+
+def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
+    now_s = 0.0
+    batches = Batches(lambda: now_s, 60)
+    runs = [Run("gpu:0", Batch(expert, (Stage(1, expert),))) for expert in ("a", "b")]
+    batches.observe(None, [], 0.0)
+    batches.observe(Loaded("gpu:0", "a"), list(runs), 0.0)
+    now_s = 10.0
+    assert batches.running() == [Running("gpu:0", "a", 1, 10.0)]
+    batches.observe(Finished("gpu:0", ()), [], 0.0)
+    now_s = 13.0
+    assert batches.running() == [Running("gpu:0", "b", 1, 3.0)]
+    batches.observe(RunFailed("gpu:0", "torn"), [], 0.0)
+    assert batches.running() == []
 
 
 def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(
@@ -204,10 +285,10 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(
     recipe = activated(database, TINY)
     opened: list[QuickDevice] = []
 
-    def open_line(board: Path, parts: Sequence[PlacedPart]) -> object:
+    def open_line(boards: Sequence[AskedBoard]) -> object:
         opened.append(QuickDevice())
         opened[-1].gate.clear()
-        line = quick_opener(tiny, opened[-1], inbox=1)(board, parts)
+        line = quick_opener(tiny, opened[-1], inbox=1)(boards)
         lines.append(line)
         return line
 

@@ -48,7 +48,7 @@ def with_hostile_texts(served: Served) -> None:
         decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
         faults.note(connection, NewFault(Process.LINE, FaultKind.BOARD_FAILED, word, word), now_us())
         escapes.report(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
-        facts = {"recipe": word, "version": word, "boards": []}
+        facts = {"recipes": [word], "boards": []}
         states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
     answer = {"outcome": "confirmed", "label": word, "note": word}
     path = "/api/v1/calls/1/verification"
@@ -131,7 +131,7 @@ def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx
     assert "Line does not answer" in person.get("/").text
     hand_in(served.feeder, "k1", {"R1": "A", "R2": "A"}, serial="SN7")
     with served.database.writing() as connection:
-        facts = {"recipe": "tiny", "version": 1, "switches": 3, "boards": [{"board": 1, "done": 1, "of": 2}]}
+        facts = {"recipes": ["tiny 1"], "switches": 3, "boards": [{"board": 1, "done": 1, "of": 2}]}
         states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts=facts)
     text = person.get("/line/part").text
     assert "1 of 2 parts are inspected" in text

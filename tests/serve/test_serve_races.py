@@ -6,7 +6,6 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
 from coe.serve.gate import recipes, server
-from coe.serve.moments import DAY_US, now_us
+from coe.serve.moments import DAY_US, SECOND_US, now_us
 from coe.serve.pictures import Pictures
 from coe.serve.points import Point
 from coe.serve.retention import sweep
@@ -150,18 +149,14 @@ def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
     """The gate before, which was told to end, may have put it on the disk a moment ago."""
     pictures = served.gate.pictures
     files = []
-    for age_s in (0, 2 * server.YOUNG_S):
+    for age_s in (0, 2 * retention.STRAY_US / SECOND_US):
         receiving = pictures.receive()
         receiving.write(png())
         files.append(pictures.path(receiving.keep().file))
         moment_s = files[-1].stat().st_mtime - age_s
         os.utime(files[-1], (moment_s, moment_s))
-
-    async def tidy() -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(server._tidy(served.gate), 0.5)
-
-    asyncio.run(tidy())
+    for file in files:
+        retention.remove_strays(served.database, pictures, int(file.parent.name, 16), now_us())
     assert [file.exists() for file in files] == [True, False]
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from serving import Served, hand_in, png
+from stations import eventually
 from test_serve_hostile import problem
 
 from coe.serve.database.opening import Database
-from coe.serve.gate import bodies, images, models
+from coe.serve.gate import bodies, connections, images, models, server
+from coe.serve.gate.connections import Connection
 from coe.serve.gate.feed import Feed
 from coe.serve.pictures import Receiving
 
@@ -62,6 +66,69 @@ def test_a_slow_disk_is_no_slow_client(served: Served, monkeypatch: pytest.Monke
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=content)
     assert answer.status_code in (201, 408), answer.text
     assert answer.headers["content-type"].startswith("application/")
+
+
+def test_connections_that_are_too_many_are_told_so_and_more_are_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has a descriptor, and a gate without descriptors answers nobody."""
+    monkeypatch.setattr(connections, "SURPLUS", 1)
+    monkeypatch.setattr(served.server.config, "limit_concurrency", 2)
+    with connected(served) as first, connected(served), connected(served) as third, connected(served) as fourth:
+        assert fourth.recv(1) == b""
+        third.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        head, _, body = received(third).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert b"connection: close" in head.lower()
+        assert json.loads(body)["type"] == "urn:coe:problem:busy"
+        first.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert received(first).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(("soft", "most"), [(1024, 352), (4256, 1968), (100_000, 1968), (64, 32)])
+def test_a_gate_has_as_many_connections_as_it_has_descriptors_for(
+    soft: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.system, "raise_descriptor_limit", lambda wanted: soft)
+    assert server.most_connections() == most
+
+
+def test_a_client_that_never_reads_its_answer_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "READ_S", 0.1)
+    monkeypatch.setattr(images, "shown", lambda data, limit_pixels: (bytes(30_000_000), "image/png"))
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    key = served.operator.headers["Authorization"]
+    with connected(served) as client:
+        client.sendall(f"GET /api/v1/views/1/picture HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n\r\n".encode())
+        before = len(served.server.server_state.connections)
+        eventually(lambda: len(served.server.server_state.connections) < before)
+
+
+def test_a_client_that_reads_slowly_is_waited_for() -> None:
+    unread_bytes = iter([0, 50, 40, 60, 60])
+    looks: list[object] = []
+    ended: list[bool] = []
+    transport = SimpleNamespace(get_write_buffer_size=lambda: next(unread_bytes), abort=lambda: ended.append(True))
+    loop = SimpleNamespace(call_later=lambda after_s, look: looks.append(look))
+    client = SimpleNamespace(transport=transport, loop=loop, _unread_bytes=0, _expect_reader=None)
+    for _ in range(3):
+        Connection._expect_reader(client)  # type: ignore[arg-type]
+    client._unread_bytes = 0  # it read so much that the answer went on, and then all went into the buffer again
+    Connection._expect_reader(client)  # type: ignore[arg-type]
+    assert (len(looks), ended) == (4, [])
+    Connection._expect_reader(client)  # type: ignore[arg-type]
+    assert (len(looks), ended) == (4, [True])
+
+
+def connected(served: Served) -> socket.socket:
+    host, port = served.address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def received(client: socket.socket) -> bytes:
+    return b"".join(iter(lambda: client.recv(65536), b""))
 
 
 def test_a_decision_at_the_last_moment_is_the_answer(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,9 @@ from coe.serve.database import boards, calls, decisions, faults, keys, outbox, r
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView
-from coe.serve.moments import DAY_US, now_us
+from coe.serve.moments import DAY_US, HOUR_US, now_us
 from coe.serve.notify import Notice
-from coe.serve.pictures import Pictures
+from coe.serve.pictures import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.supervisor import Supervisor
 from coe.serve.words import FaultKind, Intake, Outcome, Process, Role, Subject
@@ -327,14 +327,18 @@ def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, 
     assert not pictures.path(view.file).exists()
 
 
+def strays(database: Database, pictures: Pictures, moment_us: int) -> int:
+    return sum(remove_strays(database, pictures, part, moment_us) for part in range(PARTS))
+
+
 def test_what_a_crash_left_without_a_row_goes(filled: ServeConfig, database: Database) -> None:
     pictures = Pictures(filled.pictures)
     receiving = pictures.receive()
     receiving.write(LIGHT)
     stray = receiving.keep()
     (filled.pictures / "incoming" / "half").write_bytes(b"half")
-    assert remove_strays(database, pictures, time.time() - 60) == 0  # a younger file may be about to get its row
-    assert remove_strays(database, pictures, time.time() + 60) == 1
+    assert strays(database, pictures, now_us() + DAY_US - HOUR_US) == 0  # a younger file may be about to get its row
+    assert strays(database, pictures, now_us() + DAY_US + HOUR_US) == 1
     assert not pictures.path(stray.file).exists()
     with database.reading() as connection:
         assert all(pictures.path(view.file).exists() for view in views.of_board(connection, "k1"))

@@ -24,9 +24,9 @@ from serving import Served, activated, config_of, put
 from stations import accept_request, deciding, eventually, grey, quick_opener, state_of
 from tiny_line import TINY
 
-from coe.board.parts import PlacedPart
 from coe.core import Expert, Finding, Verdict
 from coe.errors import ConfigError
+from coe.inspector.asked_boards import AskedBoard
 from coe.placement import Layout, Placement, Side, crop, outline
 from coe.serve.config import ServeConfig
 from coe.serve.database import boards, calls, decisions, events, faults, findings
@@ -297,16 +297,16 @@ def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:
     recipe = activated(database, TINY, whole=WHOLE)
-    given: list[Sequence[PlacedPart]] = []
+    given: list[AskedBoard] = []
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
 
-    def open_line(path: Path, parts: Sequence[PlacedPart]) -> object:
-        given.append(parts)
-        return quick_opener(tiny, QuickDevice())(path, parts)
+    def open_line(boards: Sequence[AskedBoard]) -> object:
+        given.extend(boards)
+        return quick_opener(tiny, QuickDevice())(boards)
 
     with deciding(config, database, open_line):  # type: ignore[arg-type]
         eventually(lambda: state_of(database, board.id).verdict is not None)
-    assert [list(parts) for parts in given] == [list(layout_of(WHOLE).parts)]
+    assert [list(board.parts) for board in given] == [list(layout_of(WHOLE).parts)]
 
 
 def test_a_recipe_counts_the_components_of_its_layout() -> None:
@@ -353,7 +353,7 @@ def test_a_request_that_does_not_fit_the_recipe_is_refused(
 ) -> None:
     content = of_json({"rules": TINY, "whole": whole}, RecipeContent)
     with pytest.raises(ConfigError, match=re.escape(sentence)):
-        of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), ["top"])
+        of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), {"top": "0" * 64})
 
 
 def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> None:

@@ -86,6 +86,28 @@ def test_a_system_without_a_nameless_library_gives_no_memory_back_and_says_nothi
         pass
 
 
+def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    limit, refusing = (256, 1024), False
+
+    def raised(_: int, new: tuple[int, int]) -> None:
+        nonlocal limit
+        if refusing:
+            raise ValueError("not allowed to raise maximum limit")
+        limit = new
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limit)
+    monkeypatch.setattr(resource, "setrlimit", raised)
+    assert system.raise_descriptor_limit(100) == 256
+    assert system.raise_descriptor_limit(500) == 500
+    assert system.raise_descriptor_limit(5000) == 1024
+    assert limit == (1024, 1024)
+    limit, refusing = (256, resource.RLIM_INFINITY), True
+    assert system.raise_descriptor_limit(5000) == 256
+    limit = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    assert system.raise_descriptor_limit(5000) == 5000
+
+
 def test_cores_and_descriptors_are_counted() -> None:
     assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
     assert system.open_descriptors() > 0

@@ -31,7 +31,7 @@ def draw(samples: Path, to: Path) -> None:
         axes.tick_params(labelsize=plots.SMALL)
         axes.set_ylim(bottom=0)
         if len(curves) > 1:
-            axes.legend(fontsize=plots.SMALL, loc="upper left", ncols=3)
+            axes.legend(fontsize=plots.SMALL, loc="best", ncols=3)
     axes.set_xlabel("minutes", fontsize=plots.SMALL)
     plots.save(figure, to)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
@@ -167,13 +167,13 @@ class CudaDevice:
         raise ConfigError(f"{reason}; give less --host-memory, more --device-memory, or fewer executors")
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
-        """Raise ConfigError for experts without captured graphs, or whose files are larger than those that can pass."""
+        """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
         with self._watched():
             for expert in experts:
                 network = self._networks.recipe_of(expert), expert.input_size
                 size = weights(self.store, expert).bytes
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
-                    raise ConfigError(
+                    raise BoardsClash(
                         f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
                         "line has not captured, and a GPU has no memory left for more while a line runs; close the "
                         "line, and open a line with all boards that are to come"

@@ -29,7 +29,13 @@ _STATES = {
     LineState.DOWN: 5000,  # unscheduled downtime
 }
 """States of SEMI E58."""
-_STOPS = {FaultKind.PROCESS_DIED, FaultKind.INSPECTOR_FAILED, FaultKind.DATABASE, FaultKind.DISK_FULL}
+_STOPS = {
+    FaultKind.PROCESS_DIED,
+    FaultKind.INSPECTOR_FAILED,
+    FaultKind.EXPERT_HANGS,
+    FaultKind.DATABASE,
+    FaultKind.DISK_FULL,
+}
 _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
 
 

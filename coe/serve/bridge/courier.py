@@ -53,6 +53,7 @@ class Courier:
         self._post, self._database, self._stop = post, database, stop
         self._is_connected = self._is_shown = False
         self._failures = 0
+        self._told: list[Event] = []
         # A fault may be open from before the bridge was started.
         self._may_have_fault = True
         self._next_beat_s = 0.0
@@ -82,6 +83,7 @@ class Courier:
     def _turn(self) -> float:
         """Tell what waits; return how long to pause."""
         try:
+            self._note_told()
             told = self._tell(self._waiting())
             self._overcome()
         except DatabaseTrouble:
@@ -101,7 +103,7 @@ class Courier:
 
     def _tell(self, waiting: list[Happening]) -> int:
         """Tell events in order, and return how many; raises SinkFailed at the first that cannot be told."""
-        told: list[Event] = []
+        told = 0
         try:
             self._connect()
             self._post.sink.look()
@@ -112,13 +114,19 @@ class Courier:
                 for message in self._post.words.messages(happening):
                     self._post.sink.send(message)
                     points.reached(points.Point.SINK_TOLD)
-                told.append(happening.event)
+                self._told.append(happening.event)
+                told += 1
         finally:
-            if told:
-                with self._database.writing() as connection:
-                    outbox.delivered(connection, self._post.name, [event.id for event in told])
-        self._is_shown &= not any(event.kind in _SHOWN for event in told)
-        return len(told)
+            self._note_told()
+        return told
+
+    def _note_told(self) -> None:
+        """Take out of the outbox what was told; as long as the database refuses that, nothing is told again."""
+        if self._told:
+            with self._database.writing() as connection:
+                outbox.delivered(connection, self._post.name, [event.id for event in self._told])
+            self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
+            self._told.clear()
 
     def _connect(self) -> None:
         if not self._is_connected:

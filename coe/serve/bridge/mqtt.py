@@ -75,6 +75,9 @@ class MqttSink:
             raise SinkFailed(f"{place.host}:{place.port} does not answer as an MQTT broker")
         if self._refusal:
             raise SinkFailed(f"{place.host}:{place.port} refuses the connection: {self._refusal}")
+        if self._is_lost:  # with TLS 1.3 the broker looks at our certificate after the connection is there
+            asks = "" if place.tls is None else "; it may ask for a certificate that it knows"
+            raise SinkFailed(f"{place.host}:{place.port} ended the connection before it answered{asks}")
 
     def send(self, message: Message) -> None:
         """Publish under the sink's topic and the message's name; raises SinkFailed."""

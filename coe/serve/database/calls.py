@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.serve.database.rows import record, records
 from coe.serve.database.schema import board, call
+from coe.serve.moments import SECOND_US
 from coe.serve.words import CallKind, CallReason
 from coe.visible import visible
+
+LONGEST_CLAIM_US = 600 * SECOND_US
+"""No claim of a call may last longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,15 @@ def count_open_of(connection: Connection, board_id: int) -> int:
     return connection.scalar(query) or 0
 
 
+def is_free(by: str, now_us: int) -> ColumnElement[bool]:
+    """Return the condition that nobody but one person has a call reserved.
+
+    A claim that would last longer than any claim may was made before the clock was set back, and counts as ended.
+    """
+    until = call.c.claimed_until_us
+    return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US, call.c.claimed_by == by)
+
+
 def claim(connection: Connection, id: int, *, by: str, until_us: int, now_us: int) -> bool:
     """Reserve an open call for one person until a time; False if another person has it, or if it was answered."""
     claimed = connection.execute(
@@ -129,7 +142,7 @@ def claim(connection: Connection, id: int, *, by: str, until_us: int, now_us: in
         .where(
             call.c.id == id,
             call.c.verification_id.is_(None),
-            (call.c.claimed_until_us <= now_us) | (call.c.claimed_by == by),
+            is_free(by, now_us),
         )
         .values(claimed_by=by, claimed_until_us=until_us)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, and_, func, select
 
 from coe.core import Verdict
 from coe.serve.database import calls
@@ -37,10 +37,7 @@ def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, a
 
     Calls after `after_id` come first, and then those before it, so that a call that was left out comes again.
     """
-    free = and_(
-        call.c.verification_id.is_(None),
-        or_(call.c.claimed_until_us <= now_us, call.c.claimed_by == by),
-    )
+    free = and_(call.c.verification_id.is_(None), calls.is_free(by, now_us))
     for _ in range(_ATTEMPTS):
         id = connection.scalar(select(func.min(call.c.id)).where(free, call.c.id > after_id))
         id = id or connection.scalar(select(func.min(call.c.id)).where(free, call.c.id <= after_id))
@@ -58,8 +55,8 @@ def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
 
 def count_free(connection: Connection, *, by: str, now_us: int) -> int:
     """Return how many open calls a person could take."""
-    free = or_(call.c.claimed_until_us <= now_us, call.c.claimed_by == by)
-    return connection.scalar(select(func.count()).where(call.c.verification_id.is_(None), free)) or 0
+    query = select(func.count()).where(call.c.verification_id.is_(None), calls.is_free(by, now_us))
+    return connection.scalar(query) or 0
 
 
 def answered(connection: Connection, *, before_id: int | None = None, limit: int = 100) -> list[Call]:

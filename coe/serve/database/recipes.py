@@ -102,17 +102,19 @@ def active(connection: Connection, name: str) -> Recipe | None:
 
 def all_active(connection: Connection) -> list[Recipe]:
     """Return the active version of each recipe that has one, in the order of their names."""
-    found = (active(connection, name) for name in names(connection))
-    return [version for version in found if version is not None]
+    query = select(recipe).where(recipe.c.id.in_(active_ids(connection))).order_by(recipe.c.name)
+    return records(Recipe, connection.execute(query))
 
 
-def newest_activation(connection: Connection) -> Activation | None:
-    """Return the newest activation that succeeded, of any recipe; None if there is none."""
-    query = (
-        select(activation).where(activation.c.state == ActivationState.ACTIVE).order_by(activation.c.id.desc()).limit(1)
+def active_ids(connection: Connection) -> frozenset[int]:
+    """Return the ids of the active version of each recipe that has one."""
+    newest = (
+        select(func.max(activation.c.id))
+        .join(recipe, recipe.c.id == activation.c.recipe_id)
+        .where(activation.c.state == ActivationState.ACTIVE)
+        .group_by(recipe.c.name)
     )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else record(Activation, row)
+    return frozenset(connection.scalars(select(activation.c.recipe_id).where(activation.c.id.in_(newest))))
 
 
 def ask_activation(connection: Connection, recipe_id: int, *, by: str, now_us: int) -> Activation:

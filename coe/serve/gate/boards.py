@@ -114,7 +114,7 @@ def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -
         raise unavailable(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
     recipe = _recipe(connection, form)
     content = RecipeContent.model_validate(recipe.content)
-    there = {view.name: view for view in views.of_board(connection, key) if view.removed_us is None}
+    there = {view.name: view.sha256 for view in views.of_board(connection, key) if view.removed_us is None}
     form.check(content, content.board(recipe.name), there)
     return recipe
 

@@ -25,7 +25,7 @@ from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.state import Gate
-from coe.serve.moments import HOUR_US
+from coe.serve.moments import HOUR_US, SECOND_US
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -34,6 +34,8 @@ LASTS_H = 12
 SECRET = "session.secret"
 """The file of the secret in the folder of the service; who can read it can sign in as anybody."""
 _MOST_CHARACTERS = 200
+_SLACK_US = 60 * SECOND_US
+"""A time server sets the clock back by less than this every day."""
 _MOST_BYTES = 4096
 """Whoever has no key yet may not send more."""
 
@@ -50,7 +52,10 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     id, _, rest = cookie.partition(".")
     ends_us = rest.partition(".")[0]
     numbers = id.isascii() and id.isdecimal() and ends_us.isascii() and ends_us.isdecimal()
-    if not numbers or max(len(id), len(ends_us)) > 18 or int(ends_us) <= gate.now_us():
+    if not numbers or max(len(id), len(ends_us)) > 18:
+        return None
+    # A clock that was set back must not let a session last longer.
+    if not 0 < int(ends_us) - gate.now_us() <= LASTS_H * HOUR_US + _SLACK_US:
         return None
     key = await gate.read(lambda connection: keys.of_id(connection, int(id), gate.now_us()))
     if key is None:

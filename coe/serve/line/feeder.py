@@ -14,7 +14,6 @@ from coe.errors import ImageError, LineClosed, sentence_of
 from coe.serve import points
 from coe.serve.line.items import Item
 from coe.serve.line.located import Located
-from coe.serve.line.product import Product
 from coe.serve.line.run import BoardRun
 
 
@@ -31,7 +30,6 @@ class Found:
 class _Task:
     """A board to hand in; `located` has the crops of a whole board, and is let go once they are handed in."""
 
-    product: Product
     run: BoardRun
     located: Located | None
 
@@ -54,11 +52,11 @@ class Feeder:
         with self._lock:
             return self._handing == 0
 
-    def feed(self, product: Product, run: BoardRun, located: Located | None = None) -> None:
+    def feed(self, run: BoardRun, located: Located | None = None) -> None:
         """Hand in the pictures of a board that have no result yet; the crops of a whole board come from `located`."""
         with self._lock:
             self._handing += 1
-        self._boards.put(_Task(product, run, located))
+        self._boards.put(_Task(run, located))
 
     def found(self) -> list[Found]:
         """Return the results since the last call."""
@@ -91,13 +89,14 @@ class Feeder:
         return True
 
     def _hand_in(self, task: _Task, item: Item) -> None:
-        run = task.run
+        run, product = task.run, task.run.product
+        assert product is not None
         left_s = run.due_s - self._now_s()
         # The line's serial stands for one handing in of a board; serials of feeders may be missing or come back.
         serial = str(run.board.id)
         request = Request(0, item.component, item.refdes, serial, item.refdes)
         try:
-            future = task.product.line.submit(
+            future = product.line.submit(
                 _image(task, item),
                 item.component,
                 serial=serial,
@@ -105,6 +104,7 @@ class Feeder:
                 name=f"{serial}/{item.refdes}",
                 order="RGB",
                 within_s=left_s if 0 < left_s < float("inf") else None,
+                board=product.name,
             )
         except LineClosed as error:
             self._answer(run, item, Result.refused(request, Failure(FailureKind.LINE, str(error)), 0.0))

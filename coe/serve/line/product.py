@@ -1,20 +1,22 @@
-"""The `Inspector` of a recipe's version, opened beside the loop, which goes on deciding boards that are due.
+"""The line with all recipes that are needed, opened and changed beside the loop, which goes on deciding boards.
 
-Law: one product is open at a time, and no other module opens one.
+Law: there is one line with one memory budget, and no other module opens it or changes its recipes. What is wrong with a
+recipe keeps that recipe away, and no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coe.board.parts import PlacedPart
-from coe.errors import sentence_of
+from coe.board.router import Router
+from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.files import write_atomically
+from coe.inspector.asked_boards import AskedBoard
 from coe.serve.config import ServeConfig
 from coe.serve.database.recipes import Recipe
 from coe.serve.recipe import RecipeContent
@@ -30,50 +32,66 @@ if TYPE_CHECKING:
 RECIPES = "recipes"
 """The folder of board files, written from the recipes in the database."""
 
-OpenLine = Callable[[Path, Sequence[PlacedPart]], "Line"]
-"""Opens a line for a board file and a parts list, which may be empty."""
+OpenLine = Callable[[Sequence[AskedBoard]], "Line"]
+"""Opens a line for board files, each with its parts list, which may be empty."""
 Adjust = Callable[["LineConfig"], "LineConfig"]
 """Changes what a line is opened with: a benchmark adds a watcher, or another device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Product:
-    """A recipe's version with its open line."""
+    """A recipe's version on the open line; `router` is that of its own rules, with the names of its board file."""
 
     recipe: Recipe
-    content: RecipeContent
+    router: Router
     line: Line
+
+    @property
+    def name(self) -> str:
+        """The name of its board on the line."""
+        return _name(self.recipe)
+
+
+@dataclass(slots=True)
+class Changed:
+    """The end of a change: `products` are on the line now, by the id of their recipe.
+
+    `refused` are recipes that could not be opened, and `apart` those that cannot be on this line together with the
+    others, but perhaps on a line that is opened for them first; each with the reason. `is_lost` says that the line has
+    failed meanwhile.
+    """
+
+    products: dict[int, Product]
+    refused: dict[int, str] = field(default_factory=dict)
+    apart: dict[int, str] = field(default_factory=dict)
+    is_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The end of an attempt to open a recipe: `wanted` is what was asked for, `error` why it could not be opened.
+class _Coming:
+    """A recipe's version that is to be on the line."""
 
-    `product` is what is open now: after an error the product that was open before, or None if that fails too.
-    """
-
-    wanted: Recipe
-    product: Product | None
-    error: str = ""
+    recipe: Recipe
+    router: Router
+    asked: AskedBoard
 
 
-def line_opener(config: ServeConfig, watcher: Watcher, adjust: Adjust | None = None) -> OpenLine:
-    """Return a function that opens a line by the service's config, which `adjust` may change before."""
+def line_opener(config: ServeConfig, *watchers: Watcher, adjust: Adjust | None = None) -> OpenLine:
+    """Return a function that opens a line by the service's config, which `adjust` may change, and has it watched."""
 
-    def open_line(board: Path, parts: Sequence[PlacedPart]) -> Line:
+    def open_line(boards: Sequence[AskedBoard]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
         from coe.inspector.line import Line
         from coe.inspector.line_config import LineConfig
 
         settings = config.line
         line_config = LineConfig(
-            board=board,
+            board=boards,
             store=Store(settings.store),
             asked=settings.asked(),
             precision=settings.precision,
             label_floor=settings.label_floor,
-            watchers=[watcher],
-            parts=parts,
+            watchers=watchers,
             allowed_kinds=dotted.packages(settings.allow_kinds),
         )
         return Line(adjust(line_config) if adjust else line_config)
@@ -82,80 +100,144 @@ def line_opener(config: ServeConfig, watcher: Watcher, adjust: Adjust | None = N
 
 
 class Products:
-    """The open product, and the attempt to open another. The loop's thread alone uses it."""
+    """The recipes on the line, and a change of them. The loop's thread alone uses it."""
 
     def __init__(self, folder: Path, open_line: OpenLine, ring: Callable[[], None]) -> None:
         self._folder = folder / RECIPES
         self._open_line, self._ring = open_line, ring
         self._thread = ThreadPoolExecutor(1, "coe-product")
-        self._attempt: Future[Opened] | None = None
-        self.current: Product | None = None
+        self._attempt: Future[Changed] | None = None
+        self._line: Line | None = None
+        self.current: Mapping[int, Product] = {}
+        """By the id of their recipe: what boards can be inspected by now, during a change too."""
 
     @property
-    def is_opening(self) -> bool:
-        """Whether an attempt is under way; then there is no product."""
+    def is_changing(self) -> bool:
+        """Whether a change is under way."""
         return self._attempt is not None
 
-    def begin_to_open(self, recipe: Recipe) -> None:
-        """Begin to close the current product, which has no board under way, and to open another."""
-        before, self.current = self.current, None
-        self._attempt = self._thread.submit(self._change, before, recipe)
+    @property
+    def line(self) -> Line | None:
+        """The open line; None without a recipe on it."""
+        return next((product.line for product in self.current.values()), None)
+
+    def begin_to_change(self, wanted: Sequence[Recipe], *, again: int | None = None, anew: bool = False) -> None:
+        """Begin to make the wanted recipes those on the line; recipes that are on it already go on meanwhile.
+
+        The recipe `again` is read again, and takes no board meanwhile. With `anew` the line, on which no board is under
+        way, is closed, and another is opened: for the first recipe, and for the others as far as they fit.
+        """
+        kept = {} if anew else {one.id: self.current[one.id] for one in wanted if one.id in self.current}
+        coming = [one for one in wanted if one.id not in kept or one.id == again]
+        self.current = {id: product for id, product in kept.items() if id != again}
+        self._attempt = self._thread.submit(self._change, kept, coming, anew)
         self._attempt.add_done_callback(lambda _: self._ring())
 
-    def finished(self) -> Opened | None:
-        """Return the end of the attempt once it has ended, and make its product the current product."""
+    def finished(self) -> Changed | None:
+        """Return the end of the change once it has ended; its products are current from then on."""
         if self._attempt is None or not self._attempt.done():
             return None
         attempt, self._attempt = self._attempt, None
-        opened = attempt.result()
-        self.current = opened.product
-        return opened
+        changed = attempt.result()
+        self.current = changed.products
+        if changed.is_lost:
+            self.give_up()
+        return changed
 
     def give_up(self) -> None:
-        """Let go of the current product, whose line has failed; its images are answered, and nobody waits."""
-        if self.current is not None:
-            self.current.line.stop()
-            self.current = None
+        """Let go of the line, which has failed; its images are answered, and nobody waits. Not during a change."""
+        if self._line is not None:
+            self._line.stop()
+        self._line, self.current = None, {}
 
-    def close(self) -> None:
-        """Close the current product; waits for images under way, unless `stop` was called."""
-        if self._attempt is not None:
-            self.current = self._attempt.result().product
-            self._attempt = None
-        if self.current is not None:
-            self.current.line.close()
-            self.current = None
+    def close(self, *, at_once: bool) -> None:
+        """Close the line; `at_once` stops images that are under way, which are waited for else."""
+        if at_once and (line := self.line) is not None:
+            line.stop()
         self._thread.shutdown()
+        self._attempt, self.current = None, {}
+        self._close_line()
 
-    def _change(self, before: Product | None, recipe: Recipe) -> Opened:
-        if before is not None:
-            before.line.close()
+    def _close_line(self) -> None:
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    def _change(self, kept: dict[int, Product], coming: Sequence[Recipe], anew: bool) -> Changed:
+        if anew:
+            self._close_line()
+        changed = Changed(kept)
+        read = []
+        for recipe in coming:
+            try:
+                read.append(self._read(recipe))
+            except Exception as error:
+                changed.refused[recipe.id] = _reason(error, "the recipe was read")
         try:
-            return Opened(recipe, self._opened(recipe))
-        except Exception as error:  # whatever a kind's code raises: the line goes on with the other recipe
-            reason = visible(sentence_of(error, during="the recipe was opened"), lines=True)
-        with suppress(Exception):  # else it is opened again when a board needs it
-            if before is not None:
-                return Opened(recipe, self._opened(before.recipe), reason)
-        return Opened(recipe, None, reason)
+            self._take(read, changed)
+        except LineClosed:
+            return Changed({}, is_lost=True)
+        except Exception:
+            return self._one_by_one(read, changed)
+        return changed
 
-    def _opened(self, recipe: Recipe) -> Product:
-        content = RecipeContent.model_validate(recipe.content)
-        content.board(recipe.name)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{recipe.id}.yaml"
-        write_atomically(path, [content.rules])
-        line = self._open_line(path, _parts(content))
+    def _one_by_one(self, read: Sequence[_Coming], changed: Changed) -> Changed:
+        """Find out which of several recipes it is that cannot be on the line."""
+        for one in read:
+            try:
+                self._take([one], changed)
+            except LineClosed:
+                return Changed({}, is_lost=True)
+            except BoardsClash as error:
+                reasons = changed.apart if self._line is not None else changed.refused
+                reasons[one.recipe.id] = str(error)
+            except Exception as error:  # whatever a kind's code raises: the line goes on with the other recipes
+                changed.refused[one.recipe.id] = _reason(error, "the recipe was opened")
+        return changed
+
+    def _take(self, coming: Sequence[_Coming], changed: Changed) -> None:
+        """Let the line inspect these recipes beside those that it has; if this raises, it goes on as it was."""
+        ids = {one.recipe.id for one in coming}
+        keep = [product.name for id, product in changed.products.items() if id not in ids]
+        asked = [one.asked for one in coming]
+        if not asked and not keep:
+            return
+        if self._line is None:
+            self._line = self._opened(asked)
+        else:
+            self._line.set_boards(asked, keep=keep)
+        changed.products.update({one.recipe.id: Product(one.recipe, one.router, self._line) for one in coming})
+
+    def _opened(self, asked: Sequence[AskedBoard]) -> Line:
+        line = self._open_line(asked)
         try:
             line.ready()
         except BaseException:
             line.close()
             raise
-        return Product(recipe, content, line)
+        return line
+
+    def _read(self, recipe: Recipe) -> _Coming:
+        """Write the board file of a recipe; raises ConfigError for a recipe that cannot be used, and OSError."""
+        content = RecipeContent.model_validate(recipe.content)
+        router = content.board(recipe.name).router
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / f"{recipe.id}.yaml"
+        if not path.exists() or path.read_bytes() != content.rules.encode():  # a full disk must not keep it away
+            write_atomically(path, [content.rules])
+        return _Coming(recipe, router, AskedBoard(path, parts=_parts(content), name=_name(recipe)))
 
 
-def _parts(content: RecipeContent) -> Sequence[PlacedPart]:
+def _reason(error: Exception, during: str) -> str:
+    return visible(sentence_of(error, during=during), lines=True)
+
+
+def _name(recipe: Recipe) -> str:
+    return f"{recipe.name} {recipe.version}"
+
+
+def _parts(content: RecipeContent) -> tuple[PlacedPart, ...]:
     """Return the parts of a whole board, or of a whole panel, in the order in which their crops are handed in."""
     if content.whole is None:
         return ()
-    return [PlacedPart(site.component, site.name) for site in content.whole.layout.sites]
+    return tuple(PlacedPart(site.component, site.name) for site in content.whole.layout.sites)

@@ -16,8 +16,9 @@ from coe.serve.database import boards, faults, states
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
+from coe.serve.line.batches import Batches, LineHangs
 from coe.serve.line.danger import Speed, Waiting, endangered
-from coe.serve.line.product import Product
+from coe.serve.line.product import Products
 from coe.serve.line.queue import Queue
 from coe.serve.line.run import BoardRun
 from coe.serve.moments import SECOND_US
@@ -36,8 +37,16 @@ SHORTEN_S = 300.0
 class Report:
     """The line's own part of the database. The loop's thread alone uses it."""
 
-    def __init__(self, database: Database, now_us: Callable[[], int], now_s: Callable[[], float], pid: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        now_us: Callable[[], int],
+        now_s: Callable[[], float],
+        pid: int,
+        batches: Batches,
+    ) -> None:
         self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
+        self._batches, self._hangs = batches, ""
         self._faults: list[NewFault] = []
         self._trouble: FaultKind | None = None
         self._named: set[int] = set()
@@ -77,16 +86,17 @@ class Report:
         runs: Mapping[int, BoardRun],
         queue: Queue,
         state: LineState,
-        product: Product | None,
+        products: Products,
         certain: Collection[int],
     ) -> None:
         """Write what is new after a round of work; `certain` are begun boards that will be late.
 
-        Raises DatabaseTrouble.
+        Raises DatabaseTrouble, and LineHangs, once its fault is written, if a batch does not return.
         """
         now_s = self._now_s()
         self._measure(now_s, bool(runs))
         self._check_clock()
+        self._check_batches(products)
         if self._faults or self._trouble:
             self._write_faults()
         if state is LineState.WAITING and self._state is LineState.RUNNING and now_s - self._busy_s < QUIET_S:
@@ -97,7 +107,7 @@ class Report:
         if now_s - self._beat_s >= BEAT_S or late:
             self._beat_s = now_s
             late += self._in_danger(runs, queue, now_s)
-            facts = self._facts(runs, queue, product)
+            facts = self._facts(runs, queue, products)
             with self._database.writing() as connection:
                 boards.endanger(connection, late, self._now_us())
                 states.beat(connection, Process.LINE, pid=self._pid, now_us=self._now_us(), facts=facts)
@@ -106,6 +116,8 @@ class Report:
             self._shortened_s = now_s
             with suppress(DatabaseTrouble):  # a reader is in the way; the next time will do
                 self._database.shorten_log()
+        if self._hangs:
+            raise LineHangs(self._hangs)
 
     def say(self, state: LineState) -> None:
         """Write the state of the line, and a sign of life. Raises DatabaseTrouble."""
@@ -137,6 +149,15 @@ class Report:
             message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards follow no jump"
             self.fault(NewFault(Process.LINE, FaultKind.CLOCK, message))
 
+    def _check_batches(self, products: Products) -> None:
+        hung = None if products.line is None or self._hangs else self._batches.hanging(products.line)
+        if hung is not None:
+            self._hangs = (
+                f"expert '{hung.expert}' has not returned from a batch of {hung.images} on executor '{hung.executor}' "
+                f"for {hung.age_s:.0f} s; the line ends, and is started again"
+            )
+            self.fault(NewFault(Process.LINE, FaultKind.EXPERT_HANGS, self._hangs, hung.expert))
+
     def _write_faults(self) -> None:
         with self._database.writing() as connection:
             for new in self._faults:
@@ -156,16 +177,18 @@ class Report:
         late = endangered(under_way, waiting, self._speed)
         return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
 
-    def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, product: Product | None) -> dict[str, Any]:
-        metrics = product.line.metrics() if product else None
+    def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
+        line = products.line
+        metrics = line.metrics() if line else None
+        running = self._batches.running()
         return {
-            "recipe": product.recipe.name if product else None,
-            "version": product.recipe.version if product else None,
+            "recipes": sorted(product.name for product in products.current.values()),
             "queued": len(queue),
             "boards": [{"board": id, "done": len(run.results), "of": len(run.items.seen)} for id, run in runs.items()],
             "per_image_s": self._speed.per_image_s,
+            "oldest_batch_s": running[0].age_s if running else 0.0,
             "images": metrics.images if metrics else 0,
             "switches": metrics.switches if metrics else 0,
             "peak_reserved_bytes": metrics.peak_reserved_bytes if metrics else 0,
-            "budget_bytes": product.line.budget_bytes if product else 0,
+            "budget_bytes": line.budget_bytes if line else 0,
         }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from coe.core import FailureKind, Result
 from coe.serve.database.boards import Board
 from coe.serve.line.items import Item, Items
+from coe.serve.line.product import Product
 
 UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)
 """Failures of the line itself: nobody has looked at the image, so it has no result."""
@@ -15,11 +16,15 @@ UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)
 
 @dataclass(slots=True, eq=False)
 class BoardRun:
-    """A board under inspection; `due_s` is on the monotonic clock, and infinity without a due time."""
+    """A board under inspection; `due_s` is on the monotonic clock, and infinity without a due time.
+
+    `product` is the recipe on the line that it is inspected by; None for a board that nobody looks at.
+    """
 
     board: Board
     items: Items
     due_s: float = math.inf
+    product: Product | None = None
     is_decided: bool = False
     results: dict[str, Result] = field(default_factory=dict)
     late: list[Result] = field(default_factory=list)

@@ -22,6 +22,7 @@ from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.line.batches import Batches
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
@@ -71,13 +72,14 @@ class Station:
         self._pictures = Pictures(config.pictures)
         self._bell = Bell(config.bell)
         self._late_boards = LateBoards()
-        opener = open_line or line_opener(config, self._late_boards, adjust)
+        batches = Batches(clocks.now_s, config.line.hangs_after_s)
+        opener = open_line or line_opener(config, self._late_boards, batches, adjust=adjust)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid())
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches)
         self._locating = Locating(database, self._bell.ring, self._report)
         self._next_look_s = -math.inf
         self._is_draining = False
@@ -102,7 +104,7 @@ class Station:
         self._bell.ring()
 
     def run(self) -> None:
-        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close."""
+        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close; raises LineHangs."""
         ends_s = math.inf
         while not (self.is_ending and (self.is_idle or self._clocks.now_s() >= ends_s)):
             if self.is_ending and ends_s == math.inf:
@@ -111,7 +113,7 @@ class Station:
         self.close()
 
     def step(self) -> None:
-        """Do what can be done now, and wait until there is more to do."""
+        """Do what can be done now, and wait until there is more to do. Raises LineHangs."""
         try:
             self._work()
         except DatabaseTrouble as trouble:
@@ -125,9 +127,7 @@ class Station:
 
     def close(self) -> None:
         """End all threads; boards that are under way are begun again by the next line."""
-        if self._products.current is not None and self._runs:
-            self._products.current.line.stop()
-        self._products.close()
+        self._products.close(at_once=bool(self._runs))
         self._feeder.close()
         self._locating.close()
         with suppress(DatabaseTrouble):  # its last sign of life gets old, and says the same
@@ -137,24 +137,24 @@ class Station:
     def _work(self) -> None:
         if not self._has_begun:
             self._report.say(LineState.STARTING)
-            self._changeover.begin()
             self._has_begun = True
         self._collect()
-        if self._broken and not self.is_ending:
+        if self._broken and not self.is_ending and not self._products.is_changing:
             self._give_up(self._broken)
         if self._clocks.now_s() >= self._next_look_s:
             self._look()
         self._decide()
-        self._changeover.step(self._clocks.now_s(), is_free=self.is_idle)
+        self._changeover.step(self._clocks.now_s(), is_between=self._feeder.is_idle, is_free=self.is_idle)
         while not self.is_ending and self._begin_next():
             self._decide()
-        self._report.worked(self._runs, self._queue, self._state(), self._products.current, self._late_boards.fetch())
+        self._report.worked(self._runs, self._queue, self._state(), self._products, self._late_boards.fetch())
 
     def _look(self) -> None:
         """Take in from the database what others have written."""
         with self._database.reading() as connection:
             self._queue.look(connection, self._clocks.now_us(), self._clocks.now_s())
-            self._changeover.look(connection)
+            boards_now = [*(one.board for one in self._queue), *(run.board for run in self._runs.values())]
+            self._changeover.look(connection, {board.recipe_id for board in boards_now}, self._clocks.now_s())
             self._is_draining = states.intake(connection) is not Intake.OPEN
         self._next_look_s = self._clocks.now_s() + LOOK_S
 
@@ -165,7 +165,7 @@ class Station:
         return max(0.0, min([self._next_look_s, *dues]) - self._clocks.now_s())
 
     def _state(self) -> LineState:
-        if self._products.is_opening:
+        if self._products.is_changing and not self._products.current:
             return LineState.CHANGING if self._was_open else LineState.STARTING
         self._was_open = True
         if self._runs:
@@ -193,9 +193,7 @@ class Station:
 
     def _give_up(self, reason: str) -> None:
         """Let a failed line go, and put its undecided boards back into the queue."""
-        product = self._products.current
-        about = f"{product.recipe.name} {product.recipe.version}" if product else ""
-        self._report.fault(NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, reason, about))
+        self._report.fault(NewFault(Process.LINE, FaultKind.INSPECTOR_FAILED, reason))
         self._products.give_up()
         with self._database.reading() as connection:
             again = [boards.get(connection, id) for id, run in self._runs.items() if not run.is_decided]
@@ -219,9 +217,7 @@ class Station:
                 self._decide_unseen(queued.board, None)
 
     def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
-        product = self._products.current
-        router = product.line.rules.router if product else None
-        decision = decision_of(run, router, self._clocks.now_us(), failure)
+        decision = decision_of(run, self._clocks.now_us(), failure)
         with self._database.writing() as connection:
             written = decisions.write(connection, decision)
             points.reached(points.Point.DECIDING)
@@ -232,10 +228,7 @@ class Station:
             self._runs.pop(run.board.id, None)
 
     def _amend(self, run: BoardRun) -> None:
-        product = self._products.current
-        if product is None:
-            return
-        amendment = amendment_of(run, product.line.rules.router, self._clocks.now_us())
+        amendment = amendment_of(run, self._clocks.now_us())
         with self._database.writing() as connection:
             decisions.amend(connection, amendment)
             points.reached(points.Point.AMENDED)
@@ -265,9 +258,9 @@ class Station:
             return True
         if self._must_wait(board) or not self._locating.look_at(board, self._items):
             return False
-        if self._changeover.is_pending or not self._feeder.is_idle:
+        if self._changeover.is_holding_up or not self._feeder.is_idle:
             return False
-        product = self._changeover.product_for(board.recipe_id, now_s, is_free=self.is_idle)
+        product = self._changeover.product_for(board.recipe_id)
         if product is None:
             return False
         self._begin(product, queued)
@@ -290,8 +283,8 @@ class Station:
         self._leave(board)
         if begun:
             points.reached(points.Point.BOARD_BEGUN)
-            run = self._runs[board.id] = BoardRun(board, items, queued.due_s)
-            self._feeder.feed(product, run, located)
+            run = self._runs[board.id] = BoardRun(board, items, queued.due_s, product)
+            self._feeder.feed(run, located)
 
     def _items(self, board: Board) -> Items:
         if (located := self._locating.of(board)) is not None:

@@ -24,11 +24,10 @@ from coe.serve.words import CallReason
 _LATE = "there was no finding when the board was due"
 
 
-def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Failure | None = None) -> Decision:
+def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> Decision:
     """Decide a board by what is known now: components without a result are REVIEW.
 
-    They are late, or `failure` says why they were not inspected. `router` is None if the rules cannot be opened; there
-    are no results then.
+    They are late, or `failure` says why they were not inspected.
     """
     calls: list[NewCall] = []
     good: list[GoodComponent] = []
@@ -41,7 +40,7 @@ def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Fail
         elif result.verdict is Verdict.OK:
             good.append(_good(item, result))
         else:
-            calls.append(_called(item, result, router))
+            calls.append(_called(run, item, result))
         if result is not None:
             tallies += _tallies(run, item, result, now_us)
     calls += [_review(part, part.reason, part.detail) for part in run.items.unseen]
@@ -60,7 +59,7 @@ def decision_of(run: BoardRun, router: Router | None, now_us: int, failure: Fail
     )
 
 
-def amendment_of(run: BoardRun, router: Router, now_us: int) -> Amendment:
+def amendment_of(run: BoardRun, now_us: int) -> Amendment:
     """Return what late results add to a decided board: those that are worse than REVIEW may raise its severity."""
     by_refdes = {item.refdes: item for item in run.items.seen}
     raised: list[NewCall] = []
@@ -69,7 +68,7 @@ def amendment_of(run: BoardRun, router: Router, now_us: int) -> Amendment:
         item = by_refdes[result.request.refdes]
         tallies += _tallies(run, item, result, now_us)
         if result.verdict is Verdict.NG:
-            raised.append(_called(item, result, router))
+            raised.append(_called(run, item, result))
     return Amendment(run.board.id, now_us, raised, together(tallies))
 
 
@@ -97,9 +96,9 @@ def _severity(router: Router, step: Step, finding: Finding) -> int:
     return -1 if verdict is None else verdict.severity
 
 
-def _called(item: Item, result: Result, router: Router | None) -> NewCall:
+def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
     """Return the call of a component that is not OK, or that failed."""
-    finding = culprit(router, item.component, result.findings) if router else None
+    finding = culprit(run.product.router, item.component, result.findings) if run.product else None
     score = finding.score if finding and math.isfinite(finding.score) else None
     return NewCall(
         item.refdes,

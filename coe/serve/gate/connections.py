@@ -1,0 +1,110 @@
+"""A client's connection to the gate. Law: a client that does nothing takes nothing from the others for long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from http import HTTPStatus
+from typing import Any
+
+import h11
+from starlette.requests import Request
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from coe.serve.gate.headers import HEADERS, SafeHeaders
+from coe.serve.gate.problems import MEDIA_TYPE, ProblemKind, unavailable
+
+HEAD_S = 10.0
+"""The longest time in which a client may send the head of a request."""
+READ_S = 30.0
+"""A client that reads nothing of its answer for so long, or twice as long at most, is not waited for."""
+SURPLUS = 32
+"""So many connections more than there may be are told so."""
+
+
+class Connection(H11Protocol):
+    """Is closed if a request does not begin in time, or if an answer is not read: both would use up the gate.
+
+    uvicorn itself closes connections that are idle after a request. Of too many connections, `SURPLUS` get the answer
+    503; those beyond them are closed at once.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert self.limit_concurrency is not None
+        # uvicorn would answer in plain text.
+        self._most, self.limit_concurrency = self.limit_concurrency, None
+        self._waiting: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin, or refuse to begin."""
+        super().connection_made(transport)
+        if len(self.connections) > self._most + SURPLUS:
+            transport.abort()
+        elif len(self.connections) > self._most:
+            self.app = _too_many
+        self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
+        self._reading = self.loop.call_later(READ_S, self._expect_reader)
+
+    def data_received(self, data: bytes) -> None:
+        """Take in a part of a request."""
+        super().data_received(data)
+        if self._waiting is not None and self._is_answering:
+            self._waiting.cancel()
+            self._waiting = None
+        elif self._waiting is None and not self._is_answering:
+            self._waiting = self.loop.call_later(HEAD_S, self._too_slow)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request with a problem, as every other refusal; uvicorn's answer is plain text."""
+        problem = {
+            "type": f"urn:coe:problem:{ProblemKind.BAD_REQUEST}",
+            "title": HTTPStatus.BAD_REQUEST.phrase,
+            "status": int(HTTPStatus.BAD_REQUEST),
+            "detail": "this is no request of HTTP/1.1, or its head is too long",
+            "way_out": "send a request of HTTP/1.1 with a shorter head",
+        }
+        headers = {**HEADERS, "Content-Type": MEDIA_TYPE, "Connection": "close"}
+        start = h11.Response(status_code=400, headers=list(headers.items()), reason=HTTPStatus.BAD_REQUEST.phrase)
+        for event in (start, h11.Data(data=json.dumps(problem).encode()), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        for timer in (self._waiting, self._reading):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """Go on with an answer of which the client has read a part."""
+        super().resume_writing()
+        self._unread_bytes = 0
+
+    @property
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _too_slow(self) -> None:
+        self._waiting = None
+        if not self._is_answering and not self.transport.is_closing():
+            self.transport.close()
+
+    def _expect_reader(self) -> None:
+        """Close the connection if the client has read nothing since the last look, whoever waits for it to end."""
+        unread_bytes = self.transport.get_write_buffer_size()
+        if 0 < self._unread_bytes <= unread_bytes:
+            self.transport.abort()
+            return
+        self._unread_bytes = unread_bytes
+        self._reading = self.loop.call_later(READ_S, self._expect_reader)
+
+
+async def _too_many(scope: Any, receive: Any, send: Any) -> None:
+    """Answer a request on a connection that is one too many; the answer closes it."""
+    problem = unavailable(ProblemKind.BUSY, "too many connections are open", "close some of them, or try again later")
+    problem.headers["Connection"] = "close"
+    await SafeHeaders(problem.response(Request(scope)))(scope, receive, send)

@@ -1,0 +1,102 @@
+"""How long the batches that are under way have run. Law: a thread that never returns is not waited for.
+
+Nothing in a process can end a thread that hangs in an expert's code; so the process ends, and its supervisor starts it
+again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from coe.core import Batch
+from coe.errors import CoeError, ConfigError
+from coe.scheduler.costs import CostTable
+from coe.scheduler.events import Command, Event, Finished, Run, RunFailed
+
+if TYPE_CHECKING:
+    from coe.inspector.line import Line
+
+FACTOR = 20.0
+"""A batch hangs only once it has taken so many times the time that its costs forecast."""
+
+
+class LineHangs(CoeError):
+    """A batch does not return; the process of the line has to end, without any thread being waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A batch that is under way on an executor: how many images it has, and for how many seconds it has run."""
+
+    executor: str
+    expert: str
+    images: int
+    age_s: float
+
+    def hangs(self, costs: CostTable, devices: Mapping[str, str], least_s: float) -> bool:
+        """Whether it should have ended long ago; `devices` are those of the executors."""
+        try:
+            forecast_s = costs(devices[self.executor], self.expert).batch_s(self.images)
+        except ConfigError:  # its board has left the line meanwhile, and its costs with it
+            forecast_s = 0.0
+        return self.age_s > max(least_s, FACTOR * forecast_s)
+
+
+@dataclass(slots=True)
+class _Executor:
+    since_s: float = 0.0
+    """When the first of its batches began: the next begins when the one before ends."""
+    batches: deque[Batch] = field(default_factory=deque)
+
+
+class Batches:
+    """A watcher: it knows the batches that are under way on the newest line; none hangs before `hangs_after_s`."""
+
+    def __init__(self, now_s: Callable[[], float], hangs_after_s: float) -> None:
+        self._now_s, self._hangs_after_s = now_s, hangs_after_s
+        self._executors: dict[str, _Executor] = {}
+        self._lock = threading.Lock()
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        """Take in a step of a line; `now` is a time of the line's clock, which its owner does not know."""
+        with self._lock:
+            if event is None:  # a line begins, and the line before it is gone
+                self._executors.clear()
+            elif isinstance(event, Finished | RunFailed):
+                self._ended(event.executor)
+            for command in commands:
+                if isinstance(command, Run):
+                    self._begun(command)
+
+    def running(self) -> list[Running]:
+        """Return the batch that each busy executor runs, the oldest first."""
+        with self._lock:
+            now_s = self._now_s()
+            batches = [
+                Running(name, executor.batches[0].expert, len(executor.batches[0]), now_s - executor.since_s)
+                for name, executor in self._executors.items()
+                if executor.batches
+            ]
+        return sorted(batches, key=lambda batch: -batch.age_s)
+
+    def hanging(self, line: Line) -> Running | None:
+        """Return a batch that does not return, for which all boards, and all recipes, would wait for ever."""
+        devices = {executor.id: executor.device for executor in line.plan.executors}
+        hung = (batch for batch in self.running() if batch.hangs(line.costs, devices, self._hangs_after_s))
+        return next(hung, None)
+
+    def _begun(self, command: Run) -> None:
+        executor = self._executors.setdefault(command.executor, _Executor())
+        if not executor.batches:
+            executor.since_s = self._now_s()
+        executor.batches.append(command.batch)
+
+    def _ended(self, name: str) -> None:
+        executor = self._executors.get(name)
+        if executor is not None and executor.batches:
+            executor.batches.popleft()
+            executor.since_s = self._now_s()

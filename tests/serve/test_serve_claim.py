@@ -1,0 +1,78 @@
+"""Two services never work with one database: each would decide the other's boards, without their pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from coe.errors import ConfigError
+from coe.serve import supervisor
+from coe.serve.database.claim import Claim
+from coe.serve.database.opening import Database, open_database
+from coe.serve.supervisor import Supervisor
+
+
+@pytest.fixture
+def other(postgresql_database: Database) -> Iterator[Database]:
+    """The same database, as another service has opened it."""
+    database = open_database(url_of(postgresql_database))
+    yield database
+    database.close()
+
+
+def url_of(database: Database) -> str:
+    return database.url.render_as_string(hide_password=False)
+
+
+@pytest.mark.slow
+def test_one_service_alone_works_with_a_database(
+    postgresql_database: Database, other: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = Claim(other)
+    assert claim.hold()
+    assert claim.hold()
+    monkeypatch.setattr(supervisor, "CLAIM_AT_START_S", 0.0)
+    config = tmp_path / "serve.yaml"
+    config.write_text(f"station: test\nlisten: {{port: 0}}\ndatabase: {json.dumps(url_of(other))}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="another service works with it"):
+        Supervisor(config).run()
+    claim.release()
+    later = Claim(postgresql_database)
+    assert later.hold()
+    later.release()
+
+
+@pytest.mark.slow
+def test_a_claim_that_the_server_has_forgotten_is_taken_again_unless_another_service_was_first(
+    postgresql_database: Database, other: Database
+) -> None:
+    claim, later = Claim(postgresql_database), Claim(other)
+    forget = text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'")
+    assert claim.hold()
+    with other.writing() as connection:
+        connection.execute(forget)
+    assert claim.hold()
+    assert not later.hold()
+    with other.writing() as connection:
+        connection.execute(forget)
+    assert later.hold()
+    assert not claim.hold()
+    later.release()
+
+
+def test_a_service_that_lost_its_claim_ends(sqlite_database: Database, tmp_path: Path) -> None:
+    class Lost(Claim):
+        def hold(self) -> bool:
+            return False
+
+    config = tmp_path / "serve.yaml"
+    config.write_text("station: test\n", encoding="utf-8")
+    running = Supervisor(config)
+    running._keep_claim(Claim(sqlite_database), 100.0)
+    running._keep_claim(Lost(sqlite_database), 159.0)
+    with pytest.raises(ConfigError, match="another service"):
+        running._keep_claim(Lost(sqlite_database), 161.0)

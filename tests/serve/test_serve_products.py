@@ -1,0 +1,366 @@
+"""Several recipes on one line: boards of all of them pass in any order, and what is wrong with one stops no other."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from quick_line import QuickDevice
+from serving import activated, config_of
+from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from tiny_line import TINY
+
+from coe import Inspector
+from coe.core import Verdict
+from coe.inspector.asked_boards import AskedBoard
+from coe.inspector.line import Line
+from coe.serve.config import LineSettings, ServeConfig
+from coe.serve.database import calls, events, faults, recipes, states
+from coe.serve.database.boards import Board
+from coe.serve.database.opening import Database, open_database
+from coe.serve.database.recipes import Activation, Recipe
+from coe.serve.line import changeover
+from coe.serve.line.product import RECIPES
+from coe.serve.moments import now_us
+from coe.serve.words import ActivationState, EventKind, FaultKind, Process
+from coe.store.store import Store
+
+MILD = TINY.replace("bad: NG", "bad: REVIEW")
+"""A dark C is REVIEW by these rules, and NG by those of TINY."""
+CHAINED = """
+board: tiny
+experts:
+  body-a: {kind: narrow, labels: [ok, bad], input: 48, then: {ok: OK, bad: REVIEW}}
+  body-c: {kind: narrow, labels: [ok, bad], input: 48}
+components:
+  C: {inspect: body-c, then: {ok: body-a, bad: NG}}
+"""
+REVERSED = """
+board: tiny
+experts:
+  body-a: {kind: narrow, labels: [ok, bad], input: 48}
+  body-c: {kind: narrow, labels: [ok, bad], input: 48, then: {ok: OK, bad: NG}}
+components:
+  C: {inspect: body-a, then: {ok: body-c, bad: REVIEW}}
+"""
+"""The experts of CHAINED in the other order: no line can inspect both."""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ServeConfig:
+    return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    shutil.copy(sqlite_template, config.data / "serve.db")
+    found = open_database(config.database_url, busy_s=0.2)
+    yield found
+    found.close()
+
+
+@dataclass
+class Opener:
+    """Opens lines, and remembers them with the boards that they were opened for."""
+
+    tiny: tuple[Path, Path]
+    device: QuickDevice = field(default_factory=QuickDevice)
+    lines: list[Line] = field(default_factory=list)
+    opened: list[list[str]] = field(default_factory=list)
+
+    def __call__(self, boards: Sequence[AskedBoard]) -> Line:
+        line = quick_opener(self.tiny, self.device)(boards)
+        self.lines.append(line)
+        self.opened.append([board.name for board in boards])
+        return line
+
+
+@pytest.fixture
+def opener(tiny: tuple[Path, Path]) -> Opener:
+    return Opener(tiny)
+
+
+def verdict_of(database: Database, board: Board) -> Verdict | None:
+    return state_of(database, board.id).verdict
+
+
+def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Activation]:
+    """Add a version, and ask for its activation."""
+    with database.writing() as connection:
+        recipe = recipes.add(connection, name, {"rules": rules}, by="ann", now_us=now_us())
+        return recipe, recipes.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
+
+
+def answer(database: Database, asked: Activation) -> Activation:
+    with database.reading() as connection:
+        found = recipes.get_activation(connection, asked.id)
+    assert found is not None
+    return found
+
+
+def is_answered(database: Database, asked: Activation) -> Callable[[], bool]:
+    return lambda: answer(database, asked).state is not ActivationState.ASKED
+
+
+def open_faults(database: Database) -> list[tuple[FaultKind, str]]:
+    with database.reading() as connection:
+        return [(fault.kind, fault.about) for fault in faults.open_faults(connection)]
+
+
+def decided_by(config: ServeConfig, database: Database, boards: list[Board], opener: Opener) -> list[object]:
+    """Decide boards; return of each its key, verdict and calls."""
+    with deciding(config, database, opener):
+        eventually(lambda: all(verdict_of(database, board) is not None for board in boards))
+    with database.reading() as connection:
+        return [
+            (board.key, verdict_of(database, board), [call.refdes for call in calls.of_board(connection, board.id)])
+            for board in boards
+        ]
+
+
+def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_lines_and_nothing_is_reopened(
+    config: ServeConfig,
+    database: Database,
+    opener: Opener,
+    tiny: tuple[Path, Path],
+    tmp_path: Path,
+    sqlite_template: Path,
+) -> None:
+    pictures = [{"R1": LIGHT, "R2": DARK}, {"R1": LIGHT}, {"R1": DARK}]
+    strict, mild = activated(database, TINY, "strict"), activated(database, MILD, "mild")
+    mixed = [
+        accept(config, database, recipe.id, shown, key=f"{recipe.name}-{number}")
+        for number, shown in enumerate(pictures)
+        for recipe in (strict, mild)
+    ]
+    together = decided_by(config, database, mixed, opener)
+    assert opener.opened in ([["mild 1", "strict 1"]], [["strict 1", "mild 1"]])
+    separate = []
+    for name, rules in (("strict", TINY), ("mild", MILD)):
+        alone = config_of(tmp_path / name, drain_s=5)
+        alone.data.mkdir()
+        shutil.copy(sqlite_template, alone.data / "serve.db")
+        own = open_database(alone.database_url)
+        recipe = activated(own, rules, name)
+        same = [accept(alone, own, recipe.id, shown, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
+        separate += decided_by(alone, own, same, Opener(tiny))
+        own.close()
+    assert sorted(together, key=str) == sorted(separate, key=str)
+    assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}  # type: ignore[misc]
+
+
+def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
+    config: ServeConfig, database: Database, opener: Opener
+) -> None:
+    first = activated(database, TINY)
+    opener.device.gate.clear()
+    begun = accept(config, database, first.id, {"R1": DARK})
+    with deciding(config, database, opener):
+        eventually(opener.device.reached.is_set)
+        second, asked = add(database, MILD)
+        # It is active while a board of the version before is under way.
+        eventually(is_answered(database, asked))
+        assert verdict_of(database, begun) is None
+        new = accept(config, database, second.id, {"R1": DARK}, key="k2")
+        old = accept(config, database, first.id, {"R1": DARK}, key="k3")
+        opener.device.gate.set()
+        eventually(lambda: all(verdict_of(database, board) for board in (begun, new, old)))
+    assert answer(database, asked).state is ActivationState.ACTIVE
+    assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.NG, Verdict.REVIEW, Verdict.NG]
+    assert opener.opened == [["tiny 1"]]
+    with database.reading() as connection:
+        assert recipes.active(connection, "tiny") == second
+        told = [event.kind for event in events.after(connection, 0)]
+    assert told.count(EventKind.RECIPE_ACTIVATED) == 1
+
+
+def test_a_version_without_boards_leaves_the_line(
+    config: ServeConfig, database: Database, opener: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changeover, "STAYS_S", 0.0)
+    activated(database, TINY)
+    with deciding(config, database, opener):
+        eventually(lambda: bool(opener.lines))
+        _, asked = add(database, MILD)
+        eventually(is_answered(database, asked))
+        eventually(lambda: opener.lines[0].boards == ("tiny 2",))
+        eventually(lambda: facts_of(database).get("recipes") == ["tiny 2"])
+    assert len(opener.lines) == 1
+
+
+def facts_of(database: Database) -> dict[str, object]:
+    with database.reading() as connection:
+        return dict(states.heartbeats(connection)[Process.LINE].facts)
+
+
+def without(store: Path, name: str) -> None:
+    shutil.rmtree(store / "tiny" / name)
+
+
+def torn(store: Path, name: str) -> None:
+    """Change one byte of the weights of an expert, as a failing disk does."""
+    manifest = Store(store).manifest(f"tiny/{name}")
+    path = next(file for file in (store / "tiny" / name).rglob("*") if file.stat().st_size == manifest.bytes)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [without, torn])
+def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_recipes_running(
+    config: ServeConfig,
+    database: Database,
+    own_tiny: tuple[Path, Path],
+    damage: Callable[[Path, str], None],
+) -> None:
+    """The new version needs body-b for another component; body-c, which the first needs, is damaged on the disk too."""
+    few = TINY.replace("  B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}\n", "")
+    first = activated(database, few.replace("  body-b: {kind: narrow, labels: [ok, bad], input: 48}\n", ""))
+    opener = Opener(own_tiny)
+    with deciding(config, database, opener):
+        before = accept(config, database, first.id, {"R1": DARK})
+        eventually(lambda: verdict_of(database, before) is not None)
+        damage(own_tiny[1], "body-b")
+        without(own_tiny[1], "body-c")
+        second, asked = add(database, TINY)
+        eventually(is_answered(database, asked))
+        after = accept(config, database, first.id, {"R1": LIGHT}, key="k2")
+        unopened = accept(config, database, second.id, {"R1": LIGHT}, key="k3")
+        eventually(lambda: bool(verdict_of(database, after) and verdict_of(database, unopened)))
+    failed = answer(database, asked)
+    assert failed.state is ActivationState.FAILED
+    assert [verdict_of(database, board) for board in (before, after, unopened)] == [
+        Verdict.NG,
+        Verdict.OK,
+        Verdict.REVIEW,
+    ]
+    assert open_faults(database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
+    assert opener.opened == [["tiny 1"]]
+    with database.reading() as connection:
+        assert recipes.active(connection, "tiny") == first
+
+
+def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
+    config: ServeConfig, database: Database, opener: Opener
+) -> None:
+    bad = activated(database, TINY.replace("body-a", "body-x"), "bad")
+    good = activated(database, TINY, "good")
+    boards = [
+        accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{number}")
+        for number, recipe in enumerate((good, bad, good))
+    ]
+    decided = decided_by(config, database, boards, opener)
+    assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]  # type: ignore[misc]
+    assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
+
+
+def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_cleared(
+    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = activated(database, TINY)
+    moved = own_tiny[1] / "elsewhere"
+    (own_tiny[1] / "tiny" / "body-a").rename(moved)
+    with deciding(config, database, Opener(own_tiny)):
+        eventually(lambda: open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")])
+        moved.rename(own_tiny[1] / "tiny" / "body-a")
+        monkeypatch.setattr(changeover, "REFUSED_S", 0.0)
+        refused = accept(config, database, recipe.id, {"R1": LIGHT})
+        eventually(lambda: verdict_of(database, refused) is not None)
+        _, asked = add(database, TINY)
+        eventually(is_answered(database, asked))
+        eventually(lambda: open_faults(database) == [])
+        board = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+        eventually(lambda: verdict_of(database, board) is not None)
+    assert verdict_of(database, board) is Verdict.OK
+
+
+def test_board_files_that_are_removed_from_the_disk_change_nothing(
+    config: ServeConfig, database: Database, opener: Opener
+) -> None:
+    recipe = activated(database, TINY, "stays")
+    activated(database, TINY, "other")
+    with deciding(config, database, opener):
+        eventually(lambda: bool(opener.lines))
+        shutil.rmtree(config.data / RECIPES)
+        _, asked = add(database, MILD, "other")
+        eventually(is_answered(database, asked))
+        board = accept(config, database, recipe.id, {"R1": DARK})
+        eventually(lambda: verdict_of(database, board) is not None)
+    assert answer(database, asked).state is ActivationState.ACTIVE
+    assert verdict_of(database, board) is Verdict.NG
+
+
+def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(
+    config: ServeConfig, database: Database, opener: Opener
+) -> None:
+    first = activated(database, CHAINED)
+    opener.device.gate.clear()
+    begun = accept(config, database, first.id, {"R1": LIGHT})
+    with deciding(config, database, opener):
+        eventually(opener.device.reached.is_set)
+        second, asked = add(database, REVERSED)
+        opener.device.gate.set()
+        eventually(is_answered(database, asked))
+        new = accept(config, database, second.id, {"R1": DARK}, key="k2")
+        eventually(lambda: verdict_of(database, new) is not None)
+        old = accept(config, database, first.id, {"R1": DARK}, key="k3")
+        eventually(lambda: verdict_of(database, old) is not None)
+    assert answer(database, asked).state is ActivationState.ACTIVE
+    assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.OK, Verdict.REVIEW, Verdict.NG]
+    assert opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
+
+
+def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_same_version(
+    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    opener = Opener(own_tiny)
+    with deciding(config, database, opener):
+        eventually(lambda: bool(opener.lines))
+        before = {expert.weights for expert in opener.lines[0].rules.experts.values()}
+        _, asked = add(database, TINY)
+        eventually(is_answered(database, asked))
+        assert {expert.weights for expert in opener.lines[0].rules.experts.values()} == before
+        shutil.copytree(own_tiny[1] / "tiny" / "body-a", own_tiny[1] / "kept")
+        shutil.rmtree(own_tiny[1] / "tiny" / "body-a")
+        _, missing = add(database, TINY)
+        eventually(is_answered(database, missing))
+        board = accept(config, database, recipe.id, {"R1": DARK})
+        eventually(lambda: verdict_of(database, board) is not None)
+    assert answer(database, missing).state is ActivationState.FAILED
+    assert verdict_of(database, board) is Verdict.NG
+    assert len(opener.lines) == 1
+
+
+@pytest.mark.slow
+def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_later(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    line = LineSettings(store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none")
+    config = config.model_copy(update={"line": line})
+    shown = {"R1": LIGHT, "R2": DARK}
+    with Inspector(tiny[0], store=tiny[1], memory="100MB", executors="cpu=1", threads=1, profile=None) as alone:
+        verdicts = {
+            refdes: alone.submit(np.asarray(Image.open(io.BytesIO(content))), "C", order="RGB").result().verdict
+            for refdes, content in shown.items()
+        }
+    recipes_now = [activated(database, TINY, name) for name in ("one", "two")]
+    boards = [accept(config, database, recipe.id, shown, key=recipe.name) for recipe in recipes_now]
+    with deciding(config, database, None):
+        eventually(lambda: all(verdict_of(database, board) is not None for board in boards), 100)
+        third, asked = add(database, TINY.replace("count: 1", "count: 2"), "one")
+        eventually(is_answered(database, asked), 100)
+        boards.append(accept(config, database, third.id, shown, key="third"))
+        eventually(lambda: verdict_of(database, boards[-1]) is not None, 100)
+    assert answer(database, asked).state is ActivationState.ACTIVE
+    assert open_faults(database) == []
+    called = {refdes for refdes, verdict in verdicts.items() if verdict is not Verdict.OK}
+    with database.reading() as connection:
+        for board in boards:
+            assert {call.refdes for call in calls.of_board(connection, board.id)} == called

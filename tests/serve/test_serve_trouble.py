@@ -1,0 +1,508 @@
+"""A locked database, a full disk, a clock that jumps, a broker that is away: nothing is lost, and the service goes on.
+
+Locks, full disks and certificates are real; minutes and hours pass on clocks of the tests.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from brokers import Mosquitto, answers, free_port, hearing, wait_until
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from quick_line import QuickDevice
+from serve_rows import NOON, decided, decision, ng
+from serving import Served, activated, config_of, hand_in, png, put
+from sqlalchemy import event
+from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from test_serve_bridge import Remembered, append, told, waiting
+from test_serve_mqtt import bridged
+from tiny_line import TINY
+
+from coe.core import Verdict
+from coe.serve.bridge import courier
+from coe.serve.bridge.courier import Courier, Post
+from coe.serve.bridge.event_words import EventWords
+from coe.serve.bridge.mqtt import MqttPlace, MqttSink
+from coe.serve.bridge.sinks import SinkFailed
+from coe.serve.bridge.tls import context_of
+from coe.serve.config import Retention, ServeConfig
+from coe.serve.database import audit, boards, decisions, events, faults, keys, outbox, queue, tallies
+from coe.serve.database.opening import Database, open_database
+from coe.serve.gate.calls import CLAIM_S
+from coe.serve.gate.sessions import COOKIE, CSRF_HEADER
+from coe.serve.line.station import Clocks
+from coe.serve.moments import DAY_US, HOUR_US, SECOND_US, SteadyClock, now_us
+from coe.serve.retention import sweep
+from coe.serve.sink_config import Tls
+from coe.serve.words import EventKind, FaultKind, Outcome, Role
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ServeConfig:
+    return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
+def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    shutil.copy(sqlite_template, config.data / "serve.db")
+    found = open_database(config.database_url, busy_s=0.1)
+    yield found
+    found.close()
+
+
+def is_decided(database: Database, id: int) -> bool:
+    return state_of(database, id).verdict is not None
+
+
+def all_faults(database: Database) -> list[tuple[FaultKind, str]]:
+    with database.reading() as connection:
+        return [(fault.kind, fault.cleared_by) for fault in faults.newest(connection)]
+
+
+# ---- the database is locked for a minute; here for as long as it takes that everybody has met the lock
+
+
+@contextmanager
+def locked(database: Database) -> Iterator[None]:
+    """Hold the lock of the database's file in another connection, as a backup program or a shell does."""
+    with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_on_afterwards(
+    served: Served, tiny: tuple[Path, Path]
+) -> None:
+    impatient = open_database(served.database.url.render_as_string(), busy_s=0.5)
+    patient, served.gate.database = served.gate.database, impatient
+    device, sink = QuickDevice(), Remembered()
+    device.gate.clear()
+    with deciding(served.gate.config, impatient, quick_opener(tiny, device)) as station, told(impatient, plant=sink):
+        first = hand_in(served.feeder, "k1", {"R1": "C", "R2": "C"}).json()["board"]
+        put(served.feeder, "k2", "R1")
+        eventually(device.reached.is_set)
+        wait_until(lambda: "board.started" in [message.name for message in sink.told])
+        wait_until(lambda: not waiting(impatient, "plant"))
+        sink.gate.clear()
+        append(impatient, 1)
+        with locked(impatient):
+            device.gate.set()
+            sink.gate.set()
+            eventually(lambda: station.waits_for_database)
+            body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "C"}}}
+            refused = served.feeder.post("/api/v1/boards/k2", json=body)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+            assert served.operator.get(f"/api/v1/boards/{first}").json()["verdict"] is None
+            wait_until(lambda: sink.numbers == [1])
+        again = served.feeder.post("/api/v1/boards/k2", json=body)
+        assert again.status_code == 202
+        eventually(lambda: is_decided(impatient, first) and is_decided(impatient, again.json()["board"]))
+        wait_until(lambda: [message.name for message in sink.told].count("board.decided") == 2)
+    assert sink.numbers == [1]
+    assert len({message.id for message in sink.told}) == len(sink.told)
+    assert (FaultKind.DATABASE, "line") in all_faults(impatient)
+    impatient.close()
+    served.gate.database = patient
+
+
+# ---- the disk is full
+
+
+@contextmanager
+def full(database: Database) -> Iterator[None]:
+    """Let the database's file have no further page: SQLite itself then finds the disk full."""
+
+    def limit(connection: sqlite3.Connection, record: object) -> None:
+        connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present size in its place
+
+    event.listen(database.engine, "connect", limit)
+    database.engine.dispose()
+    try:
+        yield
+    finally:
+        event.remove(database.engine, "connect", limit)
+        database.engine.dispose()
+
+
+def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe, device = activated(database, TINY), QuickDevice()
+    device.gate.clear()
+    board = accept(config, database, recipe.id, {f"R{number}": DARK for number in range(40)})
+    with deciding(config, database, quick_opener(tiny, device)) as station:
+        eventually(device.reached.is_set)
+        with full(database):
+            device.gate.set()
+            eventually(lambda: station.waits_for_database)
+            assert state_of(database, board.id).verdict is None
+        eventually(lambda: is_decided(database, board.id))
+    found = state_of(database, board.id)
+    assert (found.verdict, found.calls) == (Verdict.NG, 40)
+    assert all_faults(database) == [(FaultKind.DISK_FULL, "line")]
+    with database.reading() as connection:
+        assert [one.kind for one in events.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
+
+
+def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served: Served) -> None:
+    parts = {f"R{number:0190}": "C" for number in range(15)}
+    views = {refdes: {"refdes": refdes, "component": "C"} for refdes in parts}
+    for refdes in parts:
+        assert put(served.feeder, "k1", refdes, png(side=8)).status_code == 201
+    with full(served.gate.database):
+        refused = served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views})
+        assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
+    assert served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views}).status_code == 202
+
+
+@contextmanager
+def files_limited(size_bytes: int) -> Iterator[None]:
+    """Let no file of this process become larger: the kernel refuses the bytes beyond, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+LARGE = png(side=900)
+"""About 2.4 MB: larger than the database, so that a limit of files can lie between the two."""
+LIMIT = 1_500_000
+
+
+def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(served: Served) -> None:
+    with files_limited(LIMIT):
+        refused = put(served.feeder, "k1", "v", LARGE)
+        assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
+        assert put(served.feeder, "k1", "small").status_code == 201
+    left = [path for path in served.gate.pictures.folder.rglob("*") if path.is_file()]
+    assert len(left) == 1
+    assert put(served.feeder, "k1", "v", LARGE).status_code == 201
+
+
+def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) -> None:
+    put(served.feeder, "k1", "R1", LARGE)
+    body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
+    served.feeder.post("/api/v1/boards/k1", json=body)
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, decision(board, ng("R1", view_id=1), at_us=now_us()))
+    word = {"outcome": Outcome.CONFIRMED.value}
+    assert served.operator.post("/api/v1/calls/1/verification", json=word, headers={"If-Match": '"0"'}).is_success
+    folder = served.gate.config.data / "exports"
+    with files_limited(LIMIT):
+        refused = served.engineer.post("/api/v1/exports", json={"good": 0})
+        assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
+    assert [path for path in folder.rglob("*") if path.is_file()] == []
+    assert served.engineer.post("/api/v1/exports", json={"good": 0}).json()["counts"] == {"body": {"cracked": 1}}
+
+
+def test_a_board_file_that_is_there_is_not_written_again_so_that_a_full_disk_keeps_no_recipe_away(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY)
+    file, written = config.data / "recipes" / f"{recipe.id}.yaml", set()
+    for number in range(2):
+        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{number}")
+        with deciding(config, database, quick_opener(tiny, QuickDevice())):
+            eventually(lambda board=board: is_decided(database, board.id))
+        written.add(file.stat().st_ino)
+    assert len(written) == 1
+
+
+# ---- the clock jumps by hours
+
+
+class Wall:
+    """A wall clock that a test sets forward and back."""
+
+    def __init__(self) -> None:
+        self.ahead_us = 0
+
+    def __call__(self) -> int:
+        return now_us() + self.ahead_us
+
+
+JUMPS_H = (5, -9, 30, 0)
+
+
+def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Served, tiny: tuple[Path, Path]) -> None:
+    wall = Wall()
+    served.gate.now_us = wall
+    ids = []
+    with deciding(served.gate.config, served.database, quick_opener(tiny, QuickDevice()), Clocks(now_us=wall)):
+        for number, hours in enumerate(JUMPS_H):
+            wall.ahead_us = hours * HOUR_US
+            answer = hand_in(served.feeder, f"k{number}", {"R1": "C", "R2": "C"}, within_s=60)
+            ids.append(answer.json()["board"])
+            eventually(lambda: is_decided(served.database, ids[-1]))
+            assert served.engineer.post("/api/v1/drain").is_success
+            assert served.engineer.post("/api/v1/resume").is_success
+        eventually(lambda: [kind for kind, _ in all_faults(served.database)] == [FaultKind.CLOCK])
+    found = [state_of(served.database, id) for id in ids]
+    assert [(board.verdict, board.late) for board in found] == [(Verdict.OK, False)] * len(JUMPS_H)
+    with served.database.reading() as connection:
+        happened = events.after(connection, 0)
+        assert [one.id for one in happened] == sorted(one.id for one in happened)
+        assert [one.happened_us for one in happened] != sorted(one.happened_us for one in happened)
+        assert audit.prove(connection).broken_id is None
+        counted = tallies.between(connection, 0, now_us() + 100 * HOUR_US)
+        assert sum(one.findings for one in counted) == 2 * len(JUMPS_H)
+        assert {one.hour_us for one in counted} == {board.decided_us // HOUR_US * HOUR_US for board in found}
+
+
+def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when_it_is_set_forward(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    """The clock jumps while the line is down: forward makes the board late, back gives it no more time."""
+    recipe = activated(database, TINY)
+    for hours, late in ((5, True), (-5, False)):
+        wall, passed = Wall(), [0.0]
+        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{hours}", within_s=60)
+        wall.ahead_us = hours * HOUR_US
+        device = QuickDevice()
+        device.gate.clear()
+        clocks = Clocks(wall, partial(passed.__getitem__, 0))
+        with deciding(config, database, quick_opener(tiny, device), clocks):
+            if not late:
+                eventually(device.reached.is_set)
+                passed[0] = 61.0
+            eventually(lambda board=board: is_decided(database, board.id))
+            device.gate.set()
+        found = state_of(database, board.id)
+        assert (found.verdict, found.late) == (Verdict.REVIEW, True)
+
+
+def test_no_picture_goes_because_the_clock_was_set_forward() -> None:
+    wall_us, passed_s = NOON, 50.0
+    clock = SteadyClock(lambda: wall_us, lambda: passed_s)
+    passed_s = 60.0
+    wall_us = NOON + 10 * SECOND_US
+    assert clock.now_us() == NOON + 10 * SECOND_US
+    wall_us += 400 * DAY_US
+    assert clock.now_us() == NOON + 10 * SECOND_US
+    wall_us = NOON - 5 * HOUR_US
+    assert clock.now_us() == NOON - 5 * HOUR_US
+    wall_us = NOON + 20 * SECOND_US
+    passed_s = 70.0
+    assert clock.now_us() == NOON + 20 * SECOND_US
+
+
+def test_retention_and_orphans_go_by_the_steady_clock(served: Served) -> None:
+    wall = Wall()
+    clock = SteadyClock(wall)
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    put(served.feeder, "coming", "v")
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        decisions.write(connection, decision(board, at_us=now_us()))
+    wall.ahead_us = 400 * DAY_US
+    pictures = served.gate.pictures
+    assert sweep(served.database, pictures, Retention(), clock.now_us()) == 0
+    assert sweep(served.database, pictures, Retention(), wall()) == 2
+
+
+def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was_set_back(served: Served) -> None:
+    wall = Wall()
+    served.gate.now_us = wall
+    held = {name: keys.generate() for name in ("short", "revoked")}
+    with served.database.writing() as connection:
+        for name, key in held.items():
+            keys.add(connection, name, Role.OPERATOR, key, now_us=now_us(), expires_us=now_us() + 3 * HOUR_US)
+        keys.revoke(connection, "revoked", now_us())
+
+    def status(**headers: str) -> int:
+        return served.nobody.get("/api/v1/calls", headers=headers).status_code
+
+    with httpx.Client(base_url=served.address, headers={CSRF_HEADER: "x"}) as person:
+        person.post("/api/v1/session", json={"key": held["short"]})
+        cookie = f"{COOKIE}={person.cookies[COOKIE]}"
+    by_key = []
+    by_session = []
+    for hours in (0.0, 5.0, -0.01, -5.0, 0.0):
+        wall.ahead_us = round(hours * HOUR_US)
+        by_key.append(status(Authorization=f"Bearer {held['short']}"))
+        by_session.append(status(Cookie=cookie))
+        assert status(Authorization=f"Bearer {held['revoked']}") == 401
+    assert by_key == [200, 401, 200, 200, 200]
+    assert by_session == [200, 401, 200, 401, 200]
+
+
+def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_database: Database) -> None:
+    with sqlite_database.writing() as connection:
+        decided(connection, "k1", ng())
+        until_us = NOON + CLAIM_S * SECOND_US
+        assert queue.claim_next(connection, by="ann", now_us=NOON, until_us=until_us)
+        assert queue.count_free(connection, by="bea", now_us=NOON - 60 * SECOND_US) == 0
+        earlier_us = NOON - 5 * HOUR_US
+        assert queue.count_free(connection, by="bea", now_us=earlier_us) == 1
+        taken = queue.claim_next(connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US)
+    assert taken is not None
+    assert taken.claimed_by == "bea"
+
+
+# ---- a broker is away for an hour
+
+
+class Hour(threading.Event):
+    """The pauses of a courier as virtual time: at each another event happens, and after an hour the sink is back."""
+
+    def __init__(self, happen: Callable[[int], None], sink: Remembered) -> None:
+        super().__init__()
+        self._happen, self._sink = happen, sink
+        self.now_s, self.pauses, self.happened, self.waiting = 0.0, list[float](), 0, list[int]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now_s += timeout or 0.0
+        self.pauses.append(timeout or 0.0)
+        self._sink.is_down = self.now_s < 3600
+        if self._sink.is_down:
+            self._happen(self.happened)
+            self.happened += 1
+        elif self._sink.numbers and self._sink.numbers[-1] == self.happened - 1:
+            self.set()
+        return self.is_set()
+
+
+def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked_once_a_minute(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite_database.writing() as connection:
+        outbox.register_sinks(connection, ["plant"], NOON)
+    sink = Remembered()
+    sink.is_down = True
+    waited: list[int] = []
+
+    def happen(number: int) -> None:
+        append(sqlite_database, number)
+        with sqlite_database.reading() as connection:
+            waited.append(outbox.queues(connection)[0].waiting)
+
+    hour = Hour(happen, sink)
+    Courier(Post("plant", sink, EventWords("a")), sqlite_database, hour).run()
+    # An event at each pause, and that of the fault.
+    assert waited == list(range(2, hour.happened + 2))
+    failing = [pause for pause in hour.pauses if pause > courier.LOOK_S]
+    assert (failing[:7], max(failing), len(failing)) == ([1, 2, 4, 8, 16, 32, 60], 60, 6 + 59)
+    assert sink.numbers == list(range(hour.happened))
+    with sqlite_database.reading() as connection:
+        assert outbox.queues(connection)[0].waiting <= 1, "the event that the fault is over"
+        (fault,) = faults.newest(connection)
+    assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "bridge")
+
+
+# ---- TLS to a broker
+
+
+class Authority:
+    """A certificate authority of a plant, and certificates that it has signed."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._name = folder, name
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.path = self._written(name, self._signed(name, self._key, is_authority=True))
+
+    def certificate(self, name: str) -> tuple[Path, Path]:
+        """Return the files of a certificate for this machine, and of its private key."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        private = self._folder / f"{name}-key.pem"
+        private.write_bytes(
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            )
+        )
+        return self._written(name, self._signed(name, key, is_authority=False)), private
+
+    def _written(self, name: str, made: x509.Certificate) -> Path:
+        path = self._folder / f"{name}.pem"
+        path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        return path
+
+    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> x509.Certificate:
+        now = datetime.now(UTC)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)]))
+            .issuer_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, self._name)]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+        if not is_authority:
+            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+@pytest.fixture
+def plant(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "plant")
+
+
+@pytest.fixture
+def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int]]:
+    """A broker that asks for certificates, and its port for clients without."""
+    certificate, private = plant.certificate("broker")
+    open_port = free_port()
+    broker = Mosquitto(
+        tmp_path,
+        f"cafile {plant.path}",
+        f"certfile {certificate}",
+        f"keyfile {private}",
+        "require_certificate true",
+        f"listener {open_port} 127.0.0.1",
+    )
+    broker.start()
+    wait_until(lambda: answers(open_port), "the broker")
+    yield broker, open_port
+    broker.stop()
+
+
+def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority(
+    sqlite_database: Database, encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
+) -> None:
+    broker, open_port = encrypted
+    certificate, private = plant.certificate("station")
+    tls = {"ca": str(plant.path), "certificate": str(certificate), "private_key": str(private)}
+    with hearing(open_port) as hearer, bridged(sqlite_database, tmp_path, port=broker.port, tls=tls):
+        append(sqlite_database, 7)
+        wait_until(lambda: hearer.bodies("coe/test/recipe/staged"))
+
+
+# paho leaves the socket of a handshake that failed to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate_are_refused(
+    encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
+) -> None:
+    broker, _ = encrypted
+    certificate, private = plant.certificate("station")
+    stranger = Authority(tmp_path, "stranger")
+
+    def refusal(host: str, tls: Tls) -> str:
+        sink = MqttSink(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
+        with pytest.raises(SinkFailed) as caught:
+            sink.connect()
+        sink.close()
+        return str(caught.value)
+
+    ours = {"certificate": certificate, "private_key": private}
+    assert "certificate verify failed" in refusal("localhost", Tls(ca=stranger.path, **ours))
+    assert "IP address mismatch" in refusal("127.0.0.1", Tls(ca=plant.path, **ours))
+    assert "it may ask for a certificate" in refusal("localhost", Tls(ca=plant.path))
