@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 
 from coe.bench.service.figures import Goal, Measured, Part, times_ms
-from coe.bench.service.running import Client, Picture, Running, board_of
+from coe.bench.service.running import Client, Picture, Running, board_of, numbered
 from coe.serve.database import boards
 
 STUB_LEARNS_S = 300.0
@@ -67,7 +67,7 @@ class Feeding:
 
     def __init__(self, service: Running, pictures: Sequence[Picture], wanted: Pace) -> None:
         self._service, self._pictures, self._wanted = service, pictures, wanted
-        self._contents = [picture.path.read_bytes() for picture in pictures]
+        self._contents = [numbered(picture.path.read_bytes(), number) for number, picture in enumerate(pictures)]
         self._threads = ThreadPoolExecutor(wanted.feeders, "feeder")
         self._local = threading.local()
         self._clients: list[Client] = []

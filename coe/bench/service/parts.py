@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from coe.bench.service.figures import Goal, Measured, Part, quantile, times_ms
-from coe.bench.service.running import Picture, Running
+from coe.bench.service.running import Picture, Running, numbered
 from coe.serve.database import boards, history
 
 VIEW_BYTES = 5_000_000
@@ -67,8 +67,8 @@ def intake(service: Running, number: int) -> list[Measured]:
     accepted_s, disk_s = [], []
     for index in range(number):
         # Alternating, so that both meet the same disk.
-        accepted_s.append(feeder.put(key, f"V{index}", _changed(content, index)).took_s)
-        disk_s.append(_written_s(service, _changed(content, index)))
+        accepted_s.append(feeder.put(key, f"V{index}", numbered(content, index)).took_s)
+        disk_s.append(_written_s(service, numbered(content, index)))
     feeder.close()
     p50_ms, p99_ms = (1e3 * quantile(disk_s, share) for share in (0.5, 0.99))
     disk = f"writing the same bytes to the same disk: p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms"
@@ -82,11 +82,6 @@ def _picture(size_bytes: int) -> bytes:
     noise = np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)
     Image.fromarray(noise).save(file, "png", compress_level=0)
     return file.getvalue()
-
-
-def _changed(content: bytes, number: int) -> bytes:
-    """Return a picture with other bytes at its end, where readers of pictures do not look."""
-    return content + number.to_bytes(4, "big")
 
 
 def _written_s(service: Running, content: bytes) -> float:
