@@ -200,7 +200,7 @@ class Running:
 
 
 def numbered(content: bytes, number: int) -> bytes:
-    """Return a picture with other bytes at its end, where readers do not look: the parts of a board share no picture."""
+    """Return a picture with other bytes at its end, where no reader looks: parts of a board share no picture."""
     return content + number.to_bytes(4, "big")
 
 
