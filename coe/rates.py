@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 CONFIDENCE = 0.95
-_STEPS = 60
+_STEPS = 100
+_PRECISION = 1e-15
 _NEGLIGIBLE = 1e-17
 
 
@@ -27,10 +28,17 @@ class Rate:
         """Return the bound above which the true rate lies with a probability of 1 - `confidence` at most."""
         if self.events >= self.trials:
             return 1.0
-        low, high = self.share, 1.0
+        low, high, rate = self.share, 1.0, self.share
         for _ in range(_STEPS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if _at_most(self.events, self.trials, middle) > 1 - confidence else (low, middle)
+            tail = _at_most(self.events, self.trials, rate)
+            low, high = (rate, high) if tail.total > 1 - confidence else (low, rate)
+            # Newton's step towards the bound, on the logarithm of the tail; where it leads away, the middle.
+            slope = (self.trials - self.events) * tail.last / (1 - rate)
+            guess = rate + math.log(tail.total / (1 - confidence)) * tail.total / slope if slope and tail.total else low
+            guess = guess if low < guess < high else (low + high) / 2
+            if abs(guess - rate) <= _PRECISION * guess:
+                return guess
+            rate = guess
         return high
 
     def lower(self, confidence: float = CONFIDENCE) -> float:
@@ -47,15 +55,21 @@ def trials_needed(rate: float, confidence: float = CONFIDENCE) -> int:
     return max(1, math.ceil(math.log(1 - confidence) / math.log1p(-rate))) if rate < 1 else 1
 
 
-def _at_most(events: int, trials: int, rate: float) -> float:
-    """Return the probability of at most so many events, `events` < `trials`, for a rate in 0..1 above their share."""
-    if rate >= 1:
-        return 0.0
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The probability of at most so many events, and that of the last of these numbers alone."""
+
+    total: float
+    last: float
+
+
+def _at_most(events: int, trials: int, rate: float) -> _Tail:
+    """Return the tail for `events` < `trials` and a rate from their share up to, and not including, 1."""
     if rate <= 0:
-        return 1.0
+        return _Tail(1.0, 1.0)
 
     ways = math.lgamma(trials + 1) - math.lgamma(events + 1) - math.lgamma(trials - events + 1)
-    mass = total = math.exp(ways + events * math.log(rate) + (trials - events) * math.log1p(-rate))
+    last = mass = total = math.exp(ways + events * math.log(rate) + (trials - events) * math.log1p(-rate))
     # Each mass follows from the next larger number's. Above the observed share they only become smaller, so the sum
     # ends early: a bound for millions of trials takes as long as its deviation is wide.
     for number in range(events, 0, -1):
@@ -63,7 +77,7 @@ def _at_most(events: int, trials: int, rate: float) -> float:
         total += mass
         if number < rate * trials and mass <= _NEGLIGIBLE * total:
             break
-    return total
+    return _Tail(total, last)
 
 
 def tolerance_factor(count: int, share: float, confidence: float = CONFIDENCE) -> float:

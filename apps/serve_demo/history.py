@@ -23,7 +23,7 @@ from sqlalchemy import Connection, func, insert, select
 from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
 from coe.serve import config as configs
-from coe.serve.database import faults, recipes, schema, tallies
+from coe.serve.database import counts, faults, recipes, schema, tallies
 from coe.serve.database.blind import Face
 from coe.serve.database.faults import NewFault
 from coe.serve.database.findings import GoodComponent, pack
@@ -132,6 +132,8 @@ class _Writer:
                 of_call = schema.call.c.id == row["id"]
                 connection.execute(schema.call.update().where(of_call).values(verification_id=row["verification_id"]))
         tallies.add(connection, rows.tallies)
+        written = [row["id"] for row in rows.boards]
+        counts.add(connection, schema.board.c.id.between(min(written), max(written)))
 
     def _next(self, table: str) -> int:
         self._ids[table] += 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from coe.cli import bench_run, bench_scale, bench_sim, bench_switch
+from coe.cli import bench_run, bench_scale, bench_serve, bench_sim, bench_switch
 from coe.cli.common import application, run
 
 app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
 app.command("sim")(bench_sim.sim)
 app.command("run")(bench_run.run)
 app.command("scale")(bench_scale.scale)
+app.command("serve")(bench_serve.serve)
 app.command("switch")(bench_switch.switch)
 
 

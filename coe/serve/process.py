@@ -37,7 +37,8 @@ def run(process: Process, config: ServeConfig) -> None:
         raise AssertionError(f"{process} is not started by itself")
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait until standard input ends, and end this process in order."""
     while os.read(sys.stdin.fileno(), 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
@@ -45,7 +46,7 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Run the process that the arguments name."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         run(Process(sys.argv[1]), load(Path(sys.argv[2])))
     except CoeError as error:

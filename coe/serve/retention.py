@@ -24,16 +24,41 @@ STRAY_US = DAY_US
 """A file without a row is left alone for so long: younger files may be about to get their rows."""
 
 
-def sweep(database: Database, pictures: Pictures, retention: Retention, now_us: int) -> int:
-    """Remove the pictures whose time has come; return how many. Raises DatabaseTrouble, and OSError."""
-    days = {Verdict.OK: retention.ok_days, Verdict.REVIEW: retention.review_days, Verdict.NG: retention.ng_days}
-    orphans_us = now_us - retention.orphan_days * DAY_US
-    kinds = [
-        partial(views.expired, verdict=verdict, before_us=now_us - days * DAY_US) for verdict, days in days.items()
-    ]
-    # An aborted board has no verdict, and nobody will ask for its pictures.
-    kinds += [partial(views.expired, verdict=None, before_us=orphans_us), partial(views.orphans, before_us=orphans_us)]
-    return sum(_remove(database, pictures, old_views, now_us) for old_views in kinds)
+def sweep(
+    database: Database, pictures: Pictures, retention: Retention, now_us: int, *, since_us: int | None = None
+) -> int:
+    """Remove the pictures whose time has come; return how many. Raises DatabaseTrouble, and OSError.
+
+    `since_us` is the time of an earlier sweep: pictures without a board that it removed, or left, are not looked at.
+    """
+    orphan_us = retention.orphan_days * DAY_US
+    before_us: dict[Verdict | None, int] = {
+        Verdict.OK: now_us - retention.ok_days * DAY_US,
+        Verdict.REVIEW: now_us - retention.review_days * DAY_US,
+        Verdict.NG: now_us - retention.ng_days * DAY_US,
+        # An aborted board has no verdict, and nobody will ask for its pictures.
+        None: now_us - orphan_us,
+    }
+    removed = 0
+    for verdict, moment_us in before_us.items():
+        old_views = partial(views.expired, verdict=verdict, before_us=moment_us)
+        removed += _remove(database, pictures, old_views, now_us)
+        _note_swept(database, verdict, moment_us, now_us)
+    first_us = 0 if since_us is None else since_us - orphan_us
+    orphans = partial(views.orphans, before_us=now_us - orphan_us, since_us=first_us)
+    return removed + _remove(database, pictures, orphans, now_us)
+
+
+def _note_swept(database: Database, verdict: Verdict | None, before_us: int, now_us: int) -> None:
+    """Note of which boards no picture is left, a part at a time."""
+    while True:
+        with database.reading() as connection:
+            ids = views.without_pictures(connection, verdict, before_us, limit=TOGETHER)
+        if ids:
+            with database.writing() as connection:
+                views.swept(connection, ids, now_us)
+        if len(ids) < TOGETHER:
+            return
 
 
 def _remove(database: Database, pictures: Pictures, old_views: Callable[..., list[View]], now_us: int) -> int:

@@ -76,6 +76,16 @@ class Outcome(StrEnum):
     """There is a defect, and the board may pass with it."""
 
 
+class Part(StrEnum):
+    """What counts of calls and of findings are told apart by; the words are the names of columns."""
+
+    HOUR = "hour_us"
+    RECIPE = "recipe_id"
+    COMPONENT = "component"
+    EXPERT = "expert"
+    LABEL = "label"
+
+
 class Role(StrEnum):
     """What the holder of a key may do; each role may do what the roles before it may, except that feeders only feed."""
 

@@ -108,6 +108,22 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 @pytest.fixture
+def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> Iterator[Database]:
+    """A database without tables, of the kind of the test's other database."""
+    if database.is_sqlite:
+        bare = open_database(sqlite_url(tmp_path / "bare.db"))
+        yield bare
+        bare.close()
+        return
+    url, name = request.getfixturevalue("postgresql_url"), f"coe_{os.getpid()}_{next(_numbers)}"
+    _do(url, f"CREATE DATABASE {name}")
+    bare = open_database(_with_name(url, name))
+    yield bare
+    bare.close()
+    _do(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
 def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
     """A gate with an embedded database, a key of each role, and the tiny board's recipe."""
     config = config_of(tmp_path)

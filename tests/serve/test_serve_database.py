@@ -361,6 +361,9 @@ def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> Non
             connection.exec_driver_sql(f"DROP TRIGGER {trigger}")
         connection.execute(update(schema.audit).where(schema.audit.c.id == 2).values(actor="bob"))
         assert audit.prove(connection).broken_id == 2
+        # The entry before the newest is the broken one, or lies after it.
+        assert audit.prove(connection, newest=proof.sound - 1).broken_id == 2
+        assert audit.prove(connection, newest=proof.sound - 2).broken_id is None
 
 
 def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: Database) -> None:

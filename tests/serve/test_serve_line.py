@@ -132,7 +132,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     device.gate.clear()
     ahead_s = 0.0
     monkeypatch.setattr(
-        station_module, "line_opener", lambda config, *watchers: quick_opener(tiny, device, watchers=watchers)
+        station_module, "line_opener", lambda config, *watchers, adjust: quick_opener(tiny, device, watchers=watchers)
     )
     late = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=50)
     waits = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")

@@ -174,3 +174,11 @@ def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
     assert all(drawing.TOP <= dot.y <= drawing.HEIGHT - drawing.BOTTOM for dot in drawn.dots)
     assert drawing.draw([Spot(0, None)], "%") is None
     assert drawing.draw([Spot(0, 0.0)], "ppm") is not None
+
+
+def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
+    spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
+    drawn = drawing.draw(spots, "%", factor=100)
+    assert drawn is not None
+    assert [dot.signals for dot in drawn.dots] == [True]
+    assert drawn.line.count("L") == 149

@@ -181,7 +181,7 @@ def test_pictures_that_cannot_be_removed_are_told_until_they_can(
 ) -> None:
     tries: list[list[str]] = []
 
-    def removes(*_: object) -> int:
+    def removes(*_: object, **__: object) -> int:
         tries.append([fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]])
         if len(tries) == 1:
             raise PermissionError(13, "Permission denied")

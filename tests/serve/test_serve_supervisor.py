@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from serve_rows import ng
+from serve_rows import decision, ng
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept, eventually
 from tiny_line import TINY, Call
 
 from coe.cli import serve
+from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve import backup, config, notify, supervisor
 from coe.serve.bridge import building
@@ -27,6 +28,7 @@ from coe.serve.creation import Wanted, create
 from coe.serve.database import boards, calls, decisions, faults, keys, outbox, recipes, states, verifications, views
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.verifications import NewVerification
+from coe.serve.database.views import NewView
 from coe.serve.moments import DAY_US, HOUR_US, now_us
 from coe.serve.notify import Notice
 from coe.serve.pictures import PARTS, Pictures
@@ -286,6 +288,31 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeC
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
     assert left(2.5) == 2
     assert left(3.5) == 0
+
+
+def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeConfig, database: Database) -> None:
+    with database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        assert decisions.write(connection, decision(board, at_us=now_us()))
+    pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
+    assert sweep(database, pictures, keep, now_us()) == 0
+    with database.reading() as connection:
+        assert len(views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9)) == 2
+    assert sweep(database, pictures, keep, later_us) == 2
+    with database.writing() as connection:
+        # A sweep would remove this one, too, if it looked at the board.
+        views.add(connection, NewView("k1", "R9", "00/late.png", "a" * 64, 10, 100, now_us()))
+        assert views.expired(connection, Verdict.OK, later_us, after_id=0, limit=9) == []
+
+
+def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: ServeConfig, database: Database) -> None:
+    with database.writing() as connection:
+        for name, came_us in (("R1", 0), ("R2", 10 * DAY_US)):
+            views.add(connection, NewView("nobody", name, f"00/{name}.png", "a" * 64, 10, 100, came_us))
+    pictures, keep = Pictures(filled.pictures), Retention(orphan_days=1)
+    assert sweep(database, pictures, keep, 20 * DAY_US, since_us=9 * DAY_US) == 1
+    assert sweep(database, pictures, keep, 20 * DAY_US) == 1
 
 
 def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, database: Database) -> None:

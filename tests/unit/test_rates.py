@@ -1,5 +1,7 @@
 """Bounds of rates, and tolerance limits, against published values."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,3 +49,10 @@ def test_a_count_reads_as_a_sentence() -> None:
 )
 def test_tolerance_factors_of_the_tables(count: int, share: float, factor: float) -> None:
     assert tolerance_factor(count, share) == pytest.approx(factor, rel=0.02)
+
+
+@given(st.integers(1, 10_000_000), st.sampled_from([0.9, 0.95, 0.975, 0.99]))
+def test_bounds_are_those_of_the_formula_where_it_has_one(trials: int, confidence: float) -> None:
+    # No event: (1 - p)^n = 1 - confidence. All events but one: 1 - p^n = 1 - confidence.
+    assert Rate(0, trials).upper(confidence) == pytest.approx(-math.expm1(math.log1p(-confidence) / trials), rel=1e-9)
+    assert Rate(trials - 1, trials).upper(confidence) == pytest.approx(confidence ** (1 / trials), rel=1e-9)

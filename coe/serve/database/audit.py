@@ -49,7 +49,7 @@ def append(
         "detail": dict(detail or {}),
         "previous": last or BEGINNING,
     }
-    row["hash"] = _hash(row)
+    row["hash"] = hash_of(row)
     return record(Entry, connection.execute(insert(audit).values(row).returning(audit)).one())
 
 
@@ -73,21 +73,26 @@ class Proof:
     broken_id: int | None
 
 
-def prove(connection: Connection) -> Proof:
-    """Walk along the whole chain."""
+def prove(connection: Connection, *, newest: int | None = None) -> Proof:
+    """Walk along the whole chain, or along so many of its newest entries, on from the entry before them."""
     sound, last, last_id = 0, BEGINNING, 0
+    if newest is not None:
+        before = select(audit.c.hash, audit.c.id).order_by(audit.c.id.desc()).offset(newest).limit(1)
+        if (entry_before := connection.execute(before).one_or_none()) is not None:
+            last, last_id = entry_before.hash, entry_before.id
     while True:
         query = select(audit).where(audit.c.id > last_id).order_by(audit.c.id).limit(_TOGETHER)
         entries = records(Entry, connection.execute(query))
         for entry in entries:
             row = {name: getattr(entry, name) for name in Entry.__dataclass_fields__}
-            if entry.previous != last or entry.hash != _hash(row):
+            if entry.previous != last or entry.hash != hash_of(row):
                 return Proof(sound, last, entry.id)
             sound, last, last_id = sound + 1, entry.hash, entry.id
         if not entries:
             return Proof(sound, last, None)
 
 
-def _hash(row: Mapping[str, Any]) -> str:
+def hash_of(row: Mapping[str, Any]) -> str:
+    """Return the hash of an entry, from its columns and the hash of the entry before it."""
     facts = [row[name] for name in ("previous", "acted_us", "actor", "action", "about", "detail")]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

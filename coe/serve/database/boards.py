@@ -79,7 +79,7 @@ class Board:
         }
 
 
-_COLUMNS = columns(board, "findings")
+_COLUMNS = columns(board, "findings", "swept_us")
 
 
 def accept(connection: Connection, new: NewBoard) -> Board:

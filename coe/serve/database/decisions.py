@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, update
 
 from coe.core import Verdict
-from coe.serve.database import boards, calls, events, tallies
+from coe.serve.database import boards, calls, counts, events, tallies
 from coe.serve.database.boards import Board
 from coe.serve.database.calls import NewCall
 from coe.serve.database.events import NewEvent
@@ -48,11 +48,16 @@ class Amendment:
 
 
 def write(connection: Connection, decision: Decision) -> bool:
-    """Write a decision, its calls, its tallies and its event; False if the board has a decision or was aborted.
+    """Write a decision, its calls, its counts and its event; False if the board has a decision or was aborted.
 
     A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
     and no board waits for it.
     """
+    with counts.followed(connection, decision.board.id):
+        return _write(connection, decision)
+
+
+def _write(connection: Connection, decision: Decision) -> bool:
     defects = sum(one.kind is CallKind.DEFECT for one in decision.calls)
     needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
@@ -91,7 +96,12 @@ def amend(connection: Connection, amendment: Amendment) -> bool:
     A component that the decision called REVIEW, because it was late, becomes NG if its finding says so. A verdict is
     never lowered, and a call that a person has answered stays as it is. Tallies count in any case.
     """
-    tallies.add(connection, amendment.tallies)
+    with counts.followed(connection, amendment.board_id):
+        tallies.add(connection, amendment.tallies)
+        return _raise(connection, amendment)
+
+
+def _raise(connection: Connection, amendment: Amendment) -> bool:
     raised: list[NewCall] = []
     for new in amendment.raised:
         before = calls.of_component(connection, amendment.board_id, new.refdes)

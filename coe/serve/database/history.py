@@ -1,4 +1,4 @@
-"""What happened to boards and calls, counted by the hour. Law: the database counts; the formulas are elsewhere.
+"""What happened to boards and calls, by the hour. Law: whole hours are read from counts, rows only for parts of hours.
 
 First passes alone count: a board that comes back from repair says nothing about the process. The hour is that of the
 board's decision, so that a call counts where its board does.
@@ -6,16 +6,18 @@ board's decision, so that a call counts where its board does.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, exists, func, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, cast, func, literal, null, select, true, union_all
 
 from coe.core import Verdict
-from coe.serve.database.rows import records
-from coe.serve.database.schema import board, call, escape, recipe, verification
-from coe.serve.moments import HOUR_US
-from coe.serve.words import BoardState, CallKind, Outcome
+from coe.serve.database import counts
+from coe.serve.database.rows import records, total
+from coe.serve.database.schema import board, board_count, call_count, escape, recipe
+from coe.serve.moments import HOUR_US, hour_of
+from coe.serve.words import CallKind, Outcome, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,12 @@ class Window:
     start_us: int
     end_us: int
     recipe: str = ""
+
+    @property
+    def whole_hours(self) -> tuple[int, int]:
+        """The beginning of the first whole hour, and the end of the last; the same if there is none."""
+        first = hour_of(self.start_us - 1) + HOUR_US
+        return first, max(first, hour_of(self.end_us))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +50,10 @@ class BoardCount:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Calls of an hour that are alike; `outcome` is None while they are open, `recipe_id` of seeded defects.
+    """Calls that are alike; `outcome` is None while they are open, `recipe_id` of seeded defects.
 
-    `label` is that of the person if the person gave one, else that of the expert.
+    `label` is that of the person if the person gave one, else that of the expert. What a query did not tell apart is 0,
+    None or empty.
     """
 
     hour_us: int
@@ -57,77 +66,71 @@ class CallCount:
     calls: int
 
 
-def _hour(moment: ColumnElement[Any]) -> ColumnElement[Any]:
-    return moment - moment % HOUR_US
-
-
-def _decided(window: Window, moment: ColumnElement[Any] = board.c.decided_us) -> ColumnElement[bool]:
-    """Return the condition that a board was decided within a window, in its first pass."""
-    which = and_(moment >= window.start_us, moment < window.end_us, board.c.pass_number == 1)
-    if window.recipe:
-        which &= board.c.recipe_id.in_(select(recipe.c.id).where(recipe.c.name == window.recipe))
-    return which
-
-
 def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
     """Return the counts of boards by hour and recipe, in this order."""
-    hour = _hour(board.c.decided_us)
-
-    def number(which: ColumnElement[bool]) -> ColumnElement[Any]:
-        return func.sum(case((which, 1), else_=0))
-
-    # A board may be REVIEW as a whole, without a call.
-    is_clean = and_(board.c.calls == 0, board.c.verdict == Verdict.OK)
-    is_verified = board.c.state == BoardState.VERIFIED
-    is_defective = exists().where(
-        call.c.board_id == board.c.id,
-        verification.c.id == call.c.verification_id,
-        verification.c.outcome == Outcome.CONFIRMED,
+    numbers = ("boards", "clean", "late", "verified", "good")
+    kept = select(board_count).where(_in_whole_hours(window, board_count.c.hour_us), board_count.c.boards > 0)
+    rows = union_all(kept, *(counts.of_boards(which) for which in _in_parts_of_hours(window))).subquery()
+    query = (
+        select(rows.c.hour_us, rows.c.recipe_id, *(total(rows.c[name]) for name in numbers))
+        .where(rows.c.first_pass, _of_recipe(window, rows.c.recipe_id))
+        .group_by(rows.c.hour_us, rows.c.recipe_id)
+        .order_by(rows.c.hour_us, rows.c.recipe_id)
     )
-    numbers = {
-        "boards": func.count(),
-        "clean": number(is_clean),
-        "late": number(board.c.late),
-        "verified": number(is_verified),
-        "good": number(and_(is_verified, ~is_defective)),
-    }
-    query = select(hour.label("hour_us"), board.c.recipe_id, *(one.label(name) for name, one in numbers.items()))
-    query = query.where(_decided(window)).group_by(hour, board.c.recipe_id).order_by(hour, board.c.recipe_id)
     return records(BoardCount, connection.execute(query))
 
 
-def call_counts(connection: Connection, window: Window) -> list[CallCount]:
-    """Return the counts of calls and audits on boards, and of seeded defects, which belong to no recipe.
+def call_counts(connection: Connection, window: Window, *, by: Collection[Part] = tuple(Part)) -> list[CallCount]:
+    """Return the counts of calls and audits on boards, and of seeded defects, told apart by `by`, kind and outcome.
 
-    Of a seeded defect the first word counts: it measures the person, who may find out afterwards what it was.
+    Seeded defects belong to no recipe, so they count whatever the window's recipe is.
     """
-    label = func.coalesce(func.nullif(verification.c.label, ""), call.c.label).label("label")
-    names = (call.c.component, call.c.expert, label, call.c.kind, verification.c.outcome)
-    number = func.count().label("calls")
-    hour = _hour(board.c.decided_us)
-    of_boards = (
-        select(hour.label("hour_us"), board.c.recipe_id, *names, number)
-        .select_from(call)
-        .join(board, board.c.id == call.c.board_id)
-        .outerjoin(verification, verification.c.id == call.c.verification_id)
-        # No call is older than its board's decision. Few boards have calls, so the database shall begin with the calls.
-        .where(call.c.opened_us >= window.start_us, _decided(window, board.c.decided_us + 0))
-        .group_by(hour, board.c.recipe_id, *names)
+    kept = select(call_count).where(_in_whole_hours(window, call_count.c.hour_us), call_count.c.calls > 0)
+    parts = (counts.of_calls(which) for which in _in_parts_of_hours(window))
+    rows = union_all(kept, *parts, counts.of_seeded(window.start_us, window.end_us)).subquery()
+    unknown: dict[Part, ColumnElement[Any]] = {Part.HOUR: literal(0), Part.RECIPE: cast(null(), BigInteger)}
+    told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Part]
+    alike = [rows.c[name] for name in Part if name in by] + [rows.c.kind, rows.c.outcome]
+    query = (
+        select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
+        .where(_of_recipe(window, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
+        .group_by(*alike)
     )
-    opened = _hour(call.c.opened_us)
-    seeded = (
-        select(opened.label("hour_us"), call.c.board_id.label("recipe_id"), *names, number)
-        .outerjoin(verification, and_(verification.c.call_id == call.c.id, verification.c.supersedes.is_(None)))
-        .where(call.c.board_id.is_(None), call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us)
-        .group_by(opened, call.c.board_id, *names)
-    )
-    return records(CallCount, connection.execute(of_boards)) + records(CallCount, connection.execute(seeded))
+    return [
+        CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})
+        for row in connection.execute(query)
+    ]
+
+
+def decided(connection: Connection) -> dict[Verdict, int]:
+    """Return how many boards have been decided, by their verdict; all passes count."""
+    query = select(board_count.c.verdict, total(board_count.c.boards)).group_by(board_count.c.verdict)
+    return {verdict: number for verdict, number in connection.execute(query) if number}
 
 
 def escapes_of(connection: Connection, window: Window) -> int:
     """Return how many escapes were reported within a window; of a recipe, those whose board is known."""
     query = select(func.count()).where(escape.c.reported_us >= window.start_us, escape.c.reported_us < window.end_us)
     if window.recipe:
-        ids = select(recipe.c.id).where(recipe.c.name == window.recipe)
-        query = query.join(board, board.c.id == escape.c.board_id).where(board.c.recipe_id.in_(ids))
+        query = query.join(board, board.c.id == escape.c.board_id).where(_of_recipe(window, board.c.recipe_id))
     return connection.scalar(query) or 0
+
+
+def _in_whole_hours(window: Window, hour_us: ColumnElement[int]) -> ColumnElement[bool]:
+    first_us, end_us = window.whole_hours
+    return and_(hour_us >= first_us, hour_us < end_us)
+
+
+def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions that a board was decided in a part of an hour at the beginning, or the end, of a window."""
+    first_us, end_us = window.whole_hours
+    moment = board.c.decided_us
+    if window.start_us < first_us:
+        yield and_(moment >= window.start_us, moment < min(first_us, window.end_us))
+    if first_us <= end_us < window.end_us:
+        yield and_(moment >= end_us, moment < window.end_us)
+
+
+def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
+    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time says more.
+    return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
 from typing import Any, TypeVar
 
-from sqlalchemy import Column, Connection, Row, Table, text
+from sqlalchemy import Column, Connection, Label, Result, Row, Table, cast, func, text
+from sqlalchemy.dialects import postgresql, sqlite
 
 _R = TypeVar("_R")
+"""A frozen dataclass whose fields are columns."""
 
 
 def record(kind: type[_R], row: Row[*tuple[Any, ...]]) -> _R:
@@ -15,9 +19,35 @@ def record(kind: type[_R], row: Row[*tuple[Any, ...]]) -> _R:
     return kind(**row._mapping)
 
 
-def records(kind: type[_R], rows: Iterable[Row[*tuple[Any, ...]]]) -> list[_R]:
-    """Return rows as records."""
-    return [record(kind, row) for row in rows]
+def records(kind: type[_R], result: Result[Any]) -> list[_R]:
+    """Return all rows of a result as records."""
+    make: Callable[..., _R] = kind
+    # Where the columns stand in the order of the fields, a record is made four times as fast.
+    if list(result.keys()) == [field.name for field in fields(kind)]:  # type: ignore[arg-type]
+        return [make(*row) for row in result]
+    return [record(kind, row) for row in result]
+
+
+def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Add rows to a table of sums: the columns beside the primary key grow where a row of the same key is there."""
+    if rows:
+        # In one order, so that two writers never wait for each other's rows.
+        ordered = sorted(rows, key=lambda row: [row[column.name] for column in table.primary_key])
+        connection.execute(_adding_up(table, connection.dialect.name), ordered)
+
+
+@cache
+def _adding_up(table: Table, dialect: str) -> Any:
+    key = [column.name for column in table.primary_key]
+    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert
+    statement = insert(table)
+    grown = {column.name: column + statement.excluded[column.name] for column in table.c if column.name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=grown)
+
+
+def total(number: Any) -> Label[Any]:
+    """Return the sum of a column, under its name and of its type: PostgreSQL adds 64-bit integers up to a decimal."""
+    return cast(func.sum(number), number.type).label(number.name)
 
 
 def columns(table: Table, *without: str) -> list[Column[Any]]:

@@ -139,9 +139,10 @@ board = _table(
     Column("revision", Integer, nullable=False, default=0, comment="0 is the decision; amendments count up"),
     Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),
     Column("reason", Text, nullable=False, default="", comment="why the whole board is REVIEW, or was aborted"),
+    Column("swept_us", BigInteger, comment="when retention found that no picture of it is left"),
     Index("ix_board_state_id", "state", "id"),
     Index("ix_board_decided_us", "decided_us"),
-    Index("ix_board_verdict", "verdict"),
+    Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
     Index("ix_board_serial_side", "serial", "side"),
 )
 
@@ -154,7 +155,7 @@ view = _table(
     Column("sha256", String(64), nullable=False),
     Column("size_bytes", BigInteger, nullable=False),
     Column("pixels", BigInteger, nullable=False, comment="width x height by its header"),
-    Column("received_us", BigInteger, nullable=False),
+    Column("received_us", BigInteger, nullable=False, index=True),
     Column("removed_us", BigInteger, comment="when retention removed the file"),
     UniqueConstraint("board_key", "name"),
 )
@@ -186,7 +187,7 @@ call = _table(
     Column("claimed_until_us", BigInteger, nullable=False, default=0),
     UniqueConstraint("board_id", "refdes"),
     Index("ix_call_open", "verification_id", "id"),
-    Index("ix_call_component_opened_us", "component", "opened_us"),
+    Index("ix_call_lender", "component", "kind", "reason", "id"),
     Index("ix_call_opened_us", "opened_us"),
 )
 
@@ -262,6 +263,31 @@ tally = _table(
     Column("called", BigInteger, nullable=False, comment="how many of them belong to components that are not OK"),
     Column("score_sum", Float, nullable=False),
     Column("score_square_sum", Float, nullable=False),
+)
+
+board_count = _table(
+    "board_count",
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the decision"),
+    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
+    Column("first_pass", Boolean, primary_key=True),
+    Column("verdict", _word(Verdict), primary_key=True),
+    Column("boards", BigInteger, nullable=False),
+    Column("clean", BigInteger, nullable=False, comment="OK as a whole, and without a call"),
+    Column("late", BigInteger, nullable=False),
+    Column("verified", BigInteger, nullable=False),
+    Column("good", BigInteger, nullable=False, comment="verified, without a confirmed defect"),
+)
+
+call_count = _table(
+    "call_count",
+    Column("hour_us", BigInteger, primary_key=True, autoincrement=False, comment="the hour of the board's decision"),
+    Column("recipe_id", ForeignKey(recipe.c.id), primary_key=True, autoincrement=False),
+    Column("component", String(NAME), primary_key=True),
+    Column("expert", String(NAME), primary_key=True),
+    Column("label", String(NAME), primary_key=True, comment="that of the person if there is one"),
+    Column("kind", _word(CallKind), primary_key=True),
+    Column("outcome", String(40), primary_key=True, comment="coe.serve.words.Outcome; empty while open"),
+    Column("calls", BigInteger, nullable=False, comment="on first passes"),
 )
 
 api_key = _table(

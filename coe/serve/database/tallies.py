@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, literal, select
 
-from coe.serve.database.rows import records
+from coe.serve.database.rows import add_up, records, total
 from coe.serve.database.schema import tally
+from coe.serve.words import Part
 
-_KEY = ("hour_us", "recipe_id", "component", "expert", "label")
 _SUMS = ("findings", "called", "score_sum", "score_square_sum")
 
 
@@ -36,24 +35,15 @@ class Tally:
 
 def add(connection: Connection, tallies: Sequence[Tally]) -> None:
     """Add to the counts; rows of the same hour, recipe, component, expert and label grow together."""
-    if not tallies:
-        return
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(tally)
-    grown = {name: tally.c[name] + statement.excluded[name] for name in _SUMS}
-    # In one order, so that two writers never wait for each other's rows.
-    rows = sorted(together(tallies), key=lambda one: [getattr(one, name) for name in _KEY])
-    connection.execute(
-        statement.on_conflict_do_update(index_elements=list(_KEY), set_=grown),
-        [{name: getattr(one, name) for name in (*_KEY, *_SUMS)} for one in rows],
-    )
+    rows = [{name: getattr(one, name) for name in (*Part, *_SUMS)} for one in together(tallies)]
+    add_up(connection, tally, rows)
 
 
 def together(tallies: Iterable[Tally]) -> list[Tally]:
     """Return tallies with those of one key added up."""
     sums: dict[tuple[Any, ...], Tally] = {}
     for one in tallies:
-        key = tuple(getattr(one, name) for name in _KEY)
+        key = tuple(getattr(one, name) for name in Part)
         before = sums.get(key)
         if before is not None:
             one = Tally(*key, *(getattr(before, name) + getattr(one, name) for name in _SUMS))  # noqa: PLW2901
@@ -61,12 +51,23 @@ def together(tallies: Iterable[Tally]) -> list[Tally]:
     return list(sums.values())
 
 
-def between(connection: Connection, start_us: int, end_us: int, *, recipe_ids: Sequence[int] = ()) -> list[Tally]:
+def between(
+    connection: Connection,
+    start_us: int,
+    end_us: int,
+    *,
+    recipe_ids: Sequence[int] = (),
+    by: Collection[Part] = tuple(Part),
+) -> list[Tally]:
     """Return the tallies of the hours that begin from `start_us` on and before `end_us`, in the order of their keys.
 
-    `recipe_ids` are the versions that count; none means all.
+    `recipe_ids` are the versions that count; none means all. What `by` does not name is 0 or empty, and is added up.
     """
-    query = select(tally).where(tally.c.hour_us >= start_us, tally.c.hour_us < end_us)
+    unknown = {Part.HOUR: 0, Part.RECIPE: 0}
+    told = [tally.c[name] if name in by else literal(unknown.get(name, "")).label(name) for name in Part]
+    key = [tally.c[name] for name in Part if name in by]
+    query = select(*told, *(total(tally.c[name]) for name in _SUMS)).group_by(*key).order_by(*key)
+    query = query.where(tally.c.hour_us >= start_us, tally.c.hour_us < end_us)
     if recipe_ids:
         query = query.where(tally.c.recipe_id.in_(recipe_ids))
-    return records(Tally, connection.execute(query.order_by(*(tally.c[name] for name in _KEY))))
+    return records(Tally, connection.execute(query))

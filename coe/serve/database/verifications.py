@@ -9,7 +9,7 @@ from sqlalchemy import Connection, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.errors import CoeError
-from coe.serve.database import boards, calls, events
+from coe.serve.database import boards, calls, counts, events
 from coe.serve.database.calls import Call
 from coe.serve.database.events import NewEvent
 from coe.serve.database.rows import record, records
@@ -54,6 +54,13 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
     answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
     `seen`.
     """
+    if seen.board_id is None:
+        return _record(connection, seen, new)
+    with counts.followed(connection, seen.board_id):
+        return _record(connection, seen, new)
+
+
+def _record(connection: Connection, seen: Call, new: NewVerification) -> Verification:
     row = {name: getattr(new, name) for name in NewVerification.__dataclass_fields__}
     row |= {"call_id": seen.id, "supersedes": seen.verification_id}
     moved = connection.execute(
@@ -63,9 +70,6 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
         raise Changed(f"call {seen.id} has changed since you saw it; look at it again and then decide")
     added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
     connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
-    # One after the other: two people who answer the last two calls at a time would each see the other's call open. An
-    # amendment takes the locks in the same order: calls, the board, events.
-    connection.execute(select(board.c.id).where(board.c.id == seen.board_id).with_for_update())
     if seen.kind is CallKind.DEFECT:
         _tell(connection, seen, added)
     if seen.board_id is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, exists, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, exists, func, insert, select, update
 
 from coe.core import Verdict
 from coe.serve.database.rows import in_turn, record, records
@@ -117,22 +117,48 @@ def expired(
     first; those that are still needed for something else are among them.
     """
     query = select(view).join(board, board.c.key == view.c.board_key)
-    query = query.where(view.c.removed_us.is_(None), view.c.id > after_id)
-    if verdict is None:
-        query = query.where(board.c.state == BoardState.ABORTED, board.c.accepted_us < before_us)
-    else:
-        answered = board.c.state == BoardState.VERIFIED
-        query = query.where(board.c.verdict == verdict, board.c.decided_us < before_us, answered)
+    query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us), _after(after_id))
     return records(View, connection.execute(query.order_by(view.c.id).limit(limit)))
 
 
-def orphans(connection: Connection, before_us: int, *, after_id: int = 0, limit: int = 1000) -> list[View]:
-    """Return views that came before a time and whose board was never handed in, the oldest after `after_id` first."""
+def without_pictures(connection: Connection, verdict: Verdict | None, before_us: int, *, limit: int) -> list[int]:
+    """Return the ids of boards, as `expired` looks at them, that have no picture any more."""
+    left = exists().where(view.c.board_key == board.c.key, view.c.removed_us.is_(None))
+    return list(connection.scalars(select(board.c.id).where(_over(verdict, before_us), ~left).limit(limit)))
+
+
+def swept(connection: Connection, board_ids: Collection[int], now_us: int) -> None:
+    """Note that boards have no pictures any more, so that `expired` need not look at them again."""
+    connection.execute(update(board).where(board.c.id.in_(board_ids)).values(swept_us=now_us))
+
+
+def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
+    if verdict is None:
+        which = and_(board.c.state == BoardState.ABORTED, board.c.accepted_us < before_us)
+    else:
+        verified = board.c.state == BoardState.VERIFIED
+        which = and_(verified, board.c.verdict == verdict, board.c.decided_us < before_us)
+    return and_(board.c.swept_us.is_(None), which)
+
+
+def _after(id: int) -> ColumnElement[bool]:
+    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions say more.
+    return view.c.id + 0 > id
+
+
+def orphans(
+    connection: Connection, before_us: int, *, since_us: int = 0, after_id: int = 0, limit: int = 1000
+) -> list[View]:
+    """Return views that came from one time on and before another, and whose board was never handed in.
+
+    The oldest after `after_id` come first.
+    """
     query = (
         select(view)
-        .where(view.c.received_us < before_us, view.c.removed_us.is_(None), view.c.id > after_id)
+        .where(view.c.received_us >= since_us, view.c.received_us < before_us)
+        .where(view.c.removed_us.is_(None), _after(after_id))
         .where(~exists().where(board.c.key == view.c.board_key))
-        .order_by(view.c.id)
+        .order_by(view.c.id + 0)
         .limit(limit)
     )
     return records(View, connection.execute(query))

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 from starlette.responses import Response
 
-from coe.serve.database import boards, calls, events, faults, outbox, schema, states
+from coe.serve.database import boards, calls, events, faults, history, outbox, states
 from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.moments import SECOND_US
@@ -42,8 +42,7 @@ class _Collected:
 
 def _metrics(connection: Connection, now_us: int) -> Iterator[Metric]:
     decided = CounterMetricFamily("coe_boards_decided", "Boards that were decided.", labels=["verdict"])
-    query = select(schema.board.c.verdict, func.count()).where(schema.board.c.verdict.is_not(None))
-    for verdict, number in connection.execute(query.group_by(schema.board.c.verdict)):
+    for verdict, number in history.decided(connection).items():
         decided.add_metric([verdict.value], number)
     yield decided
     yield GaugeMetricFamily(

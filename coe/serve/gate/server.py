@@ -99,9 +99,13 @@ async def serve(config: ServeConfig) -> None:
 async def _tidy(gate: Gate) -> None:
     """Remove the pictures whose time has come, and what crashes have left, now and then."""
     clock = SteadyClock(gate.now_us)
+    swept_us: int | None = None
     for turn in itertools.count(gate.now_us() // microseconds(TIDY_S)):
+        now_us = clock.now_us()
         try:
-            if await gate.run(partial(_remove_old, gate, turn % PARTS, clock.now_us())):
+            removed = await gate.run(partial(_remove_old, gate, turn % PARTS, now_us, swept_us))
+            swept_us = now_us
+            if removed:
                 await gate.overcome(FaultKind.RETENTION)
         except DatabaseTrouble:  # the next time will do, and the line tells of it
             pass
@@ -111,8 +115,8 @@ async def _tidy(gate: Gate) -> None:
         await asyncio.sleep(TIDY_S)
 
 
-def _remove_old(gate: Gate, part: int, now_us: int) -> int:
-    removed = sweep(gate.database, gate.pictures, gate.config.retention, now_us)
+def _remove_old(gate: Gate, part: int, now_us: int, since_us: int | None) -> int:
+    removed = sweep(gate.database, gate.pictures, gate.config.retention, now_us, since_us=since_us)
     return removed + remove_strays(gate.database, gate.pictures, part, now_us)
 
 

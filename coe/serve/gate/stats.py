@@ -25,7 +25,8 @@ from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
 from coe.serve.statistics.control_charts import Chart, Sample
 from coe.serve.statistics.figures import CONFIDENCE, Figure
-from coe.serve.words import CallKind
+from coe.serve.statistics.pareto import Bar
+from coe.serve.words import CallKind, Part
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
@@ -33,12 +34,11 @@ HOURS, MOST_HOURS = 24, 24 * 366
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """All counts of a window; `of_recipe` are the opportunities of a board by the recipe's id."""
+    """The counts of a window by the hour; `of_recipe` are the opportunities of a board by the recipe's id."""
 
     window: Window
     boards: Sequence[BoardCount]
     calls: Sequence[CallCount]
-    tallies: Sequence[Tally]
     escapes: int
     of_recipe: Mapping[int, int]
 
@@ -57,11 +57,6 @@ class Counts:
         """The control chart of calls."""
         return control_charts.u_chart("calls", self._samples())
 
-    @property
-    def score_charts(self) -> list[Chart]:
-        """The control charts of the experts' scores."""
-        return control_charts.score_charts(self.tallies)
-
     def _samples(self) -> list[Sample]:
         hours = sorted({one.hour_us for one in self.boards})
         called = dict.fromkeys(hours, 0)
@@ -77,15 +72,29 @@ class Counts:
 def counts(connection: Connection, window: Window) -> Counts:
     """Count what happened within a window."""
     boards = history.board_counts(connection, window)
-    ids = sorted({one.recipe_id for one in boards})
     return Counts(
         window,
         boards,
-        history.call_counts(connection, window),
-        tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids) if ids else [],
+        history.call_counts(connection, window, by=[Part.HOUR]),
         history.escapes_of(connection, window),
-        {id: _opportunities(connection, id) for id in ids},
+        {id: _opportunities(connection, id) for id in sorted({one.recipe_id for one in boards})},
     )
+
+
+def bars(connection: Connection, window: Window, by: paretos.By) -> list[Bar]:
+    """Return the calls of a window by component, expert or label, the most frequent first."""
+    return paretos.pareto(history.call_counts(connection, window, by=[Part(by.value)]), by)
+
+
+def findings(connection: Connection, window: Window, *by: Part) -> list[Tally]:
+    """Return how often experts said what within the hours of a window, of the recipes that were inspected in it."""
+    ids = sorted({one.recipe_id for one in history.board_counts(connection, window)})
+    return tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids, by=by) if ids else []
+
+
+def score_charts(connection: Connection, window: Window) -> list[Chart]:
+    """Return the control charts of the experts' mean scores."""
+    return control_charts.score_charts(findings(connection, window, Part.HOUR, Part.EXPERT))
 
 
 def _opportunities(connection: Connection, recipe_id: int) -> int:
@@ -125,45 +134,47 @@ def _until(visit: Visit) -> int:
         ) from None
 
 
-async def counted(visit: Visit, *others: str) -> Counts:
-    """Return the counts that the query asks for."""
-    window = window_of(visit, *others)
-    return await visit.gate.read(lambda connection: counts(connection, window))
-
-
 async def get_fpy(visit: Visit) -> Response:
     """Return yields, false calls, defects and escapes."""
-    found = await counted(visit)
+    window = window_of(visit)
+    found = await visit.gate.read(lambda connection: counts(connection, window))
     figures = [asdict(one) for one in found.figures]
-    return JSONResponse({**_window(found), "confidence": CONFIDENCE, "figures": figures})
+    return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
 
 
 async def get_pareto(visit: Visit) -> Response:
     """Return calls by component, expert or label."""
-    found = await counted(visit, "by")
-    by = by_of(visit)
-    bars = [asdict(one) for one in paretos.pareto(found.calls, by)]
-    return JSONResponse({**_window(found), "definition": paretos.DEFINITION.format(by=by), "bars": bars})
+    window, by = window_of(visit, "by"), by_of(visit)
+    found = await visit.gate.read(lambda connection: bars(connection, window, by))
+    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(one) for one in found]}
+    return JSONResponse({**_window(window), **body})
 
 
 async def get_trend(visit: Visit) -> Response:
     """Return the figures over time."""
-    found = await counted(visit)
+    window = window_of(visit)
+    found = await visit.gate.read(lambda connection: counts(connection, window))
     points = [{"start": iso(one.start_us), **asdict(one)} for one in found.trend]
-    return JSONResponse({**_window(found), "definition": trend.DEFINITION, "points": points})
+    return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
 
 
 async def get_spc(visit: Visit) -> Response:
     """Return the control charts of calls and of the experts' mean scores."""
-    found = await counted(visit)
-    body = {
-        "calls": {"definition": control_charts.U_DEFINITION, **_chart(found.calls_chart)},
-        "scores": {
-            "definition": control_charts.EWMA_DEFINITION,
-            "experts": [_chart(one) for one in found.score_charts],
-        },
-    }
-    return JSONResponse({**_window(found), **body})
+    window = window_of(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        return {
+            "calls": {
+                "definition": control_charts.U_DEFINITION,
+                **_chart(counts(connection, window).calls_chart),
+            },
+            "scores": {
+                "definition": control_charts.EWMA_DEFINITION,
+                "experts": [_chart(one) for one in score_charts(connection, window)],
+            },
+        }
+
+    return JSONResponse({**_window(window), **await visit.gate.read(read)})
 
 
 def by_of(visit: Visit) -> paretos.By:
@@ -185,8 +196,7 @@ def _chart(chart: Chart) -> dict[str, Any]:
     return {**asdict(chart), "points": points}
 
 
-def _window(found: Counts) -> dict[str, Any]:
-    window = found.window
+def _window(window: Window) -> dict[str, Any]:
     return {"from": iso(window.start_us), "until": iso(window.end_us), "recipe": window.recipe}
 
 

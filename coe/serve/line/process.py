@@ -10,20 +10,21 @@ from coe.serve.config import ServeConfig
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import open_database
 from coe.serve.line.batches import LineHangs
+from coe.serve.line.product import Adjust
 from coe.serve.line.station import Station
 
 HUNG = 3
 """The exit status of a line that ended because an expert did not return."""
 
 
-def run(config: ServeConfig) -> None:
+def run(config: ServeConfig, adjust: Adjust | None = None) -> None:
     """Decide boards until SIGTERM or SIGINT; raises ConfigError if it cannot begin.
 
     If an expert does not return, the process ends at once with the status HUNG.
     """
     database = open_database(config.database_url)
     expect_newest(database)
-    station = Station(config, database)
+    station = Station(config, database, adjust=adjust)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: station.end())
     try:

@@ -27,6 +27,7 @@ from coe.visible import visible
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line
+    from coe.inspector.line_config import LineConfig
     from coe.results.metrics import Watcher
 
 RECIPES = "recipes"
@@ -34,6 +35,8 @@ RECIPES = "recipes"
 
 OpenLine = Callable[[Sequence[AskedBoard]], "Line"]
 """Opens a line for board files, each with its parts list, which may be empty."""
+Adjust = Callable[["LineConfig"], "LineConfig"]
+"""Changes what a line is opened with: a benchmark adds a watcher, or another device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,8 +77,10 @@ class _Coming:
     asked: AskedBoard
 
 
-def line_opener(config: ServeConfig, residents: Residents, *watchers: Watcher) -> OpenLine:
-    """Return a function that opens a line by the service's config, and has it watched."""
+def line_opener(
+    config: ServeConfig, residents: Residents, *watchers: Watcher, adjust: Adjust | None = None
+) -> OpenLine:
+    """Return a function that opens a line by the service's config, which `adjust` may change, and has it watched."""
 
     def open_line(boards: Sequence[AskedBoard]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
@@ -84,17 +89,16 @@ def line_opener(config: ServeConfig, residents: Residents, *watchers: Watcher) -
 
         settings = config.line
         residents.begin()
-        return Line(
-            LineConfig(
-                board=boards,
-                store=Store(settings.store),
-                asked=settings.asked(),
-                precision=settings.precision,
-                label_floor=settings.label_floor,
-                watchers=[residents, *watchers],
-                allowed_kinds=dotted.packages(settings.allow_kinds),
-            )
+        line_config = LineConfig(
+            board=boards,
+            store=Store(settings.store),
+            asked=settings.asked(),
+            precision=settings.precision,
+            label_floor=settings.label_floor,
+            watchers=[residents, *watchers],
+            allowed_kinds=dotted.packages(settings.allow_kinds),
         )
+        return Line(adjust(line_config) if adjust else line_config)
 
     return open_line
 

@@ -29,7 +29,7 @@ from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
 from coe.serve.line.items import Items, items_of
 from coe.serve.line.locating import Locating
-from coe.serve.line.product import OpenLine, Product, Products, line_opener
+from coe.serve.line.product import Adjust, OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
 from coe.serve.line.report import Report
 from coe.serve.line.residents import Residents
@@ -67,6 +67,7 @@ class Station:
         database: Database,
         *,
         open_line: OpenLine | None = None,
+        adjust: Adjust | None = None,
         clocks: Clocks = Clocks(),
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
@@ -74,7 +75,7 @@ class Station:
         self._bell = Bell(config.bell)
         self._late_boards, residents = LateBoards(), Residents()
         batches = Batches(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, residents, self._late_boards, batches)
+        opener = open_line or line_opener(config, residents, self._late_boards, batches, adjust=adjust)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)

@@ -13,6 +13,8 @@ WIDTH, HEIGHT = 720, 220
 """The size of a chart in its own units."""
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS_X, _TICKS_Y = 6, 4
+_MOST_DOTS = 100
+"""Dots of more points would hide the line; then points outside their limits alone have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def draw(spots: Sequence[Spot], unit: str, *, factor: float = 1.0, mean: float |
     dots = tuple(
         Dot(x(one.at_us), y(one.value), f"{_at(one.at_us, long=True)}: {one.value * factor:,.4g} {unit}", one.signals)
         for one in spots
-        if one.value is not None
+        if one.value is not None and (one.signals or len(spots) <= _MOST_DOTS)
     )
     step = max(1, -(-len(spots) // _TICKS_X))
     end = " %" if unit == "%" else ""

@@ -12,14 +12,7 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import (
-    audit,
-    boards,
-    calls,
-    faults,
-    recipes,
-    states,
-)
+from coe.serve.database import audit, boards, calls, faults, history, recipes, states
 from coe.serve.database.boards import Board
 from coe.serve.database.history import Window
 from coe.serve.gate import faces, sessions, stats
@@ -37,12 +30,14 @@ from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, Outcome, Process, Role
+from coe.serve.words import UNDECIDED, Outcome, Part, Process, Role
 from coe.visible import is_visible
 
-_NEWEST, _LISTED = 24, 100
+_NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
+_PROVEN = 1000
+"""So many entries of the audit are verified whenever they are shown; each answered call adds one to the chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +121,39 @@ async def verify(visit: Visit) -> Response:
 
 async def statistics(visit: Visit) -> Response:
     """Show yields, trend, Pareto and control charts."""
-    found = await stats.counted(visit, "by")
-    by = stats.by_of(visit)
-    asked = visit.request.query_params
-    names = await visit.gate.read(recipes.names)
-    points = found.trend
-    shares = [Spot(one.start_us, one.raw_fpy) for one in points]
-    false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+    window, by = stats.window_of(visit, "by"), stats.by_of(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        found = stats.counts(connection, window)
+        points = found.trend
+        shares = [Spot(one.start_us, one.raw_fpy) for one in points]
+        false = [Spot(one.start_us, one.false_call_ppm) for one in points]
+        charts = [chart for chart in stats.score_charts(connection, window) if chart.name]
+        return {
+            "figures": found.figures,
+            "recipes": recipes.names(connection),
+            "bars": stats.bars(connection, window, by)[:_BARS],
+            "trends": [
+                ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
+                ("False calls", drawing.draw(false, "ppm")),
+            ],
+            "calls_chart": (found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
+            "score_charts": [(chart, _drawn(chart, "", 1.0)) for chart in charts],
+        }
+
     return await page(
         visit,
         "statistics.j2",
-        figures=found.figures,
-        window=found.window,
-        hours=int(float(asked.get("hours", stats.HOURS))),
-        recipe=found.window.recipe,
-        recipes=names,
+        window=window,
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        recipe=window.recipe,
         by=by,
         ways=list(pareto.By),
-        bars=pareto.pareto(found.calls, by)[:12],
         pareto_definition=pareto.DEFINITION.format(by=by),
-        trends=[
-            ("Raw first-pass yield", drawing.draw(shares, "%", factor=100)),
-            ("False calls", drawing.draw(false, "ppm")),
-        ],
         trend_definition=trends.DEFINITION,
-        calls_chart=(found.calls_chart, _drawn(found.calls_chart, "ppm", 1e6)),
-        score_charts=[(chart, _drawn(chart, "", 1.0)) for chart in found.score_charts if chart.name],
         u_definition=control_charts.U_DEFINITION,
         ewma_definition=control_charts.EWMA_DEFINITION,
+        **await visit.gate.read(read),
     )
 
 
@@ -167,8 +167,10 @@ async def experts_page(visit: Visit) -> Response:
     window = stats.window_of(visit)
 
     def read(connection: Connection) -> list[experts.ExpertRow]:
-        found, line = stats.counts(connection, window), states.heartbeats(connection).get(Process.LINE)
-        return experts.rows(found.tallies, found.calls, found.score_charts, line.experts if line else None)
+        asked = history.call_counts(connection, window, by=[Part.EXPERT])
+        line = states.heartbeats(connection).get(Process.LINE)
+        found = stats.findings(connection, window, Part.EXPERT)
+        return experts.rows(found, asked, stats.score_charts(connection, window), line.experts if line else None)
 
     rows = await visit.gate.read(read)
     known = [one.memory for one in rows if one.memory is not None]
@@ -194,7 +196,8 @@ async def faults_page(visit: Visit) -> Response:
     def read(connection: Connection) -> dict[str, Any]:
         shown: dict[str, Any] = {"faults": faults.newest(connection, limit=_LISTED), "entries": [], "proof": None}
         if is_admin:
-            shown |= {"entries": audit.newest(connection, limit=_LISTED), "proof": audit.prove(connection)}
+            proof = audit.prove(connection, newest=_PROVEN)
+            shown |= {"entries": audit.newest(connection, limit=_LISTED), "proof": proof}
         return shown
 
     may = visit.key is not None and visit.key.role in ENGINEER

@@ -1,0 +1,1 @@
+"""Measurements of a running service: real processes, real HTTP, real weights. What `coe-bench serve` reports."""

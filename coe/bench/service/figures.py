@@ -1,0 +1,67 @@
+"""What was measured, beside its goal. Law: a figure has a goal unless nobody set any for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+
+class Part(StrEnum):
+    """The parts of the benchmark, in the order in which they run."""
+
+    SPEED = "speed"
+    DECISIONS = "decisions"
+    INTAKE = "intake"
+    PAGES = "pages"
+    CLIENTS = "clients"
+    PACE = "pace"
+    SOAK = "soak"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What a figure must not exceed or, with `at_least`, must reach."""
+
+    value: float
+    at_least: bool = False
+
+    def is_met_by(self, value: float) -> bool:
+        """Whether a figure reaches it."""
+        return value >= self.value if self.at_least else value <= self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A figure in `unit`, of so many `samples`; `note` says what else was seen in the same run."""
+
+    part: Part
+    name: str
+    value: float
+    unit: str
+    samples: int
+    goal: Goal | None = None
+    note: str = ""
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether the goal is met; None without a goal."""
+        return None if self.goal is None else self.goal.is_met_by(self.value)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` of the values do not exceed."""
+    return float(np.quantile(np.asarray(values, dtype=float), share))
+
+
+def times_ms(
+    part: Part, name: str, times_s: Sequence[float], p99_goal_ms: float | None, note: str = ""
+) -> list[Measured]:
+    """Return the median and the 99th percentile of times, in milliseconds."""
+    goal = None if p99_goal_ms is None else Goal(p99_goal_ms)
+    return [
+        Measured(part, f"{name}, p50", 1e3 * quantile(times_s, 0.5), "ms", len(times_s)),
+        Measured(part, f"{name}, p99", 1e3 * quantile(times_s, 0.99), "ms", len(times_s), goal, note),
+    ]

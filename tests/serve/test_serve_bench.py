@@ -1,0 +1,160 @@
+"""`coe-bench serve`: its figures, and that each part runs against a real gate and a real line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from quick_line import QuickDevice
+from serving import Served, png
+from stations import LIGHT, deciding, quick_opener
+from tiny_line import Call
+
+from coe.bench import synthetic
+from coe.bench.service import history, pace, parts, plot, soak
+from coe.bench.service.figures import Goal, Measured, Part, times_ms
+from coe.bench.service.pace import Pace
+from coe.bench.service.processes import Stamps
+from coe.bench.service.running import Picture, Running
+from coe.bench.service.soak import Sample
+from coe.board import rules
+from coe.serve import points
+from coe.serve.database import audit, recipes
+from coe.serve.database.history import Window, board_counts
+from coe.serve.moments import now_us
+
+
+def sample(at_s: float, rss: int, fds: int = 40) -> Sample:
+    return Sample(at_s, {"gate": rss}, {"gate": fds}, 4_000_000, 10_000_000, {"board": int(at_s)}, 1)
+
+
+def test_a_slope_leaves_the_first_third_out() -> None:
+    # 100 MB at the start, and from a third of the hour on 10 MB more each hour.
+    sizes = [50_000_000 if minute < 20 else 100_000_000 + minute * 10**7 // 60 for minute in range(61)]
+    samples = [sample(60.0 * minute, size) for minute, size in enumerate(sizes)]
+    found = soak.slope(samples, lambda one: one.rss_bytes["gate"])
+    assert found.per_hour == pytest.approx(1e7, rel=1e-3)
+    assert found.grows
+
+
+def test_noise_is_no_growth() -> None:
+    samples = [sample(60.0 * minute, 100_000_000 + minute % 2 * 10**6) for minute in range(61)]
+    assert not soak.slope(samples, lambda one: one.rss_bytes["gate"]).grows
+    figures = {one.name: one for one in soak.verdicts(samples, 10, 0)}
+    assert figures["gate: memory"].is_met
+    assert figures["boards without exactly one decision"].is_met
+    assert figures["rows"].value == pytest.approx(3600)
+    leaking = [sample(60.0 * minute, 10**8 + minute * 10**6, 40 + minute) for minute in range(61)]
+    figures = {one.name: one for one in soak.verdicts(leaking, 10, 1)}
+    assert [figures[name].is_met for name in ("gate: memory", "gate: descriptors")] == [False, False]
+    assert figures["boards without exactly one decision"].is_met is False
+
+
+def test_goals_are_upper_bounds_unless_they_say_otherwise() -> None:
+    assert [Goal(5).is_met_by(value) for value in (4, 5, 6)] == [True, True, False]
+    assert [Goal(5, at_least=True).is_met_by(value) for value in (4, 5, 6)] == [False, True, True]
+    assert Measured(Part.PAGES, "/", 1, "ms", 1).is_met is None
+    median, worst = times_ms(Part.INTAKE, "x", [0.001] * 50 + [0.2] * 50, 150)
+    assert (median.goal, worst.is_met) == (None, False)
+
+
+def test_a_history_is_one_that_the_service_could_have_written(served: Served) -> None:
+    with served.database.reading() as connection:
+        (recipe,) = recipes.all_active(connection)
+    history.fill(served.database, recipe.id, ["A", "B"], 50, now_us())
+    with served.database.reading() as connection:
+        assert audit.prove(connection).broken_id is None
+        counted = board_counts(connection, Window(0, now_us() + 1))
+    assert sum(one.boards for one in counted) == 49  # one in fifty is a second pass
+
+
+@pytest.fixture
+def measured(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> Iterator[Running]:
+    """A gate and a line in this process, as the benchmark sees them."""
+    stamps = tmp_path / "stamps.txt"
+    writer = Stamps(stamps)
+    port = int(served.address.rpartition(":")[2])
+    listen = served.gate.config.listen.model_copy(update={"port": port})
+    config = served.gate.config.model_copy(update={"listen": listen, "station": "tiny"})
+    keys = {
+        role: client.headers["Authorization"].removeprefix("Bearer ")
+        for role, client in (("feeder", served.feeder), ("operator", served.operator), ("admin", served.admin))
+    }
+    points.hook = writer.reached
+    opener = quick_opener(tiny, QuickDevice(), watchers=[writer])
+    try:
+        with deciding(served.gate.config, served.database, opener):
+            service = Running(config, keys, stamps, psutil.Process())
+            yield service
+            service.database.close()
+    finally:
+        points.hook = lambda point: None
+        writer.close()
+
+
+def test_each_part_measures_a_running_service(measured: Running, served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "part.png"
+    path.write_bytes(LIGHT)
+    pictures = [Picture(path, "C")]
+    history.fill(served.database, 1, ["C"], 20, now_us())
+    figures = [
+        *parts.decisions(measured, pictures, 3),
+        *parts.intake(measured, 2),
+        *parts.pages(measured, 1),
+        *parts.clients(measured, 3, 2, pictures[0]),
+        *pace.pace(measured, pictures, Pace(72_000, 4, 30.0, 0.2)),
+    ]
+    assert [one.part for one in figures[:4]] == [Part.DECISIONS, Part.DECISIONS, Part.INTAKE, Part.INTAKE]
+    assert [one.name for one in figures if one.part is Part.PAGES] == list(parts.PAGES)
+    assert all(one.value >= 0 for one in figures)
+    by_name = {one.name: one for one in figures}
+    assert by_name["late boards"].value == 0
+    # Each client hears of the acceptance, the start and the decision of each board, and of the verification.
+    assert by_name["an event at 3 clients, p50"].samples >= 3 * 2 * 3
+    assert by_name["an event at 3 clients, p99"].note.startswith("0 of")
+
+
+def test_a_soak_tells_what_grew_and_draws_it(measured: Running, tmp_path: Path) -> None:
+    path = tmp_path / "part.png"
+    path.write_bytes(LIGHT)
+    samples = tmp_path / "samples.json"
+    figures = soak.soak(measured, [Picture(path, "C")], Pace(7200, 2, 30.0, 1.0), samples)
+    assert figures[0].value == 0
+    assert json.loads(samples.read_text())
+    plot.draw(samples, tmp_path / "soak.png")
+    assert (tmp_path / "soak.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--parts", "speeed"), "--parts: there is no 'speeed'; did you mean 'speed'?"),
+        (("--plot", "x.png"), "--plot draws the samples of a soak; give --soak, too"),
+        (("--parts", "pages", "--soak", "5"), "--soak is a part by itself; leave --parts out"),
+    ],
+)
+def test_wrong_options_are_said(call: Call, arguments: tuple[str, ...], sentence: str) -> None:
+    said = call("serve", *arguments)
+    assert said.status == 2
+    assert sentence in said.words
+
+
+@pytest.mark.slow
+def test_the_command_starts_the_service_and_measures_every_part(call: Call, tmp_path: Path) -> None:
+    board, store = synthetic.synthetic_board(tmp_path, kind="resnet18", experts=2, input_size=32, seed=0)
+    for number, component in enumerate(rules.load(board).components):
+        path = tmp_path / "images" / "S1" / f"P{number}__{component}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(number))
+    figures = tmp_path / "figures.json"
+    said = call(
+        *("serve", "--quick", "--board", board, "--store", store.root, "--memory", "500MB"),
+        *("--images", tmp_path / "images", "--work", tmp_path / "work", "--json", figures),
+    )
+    assert said.status == 0, said.err
+    found = json.loads(figures.read_text())
+    assert {figure["part"] for figure in found["figures"]} == {part.value for part in Part} - {"soak"}
+    assert "machine: " in said.out

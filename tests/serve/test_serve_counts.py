@@ -1,0 +1,272 @@
+"""Counts by the hour always are what a look at every row would give, and a migration counts what is there."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serve_rows import NOON, blind_audit, decided, decision, late, ng, recipe
+from sqlalchemy import Connection, MetaData, insert, select
+
+from coe.core import Verdict
+from coe.serve.database import boards, calls, decisions, escapes, history, verifications
+from coe.serve.database.boards import Board, NewBoard
+from coe.serve.database.calls import NewCall
+from coe.serve.database.decisions import Amendment
+from coe.serve.database.escapes import NewEscape
+from coe.serve.database.history import BoardCount, CallCount, Window
+from coe.serve.database.migration import migrate
+from coe.serve.database.opening import Database
+from coe.serve.database.schema import board, board_count, call, call_count, verification
+from coe.serve.database.verifications import NewVerification
+from coe.serve.moments import HOUR_US, hour_of
+from coe.serve.words import BoardState, CallKind, Outcome, Part, Side
+
+MINUTE_US = HOUR_US // 60
+ALWAYS = Window(0, 2 * NOON)
+_keys = itertools.count()
+
+
+def accept(connection: Connection, serial: str = "", recipe_name: str = "demo") -> Board:
+    new = NewBoard(
+        f"n{next(_keys)}", "d", recipe(connection, recipe_name).id, serial, "", Side.TOP, "", {}, "f", NOON, None
+    )
+    return boards.accept(connection, new)
+
+
+def looked_at(connection: Connection, window: Window) -> tuple[list[BoardCount], Counter[Any]]:
+    """Return what docs/serve.md says of boards and calls, from every row, without the service's queries."""
+    answers = {row.id: row for row in connection.execute(select(verification))}
+    words = [(row, answers.get(row.verification_id)) for row in connection.execute(select(call))]
+    found: dict[tuple[int, int], BoardCount] = {}
+    counted: Counter[Any] = Counter()
+    for row in connection.execute(select(board)):
+        if row.decided_us is None or row.pass_number != 1 or not window.start_us <= row.decided_us < window.end_us:
+            continue
+        mine = [(one, answer) for one, answer in words if one.board_id == row.id]
+        is_verified = row.state is BoardState.VERIFIED
+        confirmed = any(answer and answer.outcome is Outcome.CONFIRMED for _, answer in mine)
+        key = (hour_of(row.decided_us), row.recipe_id)
+        before = found.get(key) or BoardCount(*key, 0, 0, 0, 0, 0)
+        found[key] = BoardCount(
+            *key,
+            before.boards + 1,
+            before.clean + (row.verdict is Verdict.OK and row.calls == 0),
+            before.late + row.late,
+            before.verified + is_verified,
+            before.good + (is_verified and not confirmed),
+        )
+        for one, answer in mine:
+            label = (answer and answer.label) or one.label
+            outcome = answer.outcome if answer else None
+            counted[(*key, one.component, one.expert, label, one.kind, outcome)] += 1
+    # Of a seeded defect the first word counts.
+    first = {row.call_id: row for row in answers.values() if row.supersedes is None}
+    for one, answer in ((row, first.get(row.id)) for row, _ in words):
+        if one.board_id is None and window.start_us <= one.opened_us < window.end_us:
+            key = (hour_of(one.opened_us), None)
+            label = (answer and answer.label) or one.label
+            counted[(*key, one.component, one.expert, label, one.kind, answer.outcome if answer else None)] += 1
+    return [found[key] for key in sorted(found)], counted
+
+
+def as_counted(found: Sequence[CallCount]) -> Counter[Any]:
+    counted = Counter({tuple(asdict(one).values())[:-1]: one.calls for one in found})
+    assert len(counted) == len(found)
+    return counted
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens to the board, or the call, of a number; what cannot happen is left out."""
+
+    what: str
+    which: int
+    minute: int
+    outcome: Outcome
+    label: str
+    calls: tuple[str, ...]
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(
+            ["accept", "accept", "decide", "decide", "verify", "verify", "amend", "abort", "escape", "seed"]
+        ),
+        st.integers(0, 30),
+        st.integers(0, 200),
+        st.sampled_from(list(Outcome)),
+        st.sampled_from(["", "chipped"]),
+        st.lists(st.sampled_from(["ng", "late", "audit", "review"]), max_size=3).map(tuple),
+    ),
+    max_size=25,
+)
+
+
+class Shift:
+    """What happens in a shift, through the functions that the service uses."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._boards: list[Board] = []
+
+    def take(self, step: Step) -> None:
+        if step.what == "accept":
+            serial = f"SN{step.which % 3}" if step.which % 2 else ""
+            self._boards.append(accept(self._connection, serial, ("demo", "other")[step.which % 5 == 0]))
+        elif step.what == "seed":
+            calls.add(self._connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON + step.minute * MINUTE_US)
+        elif step.what == "verify":
+            self._verify(step)
+        elif self._boards:
+            self._happens(step, self._boards[step.which % len(self._boards)])
+
+    def _happens(self, step: Step, one: Board) -> None:
+        at_us = NOON + step.minute * MINUTE_US
+        if step.what == "decide":
+            decision_made = decision(one, *self._new_calls(step.calls), at_us=at_us)
+            if "review" in step.calls:
+                decision_made = replace(decision_made, verdict=Verdict.REVIEW)
+            decisions.write(self._connection, decision_made)
+        elif step.what == "abort":
+            boards.abort(self._connection, one, at_us, reason="taken back")
+        elif step.what == "amend":
+            found = boards.get(self._connection, one.id)
+            if found is not None and found.verdict is not None:
+                new = replace(ng("P0"), label="lifted")
+                decisions.amend(self._connection, Amendment(one.id, at_us, [new], []))
+        elif step.what == "escape" and one.serial:
+            escapes.report(self._connection, NewEscape(one.serial, at_us, "ann"))
+
+    def _new_calls(self, kinds: Sequence[str]) -> list[NewCall]:
+        made = {"ng": ng, "late": late, "audit": blind_audit}
+        return [made[kind](f"P{number}") for number, kind in enumerate(kinds) if kind in made]
+
+    def _verify(self, step: Step) -> None:
+        ids = self._connection.scalars(select(call.c.id)).all()
+        if ids:
+            seen = calls.get(self._connection, ids[-1 - step.which % len(ids)])
+            assert seen is not None
+            word = NewVerification(step.outcome, NOON + step.minute * MINUTE_US, "ann", step.label)
+            verifications.record_verification(self._connection, seen, word)
+
+
+@given(STEPS, st.integers(-90, 250), st.integers(0, 250))
+@settings(max_examples=30)
+def test_counts_are_what_a_look_at_every_row_gives(
+    database: Database, steps: list[Step], begins: int, lasts: int
+) -> None:
+    window = Window(NOON + begins * MINUTE_US, NOON + (begins + lasts) * MINUTE_US)
+    with database.writing() as connection:
+        shift = Shift(connection)
+        for step in steps:
+            shift.take(step)
+        for one in (ALWAYS, window):
+            expected_boards, expected_calls = looked_at(connection, one)
+            assert history.board_counts(connection, one) == expected_boards
+            assert as_counted(history.call_counts(connection, one)) == expected_calls
+            by_hour = Counter[Any]()
+            for key, number in expected_calls.items():
+                by_hour[key[0], key[5], key[6]] += number
+            told = history.call_counts(connection, one, by=[Part.HOUR])
+            assert {(one.hour_us, one.kind, one.outcome): one.calls for one in told} == by_hour
+        connection.rollback()
+
+
+def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database: Database) -> None:
+    with database.writing() as connection:
+        first, second = accept(connection, "SN1"), accept(connection, "SN1")
+        decisions.write(connection, decision(first, ng()))
+        decisions.write(connection, decision(second))
+        assert history.decided(connection) == {Verdict.NG: 1, Verdict.OK: 1}
+        (count,) = history.board_counts(connection, ALWAYS)
+    assert (count.boards, count.clean) == (1, 0)
+
+
+def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", late("R1"))
+        assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
+        assert history.decided(connection) == {Verdict.NG: 1}
+        (count,) = history.call_counts(connection, ALWAYS)
+    assert (count.label, count.outcome, count.calls) == ("cracked", None, 1)
+
+
+@pytest.mark.parametrize("last", [ng("R2"), blind_audit("R2")])
+def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database: Database, last: NewCall) -> None:
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng("R1"), last)
+        first, second = calls.of_board(connection, board.id)
+
+    def answer_second() -> None:
+        with database.writing() as connection:
+            verifications.record_verification(connection, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
+
+    other = threading.Thread(target=answer_second)
+    with database.writing() as connection:
+        verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
+        other.start()
+        # The other answer must not end before this one: it could not see it.
+        other.join(0.3)
+        assert other.is_alive()
+    other.join()
+    with database.reading() as connection:
+        (count,) = history.board_counts(connection, ALWAYS)
+        expected_boards, expected_calls = looked_at(connection, ALWAYS)
+        assert (count.verified, count.good) == (1, 0)
+        assert [count] == expected_boards
+        assert as_counted(history.call_counts(connection, ALWAYS)) == expected_calls
+
+
+def a_shift(connection: Connection) -> None:
+    """Boards of every fate: clean, called, verified, amended, aborted, second passes, for review as a whole."""
+    steps = [
+        *(Step("accept", number, 0, Outcome.CONFIRMED, "", ()) for number in range(12)),
+        *(
+            Step("decide", number, 17 * number, Outcome.CONFIRMED, "", kinds)
+            for number, kinds in enumerate([(), ("ng",), ("late", "ng"), ("audit",), ("review",), ("ng", "ng"), (), ()])
+        ),
+        Step("amend", 2, 60, Outcome.CONFIRMED, "", ()),
+        Step("abort", 11, 60, Outcome.CONFIRMED, "", ()),
+        Step("seed", 0, 20, Outcome.CONFIRMED, "", ()),
+        *(Step("verify", number, 70, outcome, "", ()) for number, outcome in enumerate(Outcome)),
+        Step("verify", 2, 80, Outcome.CONFIRMED, "chipped", ()),
+        *(Step("decide", number, 180, Outcome.CONFIRMED, "", ("ng",)) for number in (8, 9, 10)),
+    ]
+    shift = Shift(connection)
+    for step in steps:
+        shift.take(step)
+
+
+def test_a_database_of_the_first_schema_is_counted_when_it_is_migrated(
+    database: Database, bare_database: Database
+) -> None:
+    with database.writing() as connection:
+        a_shift(connection)
+    migrate(bare_database, "0001")
+    old = MetaData()
+    old.reflect(bare_database.engine)
+    with database.reading() as source, bare_database.writing() as target:
+        for table in old.sorted_tables:
+            rows = [row._asdict() for row in source.execute(select(table))]
+            if rows and table.name != "alembic_version":
+                target.execute(insert(table), rows)
+    assert migrate(bare_database)
+    with database.reading() as source, bare_database.reading() as target:
+        expected_boards, expected_calls = looked_at(target, ALWAYS)
+        assert {one.verified for one in expected_boards} > {0}
+        assert len(expected_calls) > 4
+        assert history.board_counts(target, ALWAYS) == expected_boards
+        assert as_counted(history.call_counts(target, ALWAYS)) == expected_calls
+        for counts in (board_count, call_count):
+            # A row of which nothing is left is no difference.
+            kept = [row for row in source.execute(select(counts)) if any(row[len(counts.primary_key) :])]
+            assert sorted(kept) == sorted(tuple(row) for row in target.execute(select(counts)))

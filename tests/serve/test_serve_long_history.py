@@ -1,0 +1,123 @@
+"""Pages do not grow with the history: no query of theirs reads all boards, calls, events or entries of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from serving import Served
+from sqlalchemy import event, text
+from sqlalchemy.engine import Engine
+
+from coe.bench.service import history
+from coe.bench.service.parts import PAGES
+from coe.serve.database import recipes, schema
+from coe.serve.database.history import decided
+from coe.serve.moments import now_us
+from coe.serve.retention import sweep
+
+GROWING = ("board", "view", "call", "verification", "event", "audit")
+"""The tables that have a row, or several, for each board."""
+STEP = 100
+"""SQLite's own instructions are counted by the hundred."""
+MORE = 200_000
+"""How many instructions more a page may take: a look at each of 100,000 boards takes a million at least."""
+ALSO = (*PAGES, "/statistics?hours=168&recipe=tiny")
+
+
+def fill(served: Served, boards: int) -> None:
+    with served.database.reading() as connection:
+        (recipe,) = recipes.all_active(connection)
+    history.fill(served.database, recipe.id, ["A", "B", "C"], boards, now_us())
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """Collect all statements with their parameters."""
+    seen: list[tuple[str, Any]] = []
+
+    def see(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")) and not executemany:
+            seen.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", see)
+    yield seen
+    event.remove(engine, "before_cursor_execute", see)
+
+
+def scans(plan: Sequence[str], statement: str) -> list[str]:
+    """Return the steps that read a whole table; a look at its newest or oldest rows ends at its limit."""
+    ends_early = "LIMIT" in statement and not any("TEMP B-TREE FOR ORDER BY" in step for step in plan)
+    found = [step for step in plan if any(step.split()[:2] == ["SCAN", table] for table in GROWING)]
+    return [] if ends_early else found
+
+
+def test_no_page_and_no_sweep_reads_a_whole_table(served: Served) -> None:
+    fill(served, 60)
+    with statements(served.database.engine) as seen:
+        for path in ALSO:
+            assert served.admin.get(path.format(board=60)).status_code == 200, path
+        served.operator.post("/api/v1/calls/next", json={})
+        sweep(served.database, served.gate.pictures, served.gate.config.retention, now_us(), since_us=now_us())
+    assert len(seen) > 60
+    with served.database.reading() as connection:
+        for statement, parameters in dict(seen).items():
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            plan = [row[3] for row in rows]
+            assert not scans(plan, statement), (statement, plan)
+
+
+def multiply(served: Served, times: int) -> None:
+    """Copy all boards with all that belongs to them, into the same hours, until there are so many times as many."""
+    shifted, renamed = ("id", "board_id", "call_id", "verification_id"), ("key", "board_key", "file", "uuid", "hash")
+    with served.database.writing() as connection:
+        for table in ("board", "view", "call", "verification", "event", "audit"):
+            columns = [column.name for column in schema.metadata.tables[table].c]
+            copied = [
+                f"{name} + :number * 1000000" if name in shifted
+                else f"\"{name}\" || '-' || :number" if name in renamed
+                else f"\"{name}\""
+                for name in columns
+            ]  # fmt: skip
+            names = ", ".join(f'"{name}"' for name in columns)
+            copy = text(f'INSERT INTO "{table}" ({names}) SELECT {", ".join(copied)} FROM "{table}" WHERE id < 1000000')
+            for number in range(1, times):
+                connection.execute(copy, {"number": number})
+        for counts in (schema.board_count, schema.call_count):
+            sums = {column.name: column * times for column in counts.c if not column.primary_key}
+            connection.execute(counts.update().values(sums))
+
+
+@pytest.mark.slow
+def test_what_pages_read_does_not_grow_with_the_history(served: Served) -> None:
+    """The same week with 2,000 and with 100,000 boards; those of the hours that are not whole yet are read."""
+    fill(served, 2_000)
+    before = {path: steps_of(served, path.format(board=1)) for path in PAGES}
+    multiply(served, 50)
+    with served.database.reading() as connection:
+        assert sum(decided(connection).values()) == 100_000
+    after = {path: steps_of(served, path.format(board=1)) for path in PAGES}
+    grown = {path: (before[path], after[path]) for path in PAGES if after[path] > before[path] + MORE}
+    assert not grown
+
+
+def steps_of(served: Served, path: str) -> int:
+    """Return how many instructions SQLite executes for a page."""
+    steps = 0
+
+    def step() -> int:
+        nonlocal steps
+        steps += STEP
+        return 0
+
+    def count(connection: Any, record: object, proxy: object) -> None:
+        connection.set_progress_handler(step, STEP)
+
+    event.listen(served.database.engine, "checkout", count)
+    try:
+        assert served.admin.get(path).status_code == 200
+    finally:
+        event.remove(served.database.engine, "checkout", count)
+    return steps
