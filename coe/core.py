@@ -18,12 +18,15 @@ class Verdict(StrEnum):
     @property
     def severity(self) -> int:
         """0 for OK, 1 for REVIEW, 2 for NG."""
-        return list(Verdict).index(self)
+        return _SEVERITIES[self]
+
+
+_SEVERITIES = {verdict: severity for severity, verdict in enumerate(Verdict)}
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the most severe verdict; OK if there is none."""
-    return max(verdicts, key=lambda verdict: verdict.severity, default=Verdict.OK)
+    return max(verdicts, key=_SEVERITIES.__getitem__, default=Verdict.OK)
 
 
 def added(numbers: Iterable[float]) -> float:

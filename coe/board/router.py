@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from coe import config
@@ -71,6 +71,9 @@ class Decision:
 
     verdict: Verdict | None
     steps: tuple[Step, ...] = ()
+
+
+_CERTAIN = {verdict: Decision(verdict) for verdict in Verdict}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +150,11 @@ class Router:
             return expert
         return again_id(expert)
 
-    def named(self, finding: Finding) -> Finding:
-        """Return a finding under the name that its expert has in the board file."""
-        name = self._shown.get(finding.expert)
-        return finding if name is None else replace(finding, expert=name)
+    def named(self, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        """Return findings under the names that their experts have in the board file."""
+        if not self._shown:
+            return tuple(findings)
+        return tuple(replace(finding, expert=self._shown.get(finding.expert, finding.expert)) for finding in findings)
 
     def order(self, component: str) -> Mapping[str, int]:
         """Return the rank of each expert that a component may need, predecessors first; empty if it is unknown."""
@@ -171,6 +175,12 @@ class Router:
         labels is high enough for that label; it means REVIEW instead if none is. The worst verdict decides: a good box
         hides no bad box. A finding in doubt means REVIEW if it does not mean NG, and no step follows it.
         """
+        if not finding.boxes and not finding.doubt:
+            # One label has one outcome: nothing to compare. Most findings are such.
+            outcome = _outcome(step, finding.label)
+            if not step.believes(finding.label, finding.score):
+                outcome = Verdict.REVIEW
+            return _CERTAIN[outcome] if isinstance(outcome, Verdict) else Decision(None, tuple(dict.fromkeys(outcome)))
         scores = {finding.label: finding.score}
         for box in finding.boxes:
             if box.label != finding.label:  # the finding's score is that of the best box with its label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -112,7 +112,7 @@ class Backlog:
         self._groups: OrderedDict[int, Group] = OrderedDict()
         self._by_expert: dict[str, deque[Group]] = {}
         self._latest: dict[str, Group] = {}
-        self._waiting: Counter[str] = Counter()
+        self._waiting: defaultdict[str, int] = defaultdict(int)
         self._keys = 0
         self._size = 0
         self._pending_s = 0.0
@@ -150,8 +150,7 @@ class Backlog:
 
         A stage at the end joins the last group if that has the same expert, because it overtakes no other stage there.
         """
-        last = next(reversed(self._groups.values()), None)
-        group = self._latest.get(stage.expert) if join else last
+        group = self._latest.get(stage.expert) if join else next(reversed(self._groups.values()), None)
         if group is None or group.expert != stage.expert or not group.open:
             group = self._latest[stage.expert] = self._new(stage.expert)
         self._put(group, stage, charge_s, now, due_s)
@@ -200,7 +199,7 @@ class Backlog:
     def check(self) -> None:
         """Prove the books; raises AssertionError."""
         assert sum(len(group) for group in self._groups.values()) == len(self), f"{self!r} miscounts"
-        assert self._waiting.total() == len(self), f"{self!r} miscounts by expert"
+        assert sum(self._waiting.values()) == len(self), f"{self!r} miscounts by expert"
         assert all(self._groups.values()), f"{self!r} holds an empty group"
         assert all(group.open and group.key in self._groups for group in self._latest.values()), f"{self!r}: latest"
         kept = {expert: [group.key for group in groups] for expert, groups in self._by_expert.items()}

@@ -14,7 +14,8 @@ from coe.errors import RulesError
 class _Case:
     """A request under way. `seen` holds the steps reached so far, so that a step of several branches is taken once.
 
-    `order` is the rank of each expert that its component may need.
+    `order` is the rank of each expert that its component may need. A request that is NG `is_stopped` if its component
+    has `stop_at_ng`.
     """
 
     request: Request
@@ -26,6 +27,7 @@ class _Case:
     seen: set[Step] = field(default_factory=set)
     verdicts: list[Verdict] = field(default_factory=list)
     failure: Failure | None = None
+    is_stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,12 @@ class Cases:
 
     def open(self, request: Request, now: float) -> Advance:
         """Take in a request. It ends at once, with an error, if the board does not have its component."""
+        rule = request.rule
         try:
-            first = self._router.first(request.rule)
+            first = self._router.first(rule)
         except RulesError as error:
             return self.refuse(request, Failure(FailureKind.RULES, str(error)), now)
-        stop_at_ng, order = self._router.components[request.rule].stop_at_ng, self._router.order(request.rule)
+        stop_at_ng, order = self._router.components[rule].stop_at_ng, self._router.order(rule)
         case = self._cases[request.id] = _Case(request, request.since_s(now), stop_at_ng, order)
         return self._advance(case, [first], now)
 
@@ -91,7 +94,7 @@ class Cases:
     def decided(self, request_id: int) -> bool:
         """Return whether no further finding of a request is needed, although it awaits some."""
         case = self._cases.get(request_id)
-        return case is not None and self._is_stopped(case)
+        return case is not None and case.is_stopped
 
     def withdrawn(self, stage: Stage, now: float) -> Advance:
         """Await the finding of a stage no more."""
@@ -104,7 +107,7 @@ class Cases:
         stages: list[Stage] = []
         while steps:
             step = steps.pop()
-            if self._is_stopped(case):
+            if case.is_stopped:
                 break
             judge = self._router.judge(step.expert, case.findings.get(step.expert))
             if (finding := case.findings.get(judge)) is not None:
@@ -115,29 +118,28 @@ class Cases:
                     continue
                 if decision.verdict is not None:
                     case.verdicts.append(decision.verdict)
-                steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
-                case.seen.update(decision.steps)
+                    case.is_stopped = case.stop_at_ng and Verdict.NG in case.verdicts
+                if decision.steps:
+                    steps.extend(step for step in reversed(decision.steps) if step not in case.seen)
+                    case.seen.update(decision.steps)
             elif judge in case.awaiting:
                 case.awaiting[judge].append(step)
             else:
                 case.awaiting[judge] = [step]
                 stages.append(Stage(case.request.id, judge))
-        if self._is_stopped(case):
+        if case.is_stopped:
             for stage in stages:
                 del case.awaiting[stage.expert]
             stages.clear()
         return Advance(tuple(stages), None if case.awaiting else self._close(case, now))
 
-    def _is_stopped(self, case: _Case) -> bool:
-        return case.stop_at_ng and Verdict.NG in case.verdicts
-
     def _close(self, case: _Case, now: float) -> Result:
         del self._cases[case.request.id]
-        if self._is_stopped(case):
+        if case.is_stopped:
             case.failure = None
         verdict = worst(case.verdicts) if case.failure is None else None
         # Findings stand in the order of the rules, so that results do not depend on scheduling.
         ordered = sorted(case.findings, key=case.order.__getitem__)
-        findings = tuple(self._router.named(case.findings[expert]) for expert in ordered)
+        findings = self._router.named([case.findings[expert] for expert in ordered])
         late = now > case.request.due_s
         return Result(case.request, verdict, findings, max(0.0, now - case.since_s), case.failure, late)

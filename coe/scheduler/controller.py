@@ -20,7 +20,7 @@ from coe.core import Batch, Failure, FailureKind, Stage
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import CostTable
 from coe.scheduler.deadlines import Deadlines, LeastTime
 from coe.scheduler.demand import Demand
 from coe.scheduler.events import (
@@ -250,7 +250,7 @@ class Controller:
                 return
             world = replace(world, executors=able)
         executor = self.executors[self._assign.choose(stage.expert, world, now)]
-        cost = self._cost(executor.device, stage.expert)
+        cost = self.costs(executor.device, stage.expert)
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
         if alone and stage.expert not in executor.pool:
@@ -272,7 +272,8 @@ class Controller:
             for expert in self._cases.awaits(change.request_id):
                 for backlog in self._backlogs:
                     backlog.hurry(change.request_id, expert, change.due_s, change.was_s)
-        self._commands += [Late(board.name, board.due_s) for board in self._deadlines.missed()]
+        for board in self._deadlines.missed():
+            self._commands.append(Late(board.name, board.due_s))
 
     def _finished(self, event: Finished, now: float) -> None:
         executor = self._executor(event.executor)
@@ -326,7 +327,7 @@ class Controller:
             for stage in stages:
                 self._fail(stage, not_run(batch.expert, event), now)
         else:
-            cost = self._cost(executor.device, batch.expert)
+            cost = self.costs(executor.device, batch.expert)
             executor.backlog.put_back(stages, cost.batch_s(1), now)
             for stage in stages:
                 executor.backlog.hurry(stage.request_id, stage.expert, self._due_s(stage), math.inf)
@@ -363,6 +364,7 @@ class Controller:
         self._prefetch: Prefetch = policies.make("prefetch", self.strategy.prefetch)
         self._select.watch(self.world)
         self._prefetch.watch(self.world)
+        self._looks_ahead = self._prefetch.looks_ahead()
 
     def _executor(self, id: str) -> Executor:
         return self.executors.get(id) or self._gone[id]
@@ -383,14 +385,19 @@ class Controller:
 
     def _dispatch(self, now: float) -> None:
         self._residency.shrink(now)
-        self._residency.withdraw()
+        if self._looks_ahead:
+            self._residency.withdraw()
         for executor in self.executors.values():
             while executor.is_free and self._feed(executor, now):
                 pass
+        # A lane that is busy now stays busy: only an event frees it.
+        idle = self._residency.idle_pools()
         for executor in self.executors.values():
-            if executor.batch is not None or self._shared is not None:
+            if executor.pool.id in idle and (executor.batch is not None or self._shared is not None):
                 self._prefetch_for(executor, now)
-        if self._prefetch.looks_ahead():
+        if self._residency.is_reading():
+            return
+        if self._looks_ahead:
             self._look_ahead(now)
         self._residency.fill(now)
         self._residency.fill_host(now)
@@ -413,12 +420,11 @@ class Controller:
 
         Return whether a batch began.
         """
-        why = self._why(executor)
         for group in self._select.rank(executor, self.world, now):
             state = executor.pool.state(group.expert)
             if state is State.READY and self._run(executor, group, now):
                 return True
-            if state is None and self._residency.make_room(executor.pool, group.expert, why, (), now):
+            if state is None and self._residency.make_room(executor.pool, group.expert, _why(executor), (), now):
                 return False
         return False
 
@@ -446,17 +452,10 @@ class Controller:
                 ahead.add(expert)
             elif (source := self.world.source(pool.device, expert)) in idle:
                 if pool.state(expert) is None:
-                    self._residency.make_room(pool, expert, self._why(executor), ahead, now)
+                    self._residency.make_room(pool, expert, _why(executor), ahead, now)
                 idle.remove(source)
                 if not idle:
                     return
-
-    @staticmethod
-    def _why(executor: Executor) -> Why:
-        return Why.DEMAND if executor.batch is None else Why.PREFETCH
-
-    def _cost(self, device: str, expert: str) -> Cost:
-        return self.costs(device, expert)
 
     def _emit(self, command: Command) -> None:
         self._commands.append(command)
@@ -464,6 +463,10 @@ class Controller:
     def _flush(self) -> list[Command]:
         commands, self._commands = self._commands, []
         return commands
+
+
+def _why(executor: Executor) -> Why:
+    return Why.DEMAND if executor.batch is None else Why.PREFETCH
 
 
 def _usage(graph: ExpertGraph) -> dict[str, float]:

@@ -151,7 +151,9 @@ class Deadlines:
 
     def changes(self, now: float) -> Iterator[Change]:
         """Yield the requests that have come into a hurry by now, or out of it, with their new due times."""
-        while self._aging and (self._aging[0][2] not in self._arrived_s or self._is_old(self._aging[0][2], now)):
+        # An answered image is passed over; of the others the heap knows when they came.
+        old_s = self._max_wait_s / 2
+        while self._aging and (self._aging[0][2] not in self._arrived_s or self._aging[0][0] + old_s <= now):
             yield from self._set(heapq.heappop(self._aging)[2], now)
         while self._to_check and self._to_check[0][0] <= now:
             _, _, board = heapq.heappop(self._to_check)

@@ -7,7 +7,7 @@ have changed, so that it moves only these experts.
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ class Demand:
     """
 
     def __init__(self, usage: Mapping[str, float], follows: Mapping[str, Mapping[str, float]]) -> None:
-        self._open: Counter[str] = Counter()
+        self._open: defaultdict[str, int] = defaultdict(int)
         self._growth = 1 + 1 / config.USAGE_IMAGES
         self.begin(usage, follows)
 
@@ -55,7 +55,7 @@ class Demand:
             expert: tuple((other, round(share * _PARTS)) for other, share in others.items())
             for expert, others in follows.items()
         }
-        self._coming: Counter[str] = Counter()
+        self._coming: defaultdict[str, int] = defaultdict(int)
         for expert, stages in self._open.items():
             for other, parts in self._follows[expert] if stages else ():
                 self._coming[other] += parts * stages
@@ -66,7 +66,7 @@ class Demand:
         self._subscribers: list[dict[str, None]] = []
 
     def __repr__(self) -> str:
-        return f"<Demand {self._open.total()} open stages>"
+        return f"<Demand {sum(self._open.values())} open stages>"
 
     def subscribe(self) -> dict[str, None]:
         """Return a dict whose keys are the experts with changed numbers; the subscriber empties it."""
@@ -135,4 +135,4 @@ class Demand:
         """Prove the books; raises AssertionError."""
         assert all(count >= 0 for count in self._open.values()), f"{self!r} miscounts"
         assert all(parts >= 0 for parts in self._coming.values()), f"{self!r} miscounts coming stages"
-        assert not idle or not (self._open.total() or self._coming.total()), f"{self!r} at idle"
+        assert not idle or not (any(self._open.values()) or any(self._coming.values())), f"{self!r} at idle"

@@ -34,6 +34,10 @@ class Executor:
         self.id, self.device, self.depth = spec.id, spec.device, spec.depth
         self.pool = pool
         self.backlog = backlog
+        self.is_free = True
+        """Whether the executor takes another batch."""
+        self.batch: Batch | None = None
+        """The batch that runs now, the oldest under way; None if the executor is idle."""
         self._flights: deque[Flight] = deque()
 
     def __repr__(self) -> str:
@@ -45,16 +49,6 @@ class Executor:
         """The batches under way, the oldest first."""
         return tuple(self._flights)
 
-    @property
-    def batch(self) -> Batch | None:
-        """The batch that runs now, the oldest under way; None if the executor is idle."""
-        return self._flights[0].batch if self._flights else None
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the executor takes another batch."""
-        return len(self._flights) < self.depth
-
     def idle_from_s(self, now: float) -> float:
         """Return the predicted time at which all batches under way have ended; `now` if there is none."""
         return max(now, self._flights[-1].until_s) if self._flights else now
@@ -64,13 +58,20 @@ class Executor:
         if not self.is_free:
             raise ValueError(f"{self!r} cannot begin another batch")
         self._flights.append(Flight(batch, held_bytes, until_s))
+        self._note()
 
     def end(self) -> Flight:
         """Let go of the oldest batch and return it; raises ValueError if there is none."""
         if not self._flights:
             raise ValueError(f"{self!r} has no batch to end")
-        return self._flights.popleft()
+        flight = self._flights.popleft()
+        self._note()
+        return flight
 
     def remaining_s(self, now: float) -> float:
         """Return the predicted time until everything assigned here is done, in seconds."""
         return self.backlog.pending_s + (self.idle_from_s(now) - now)
+
+    def _note(self) -> None:
+        self.is_free = len(self._flights) < self.depth
+        self.batch = self._flights[0].batch if self._flights else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coe import config
@@ -67,41 +67,37 @@ class Foresight(HistoryWatcher):
         """How many images with a refdes have come."""
         self._boards: OrderedDict[str, _Board] = OrderedDict()
         """The boards whose images still come, by serial; the board whose last image is oldest stands first."""
-        self._next: dict[str, int] = {}
+        self.next_places: dict[str, int] = {}
+        """The next place of each expert that is foreseen."""
         self._gaps_s: deque[float] = deque(maxlen=_JUDGED)
         self._last_s: float | None = None
         self._agreed: deque[bool] = deque(maxlen=_JUDGED)
         self._follow(parts)
 
     def __repr__(self) -> str:
-        return f"<Foresight at place {self.head}, {len(self._next)} experts foreseen on {len(self._parts)} parts>"
+        return f"<Foresight at place {self.head}, {len(self.next_places)} experts foreseen on {len(self._parts)} parts>"
 
     # Anybody may read these
 
     def __len__(self) -> int:
         """Return how many experts are foreseen."""
-        return len(self._next)
+        return len(self.next_places)
 
     def next_place(self, expert: str) -> int | None:
         """Return the next place that needs an expert; None if none is foreseen.
 
         A place before `head` is that of a part that is late.
         """
-        return self._next.get(expert)
+        return self.next_places.get(expert)
 
     def images_until(self, expert: str) -> int | None:
         """Return at which image from now an expert is needed, 1 for the next image; None if none is foreseen."""
-        place = self._next.get(expert)
+        place = self.next_places.get(expert)
         return None if place is None else max(1, place + 1 - self.head)
 
     def in_order(self) -> list[str]:
         """Return the experts that are foreseen, the next first."""
-        return sorted(self._next, key=lambda expert: (self._next[expert], expert))
-
-    @property
-    def foreseen(self) -> Collection[str]:
-        """The experts that are foreseen."""
-        return self._next.keys()
+        return sorted(self.next_places, key=lambda expert: (self.next_places[expert], expert))
 
     def horizon(self) -> int:
         """Return the place that is reached in `config.AHEAD_S` at the present pace; `head` before there is a pace."""
@@ -138,7 +134,7 @@ class Foresight(HistoryWatcher):
         index = self._index.get(request.refdes)
         if board.begin is not None and index is not None:
             self._came += 1
-            self._judge(self._parts[index].component == request.component)
+            self._judge(request.component in self._components[index])
             self._reach(board.begin + index)
 
     # Boards
@@ -179,12 +175,12 @@ class Foresight(HistoryWatcher):
         than boards one after another, even if each image has its own serial.
         """
         begun = min(self._came, self.head - self._lap)
-        return _HARDLY_BEGUN * begun < len(self._parts) and len(self._next) == len(self._places)
+        return _HARDLY_BEGUN * begun < len(self._parts) and len(self.next_places) == len(self._places)
 
     def _begin_lap(self) -> None:
         laps = -(-(self.head - self._origin) // len(self._parts))
         self._lap, self._came = self._origin + laps * len(self._parts), 0
-        if len(self._next) < len(self._places):
+        if len(self.next_places) < len(self._places):
             # Nothing was foreseen for the rest of the last board.
             self.head = self._lap
             self._follow(self._parts)
@@ -192,8 +188,8 @@ class Foresight(HistoryWatcher):
     def _judge(self, agrees: bool) -> None:
         """Foresee nothing for the rest of a board that is another product than the list or the boards before."""
         self._agreed.append(agrees)
-        if len(self._agreed) == _JUDGED and sum(self._agreed) < _AGREEING * _JUDGED and self._next:
-            gone, self._next = self._next, {}
+        if len(self._agreed) == _JUDGED and sum(self._agreed) < _AGREEING * _JUDGED and self.next_places:
+            gone, self.next_places = self.next_places, {}
             for expert in gone:
                 self._changed(expert)
 
@@ -204,19 +200,32 @@ class Foresight(HistoryWatcher):
         self._parts, self._came = tuple(parts), 0
         self._origin = self._lap = self._passed = self.head
         self._index = {part.refdes: index for index, part in enumerate(parts)}
-        known = self._router.components
-        rules = [rule_of(self._board_key, part.component) for part in parts]
-        self._needs = [self._router.likely(rule) if rule in known else () for rule in rules]
+        self._components = [self._components_of(part) for part in parts]
+        self._needs = [self._experts_of(components) for components in self._components]
         self._places: dict[str, list[int]] = {}
         for index, experts in enumerate(self._needs):
             for expert in experts:
                 self._places.setdefault(expert, []).append(index)
         self._at = dict.fromkeys(self._places, 0)
-        gone, self._next = self._next, {expert: self._origin + places[0] for expert, places in self._places.items()}
+        gone, self.next_places = (
+            self.next_places,
+            {expert: self._origin + places[0] for expert, places in self._places.items()},
+        )
         self._seen.clear()
         self._agreed.clear()
-        for expert in {**gone, **self._next}:
+        for expert in {**gone, **self.next_places}:
             self._changed(expert)
+
+    def _components_of(self, part: PlacedPart) -> tuple[str, ...]:
+        """Return the components that may come at a part: two if the last boards do not agree."""
+        other = self._learned.other(part.refdes) if self._learned is not None else ""
+        return (part.component, other) if other else (part.component,)
+
+    def _experts_of(self, components: Sequence[str]) -> tuple[str, ...]:
+        """Return the likely experts of components, each once; none for a component that the board does not have."""
+        rules = [rule_of(self._board_key, component) for component in components]
+        known = self._router.components
+        return tuple(dict.fromkeys(expert for rule in rules if rule in known for expert in self._router.likely(rule)))
 
     def _reach(self, place: int) -> None:
         """Take note of a part that has come; parts far behind it are taken as left out."""
@@ -237,8 +246,8 @@ class Foresight(HistoryWatcher):
     def _go_on(self, place: int) -> None:
         """Let the experts whose next place this is go on to the place after it."""
         for expert in self._needs[(place - self._origin) % len(self._parts)]:
-            if self._next.get(expert) == place:
-                self._next[expert] = self._place_after(expert)
+            if self.next_places.get(expert) == place:
+                self.next_places[expert] = self._place_after(expert)
                 self._changed(expert)
 
     def _place_after(self, expert: str) -> int:

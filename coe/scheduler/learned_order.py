@@ -30,7 +30,8 @@ class LearnedOrder:
     """Takes in the parts of a board as they come; `finish` returns the parts that the next board will have.
 
     A part that was left out, came early or late, or had another component on one board changes little: places are
-    means, and a component counts once it has come twice in turn.
+    means, and a component counts once it has come twice in turn. Until then nobody can know which of the two is the
+    exception: the next board may have either (`other`).
     """
 
     def __init__(self) -> None:
@@ -49,6 +50,11 @@ class LearnedOrder:
         """Take in a part of the present board; a part that comes again keeps its place."""
         if len(self._board) < _MOST_PARTS or part.refdes in self._board:
             self._board[part.refdes] = part.component
+
+    def other(self, refdes: str) -> str:
+        """Return the component that a part had on its last board, if another component counts; "" if it agreed."""
+        known = self._known.get(refdes)
+        return known.other if known is not None else ""
 
     def finish(self) -> tuple[PlacedPart, ...]:
         """End the present board; return the parts that the next board is expected to have, in their order."""

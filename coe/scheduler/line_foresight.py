@@ -49,14 +49,19 @@ class LineForesight(HistoryWatcher):
 
     # Anybody may read these
 
+    def foresees(self) -> bool:
+        """Return whether any expert is foreseen."""
+        return any(self._boards[board].next_places for board in self._others)
+
     def next_place(self, expert: str) -> int | None:
         """Return the next place that needs an expert; None if none is foreseen."""
-        places = [
-            place + self._moved[board]
-            for board in self._others
-            if (place := self._boards[board].next_place(expert)) is not None
-        ]
-        return min(places, default=None)
+        next_place = None
+        for board in self._others:
+            place = self._boards[board].next_places.get(expert)
+            if place is not None:
+                place += self._moved[board]
+                next_place = place if next_place is None else min(next_place, place)
+        return next_place
 
     def images_until(self, expert: str) -> int | None:
         """Return at which image from now an expert is needed, 1 for the next image; None if none is foreseen."""
@@ -65,7 +70,9 @@ class LineForesight(HistoryWatcher):
 
     def in_order(self) -> list[str]:
         """Return the experts that are foreseen, the next first."""
-        places = {expert: self.next_place(expert) for board in self._others for expert in self._boards[board].foreseen}
+        places = {
+            expert: self.next_place(expert) for board in self._others for expert in self._boards[board].next_places
+        }
         return sorted(places, key=lambda expert: (places[expert] or 0, expert))
 
     def horizon(self) -> int:
@@ -125,5 +132,5 @@ class LineForesight(HistoryWatcher):
             self._tell(board)
 
     def _tell(self, board: str) -> None:
-        for expert in self._boards[board].foreseen:
+        for expert in self._boards[board].next_places:
             self._changed(expert)

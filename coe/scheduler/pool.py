@@ -69,6 +69,8 @@ class ModelPool:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._recency: OrderedDict[str, None] = OrderedDict()
         self._planned: dict[str, None] = {}
+        self._may_reserve = False
+        """Whether a planned expert has come, or bytes have become free, since `to_reserve` was called."""
         # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
@@ -170,7 +172,7 @@ class ModelPool:
 
     @property
     def _kept_bytes(self) -> int:
-        return self.weights_bytes - self._bytes[State.LEAVING] + self._bytes[State.PLANNED]
+        return self._bytes[State.PLANNED] + self._bytes[State.LOADING] + self._bytes[State.READY]
 
     def missing_bytes(self, more: int) -> int:
         """Return how many bytes must still leave before `more` can be planned; 0 if there is room."""
@@ -203,6 +205,7 @@ class ModelPool:
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None
+        self._may_reserve = True
         self._bytes[State.PLANNED] += size
         self._count[State.PLANNED] += 1
         for watcher in self._watchers:
@@ -215,6 +218,7 @@ class ModelPool:
     def set_aside(self, workspace_bytes: int) -> None:
         """Leave so many bytes to activations from now on; experts that take them already leave one by one."""
         self.spec = replace(self.spec, workspace_bytes=workspace_bytes)
+        self._may_reserve = True
 
     def has_planned(self) -> bool:
         """Return whether an expert waits for room."""
@@ -222,6 +226,13 @@ class ModelPool:
 
     def planned(self) -> list[str]:
         """Return the planned experts, first come first."""
+        return list(self._planned)
+
+    def to_reserve(self) -> list[str]:
+        """Return the planned experts to try, first come first; none if nothing has changed since the last call."""
+        if not self._may_reserve:
+            return []
+        self._may_reserve = False
         return list(self._planned)
 
     def reserve(self, expert: str) -> bool:
@@ -299,6 +310,7 @@ class ModelPool:
         self._pins -= 1
         self._pinned_bytes -= 0 if entry.pins else entry.bytes
         self._activation_bytes -= activation_bytes
+        self._may_reserve = True
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books; with `idle`, also that nothing runs or moves. Raises AssertionError."""
@@ -341,6 +353,7 @@ class ModelPool:
         self._count[entry.state] -= 1
         self._coming[entry.source] -= entry.state in _ON_THEIR_WAY
         del self._entries[expert], self._recency[expert]
+        self._may_reserve = True
         self._unnamed.pop(expert, None)
 
     def _tell_left(self, expert: str) -> None:

@@ -22,8 +22,6 @@ from coe.scheduler.policies.base import Eviction, Precision, World
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.upgrades import Upgrades
 
-_TIERS = tuple(Tier)
-
 
 class Residency:
     """All pools of a run, and the host cache if the plan has one. `emit` takes the commands."""
@@ -68,6 +66,7 @@ class Residency:
             pool.device: min(world.costs(pool.device, expert).weights_bytes for expert in world.graph.experts)
             for pool in self._turn
         }
+        self._tiers = {id: world.tiers(pool.device) for id, pool in self.pools.items()}
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
@@ -126,7 +125,7 @@ class Residency:
         pools in turn (paper section 4.1). One load at a time, so that an expert that is wanted waits for no more than
         the load under way. Each expert is considered once.
         """
-        if not self._unfilled or self._is_reading():
+        if not self._unfilled or self.is_reading():
             return
         pools = [pool for pool in self._turn if pool.id not in self._lost]
         while self._unfilled:
@@ -174,12 +173,13 @@ class Residency:
 
     def is_loading(self) -> bool:
         """Return whether an expert is on its way into a pool or into host memory."""
-        return self._is_filling_host() or any(pool.is_moving() for pool in self.pools.values())
+        return self.is_reading() or any(pool.is_moving() for pool in self.pools.values())
 
-    def _is_reading(self) -> bool:
-        return self._is_filling_host() or any(pool.is_moving_from(Tier.DISK) for pool in self.pools.values())
-
-    def _is_filling_host(self) -> bool:
+    def is_reading(self) -> bool:
+        """Return whether an expert is on its way from the disk."""
+        for pool in self.pools.values():
+            if pool.is_moving_from(Tier.DISK):
+                return True
         return self.cache is not None and self.cache.is_filling()
 
     def fill_host(self, now: float) -> None:
@@ -210,26 +210,33 @@ class Residency:
     def issue(self) -> None:
         """Issue the loads of planned experts whose bytes have become free, first come, first served."""
         for pool in self.pools.values():
-            if pool.has_planned():
-                self._issue(pool)
+            for expert in pool.to_reserve():
+                if not pool.reserve(expert):
+                    break
+                self._begin_load(pool, expert)
 
-    def _issue(self, pool: ModelPool) -> None:
-        for expert in pool.planned():
-            if not pool.reserve(expert):
-                break
-            why, variant = pool.why(expert), pool.variant(expert)
-            if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
-                why = Why.PREFETCH
-            passage = Passage(Tier.DISK)
-            if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
-                passage = cache.fetch(expert, pool.size(expert), variant)
-            pool.lies_in(expert, passage.source)
-            self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
+    def _begin_load(self, pool: ModelPool, expert: str) -> None:
+        why, variant = pool.why(expert), pool.variant(expert)
+        if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
+            why = Why.PREFETCH
+        passage = Passage(Tier.DISK)
+        if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
+            passage = cache.fetch(expert, pool.size(expert), variant)
+        pool.lies_in(expert, passage.source)
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
+
+    def idle_pools(self) -> set[str]:
+        """Return the pools that can load from a tier from which nothing comes into them."""
+        idle = set()
+        for pool in self.pools.values():
+            for tier in self._tiers[pool.id]:
+                if not pool.is_moving_from(tier):
+                    idle.add(pool.id)
+        return idle
 
     def idle_tiers(self, pool: ModelPool) -> list[Tier]:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        tiers = _TIERS if self._cache_of(pool) is not None else (Tier.DISK,)
-        return [tier for tier in tiers if not pool.is_moving_from(tier)]
+        return [tier for tier in self._tiers[pool.id] if not pool.is_moving_from(tier)]
 
     def fetched(self, pool: str, expert: str) -> None:
         """Note that an expert on its way has been read from disk."""

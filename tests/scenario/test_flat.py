@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -156,6 +158,29 @@ def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name:
     few, many = looked(looks, 200, 500, name), looked(looks, 200, 5000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
+
+
+@pytest.mark.parametrize(("name", "most"), [("line", 172), ("coserve", 188)])
+def test_a_stage_costs_few_calls(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of Python functions while events are handled: the same number on a busy machine. A tenth is to spare."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    def handled(self: Controller, *arguments: Any) -> Any:
+        sys.setprofile(count)
+        try:
+            return handle(self, *arguments)
+        finally:
+            sys.setprofile(None)
+
+    handle = Controller.handle
+    monkeypatch.setattr(Controller, "handle", handled)
+    measured = scale.measure(300, 1000, name=name)
+    stages = measured.us_per_request * measured.requests / measured.us_per_stage
+    assert 50 < calls / stages <= most
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run, Why
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.machine import Machine
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -322,6 +323,75 @@ def test_a_speculative_load_holds_nothing_up(
     line.run()
     assert len(line.results) == len(drawn)
     assert all(result.error is None for result in line.results.values())
+
+
+class Cold(VirtualLine):
+    """Checks each load while its one pool fills, that is until the first expert leaves."""
+
+    fills = True
+    begun = 0
+
+    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+        super().observe(event, commands, now, control_s)
+        (pool,), (backlog,) = self.controller.pools.values(), self.controller.world.backlogs()
+        self.fills = self.fills and not any(isinstance(command, Evict) for command in commands)
+        if not self.fills:
+            return
+        waiting = [group for group in backlog.groups() if group.expert not in pool]
+        for load in (command for command in commands if isinstance(command, Load)):
+            self.begun += 1
+            if load.why in (Why.INITIAL, Why.SPECULATIVE):
+                assert not waiting, f"{load.expert} goes before {waiting}"
+            else:
+                group = backlog.first(load.expert)
+                assert group is not None
+                assert all(other.since_s >= group.since_s for other in waiting), f"{load.expert} goes before {waiting}"
+        if waiting and not pool.missing_bytes(COST.weights_bytes):
+            assert pool.is_moving(), f"the disk is idle, there is room, and {waiting} wait"
+        # Each load takes room, so the pools are full after as many loads as they hold.
+        if self.controller.is_filling():
+            assert self.begun <= min(4, (pool.spec.capacity_bytes - 4) // COST.weights_bytes)
+
+
+BURSTS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from("ABCD")), min_size=4, max_size=20)
+"""By image: how long after the image before it comes, and its component."""
+
+
+@given(BURSTS, st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
+@settings(max_examples=60, deadline=None)
+def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_for_those_wanted_before(
+    burst: list[tuple[float, str]], parts: str, experts: int, executors: int
+) -> None:
+    """The disk is never idle meanwhile, no load for nobody begins, and filling ends."""
+    pools = pools_of(executors, (10 * experts + 4) // executors, 4 // executors)
+    line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="line", parts=parts_of(parts))
+    at_s = 0.0
+    for gap_s, component in burst:
+        at_s += gap_s
+        line.arrive(at_s, component)
+    line.run()
+    assert line.begun >= min(4, experts)
+    assert not line.controller.is_filling()
+    assert [result.error for result in line.results.values()] == [None] * len(burst)
+
+
+@given(images(), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=20, deadline=None)
+def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]], gpu: int, cpu: int) -> None:
+    """There a wanted expert may be left to the other device; but every image has its answer, and both pools fill."""
+    room = {"gpu": gpu, "cpu": cpu}
+    plan = Plan(
+        tuple(PoolSpec(device, device, 10 * experts + 4, 4) for device, experts in room.items()),
+        tuple(ExecutorSpec(device, device, device) for device in room),
+    )
+    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), plan, strategy="line")
+    for at_s, component, serial, refdes in drawn:
+        line.arrive(at_s, component, serial=serial, refdes=refdes)
+    line.run()
+    assert not line.controller.is_filling()
+    resident = {device: sum(expert in pool for expert in "abcd") for device, pool in line.controller.pools.items()}
+    assert sum(resident.values()) >= min(4, gpu + cpu)
+    assert [result.error for result in line.results.values()] == [None] * len(drawn)
 
 
 @given(images())

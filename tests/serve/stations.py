@@ -82,9 +82,9 @@ def quick_opener(tiny: tuple[Path, Path], device: QuickDevice, **options: object
 
 @contextmanager
 def deciding(
-    config: ServeConfig, database: Database, open_line: OpenLine, clocks: Clocks | None = None
+    config: ServeConfig, database: Database, open_line: OpenLine | None, clocks: Clocks | None = None
 ) -> Iterator[Station]:
-    """Run a station on a thread until the block ends."""
+    """Run a station on a thread until the block ends; None opens real lines."""
     station = Station(config, database, open_line=open_line, **({"clocks": clocks} if clocks else {}))
     errors: list[BaseException] = []
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from quick_line import QuickDevice
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
+from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line import Line
-from coe.serve.config import ServeConfig
+from coe.serve.config import LineSettings, ServeConfig
 from coe.serve.database import calls, events, faults, recipes, states
 from coe.serve.database.boards import Board
 from coe.serve.database.opening import Database, open_database
@@ -332,3 +336,31 @@ def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_sa
     assert answer(database, missing).state is ActivationState.FAILED
     assert verdict_of(database, board) is Verdict.NG
     assert len(opener.lines) == 1
+
+
+@pytest.mark.slow
+def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_later(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    line = LineSettings(store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none")
+    config = config.model_copy(update={"line": line})
+    shown = {"R1": LIGHT, "R2": DARK}
+    with Inspector(tiny[0], store=tiny[1], memory="100MB", executors="cpu=1", threads=1, profile=None) as alone:
+        verdicts = {
+            refdes: alone.submit(np.asarray(Image.open(io.BytesIO(content))), "C", order="RGB").result().verdict
+            for refdes, content in shown.items()
+        }
+    recipes_now = [activated(database, TINY, name) for name in ("one", "two")]
+    boards = [accept(config, database, recipe.id, shown, key=recipe.name) for recipe in recipes_now]
+    with deciding(config, database, None):
+        eventually(lambda: all(verdict_of(database, board) is not None for board in boards), 100)
+        third, asked = add(database, TINY.replace("count: 1", "count: 2"), "one")
+        eventually(is_answered(database, asked), 100)
+        boards.append(accept(config, database, third.id, shown, key="third"))
+        eventually(lambda: verdict_of(database, boards[-1]) is not None, 100)
+    assert answer(database, asked).state is ActivationState.ACTIVE
+    assert open_faults(database) == []
+    called = {refdes for refdes, verdict in verdicts.items() if verdict is not Verdict.OK}
+    with database.reading() as connection:
+        for board in boards:
+            assert {call.refdes for call in calls.of_board(connection, board.id)} == called

@@ -178,6 +178,32 @@ def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> Non
     assert sum(abs(right[part.refdes][1] - index) for index, part in enumerate(known)) < 10 * len(learned)
 
 
+def test_where_the_last_boards_differ_the_next_may_have_either() -> None:
+    line = Line()
+    line.see("BBBB")
+    line.see("BCBB", serial="S2")
+    line.see("B", serial="S3")
+    # P1 was B, then C.
+    assert line.places() == {"a": None, "b": 5, "c": 5, "x": None}
+    line.see("CBB", serial="S3", at=1)
+    line.see("B", serial="S4")
+    assert line.places() == {"a": None, "b": 10, "c": 9, "x": None}
+    line.see("BBB", serial="S4", at=1)
+    line.see("B", serial="S5")
+    assert line.places()["c"] == 13
+    line.see("CBB", serial="S5", at=1)
+    line.see("B", serial="S6")
+    assert line.places() == {"a": None, "b": 18, "c": 17, "x": None}
+
+
+def test_an_exception_is_expected_once_more_and_then_forgotten() -> None:
+    line = Line()
+    for serial, components in (("S1", "BBBB"), ("S2", "BCBB"), ("S3", "BBBB")):
+        line.see(components, serial=serial)
+    line.see("B", serial="S4")
+    assert line.places()["c"] is None
+
+
 def test_a_board_goes_on_when_parts_come_much_later_than_on_the_board_before() -> None:
     """Two boards whose parts come up to 20 places early or late differ by more than that."""
     chance, line, components = random.Random(1), Line(), "ABC" * 100

@@ -19,7 +19,10 @@ from coe.scheduler.pool import ModelPool
 PACKAGE = Path(__file__).parents[2] / "coe"
 SCHEDULER = PACKAGE / "scheduler"
 
-POOL_WRITERS = {"tell", "plan", "reserve", "cancel", "commit", "abandon", "leave", "release", "pin", "unpin", "lies_in"}
+POOL_WRITERS = {
+    *("tell", "plan", "to_reserve", "reserve", "cancel", "commit", "abandon", "leave", "release"),
+    *("pin", "unpin", "lies_in"),
+}
 CACHE_WRITERS = {"fill", "fetch", "leave", "forget", "begin_fill", "end_fill"}
 HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
 OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}

@@ -1,10 +1,12 @@
 """From findings to the next steps, and from counts and shares to probabilities worked out by hand."""
 
+import math
+
 import pytest
 
 from coe.board.router import Escalation, Router, follows
 from coe.board.rules import Rules
-from coe.core import Finding, Verdict, worst
+from coe.core import Box, Finding, Verdict, worst
 from coe.errors import RulesError
 from coe.testing import rules_from
 
@@ -155,3 +157,19 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
         board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
     with pytest.raises(RulesError, match="reference"):
         board(f"  a: {E}", "  R1: {inspect: a, reference: ../gold}")
+
+
+@pytest.mark.parametrize("label", ["ok", "odd", "bad"])
+@pytest.mark.parametrize("score", [0.0, 0.4, 0.6, 1.0, math.nan])
+def test_a_box_of_the_label_that_decides_changes_nothing(label: str, score: float) -> None:
+    """A finding without boxes takes a shorter way to the same decision."""
+    rules = board(
+        f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}",
+        "  R1: {inspect: a, min_score: 0.5, then: {ok: [x, y], odd: OK, bad: NG}}",
+    )
+    step = rules.router.first("R1")
+    short = rules.router.next(step, Finding("a", "fp32", label, score))
+    assert short == rules.router.next(step, Finding("a", "fp32", label, score, (Box(label, score, (0, 0, 1, 1)),)))
+    believed = {"ok": None, "odd": Verdict.OK, "bad": Verdict.NG}[label]
+    assert short.verdict == (believed if score >= 0.5 else Verdict.REVIEW)
+    assert [following.expert for following in short.steps] == (["x", "y"] if label == "ok" and score >= 0.5 else [])

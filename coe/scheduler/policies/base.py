@@ -58,15 +58,29 @@ class World:
         """Return the tier from which an absent expert would come to a device."""
         return Tier.HOST if self.cache is not None and self.cache.serves(device) and expert in self.cache else Tier.DISK
 
+    def tiers(self, device: str) -> tuple[Tier, ...]:
+        """Return the tiers from which experts come to a device; both bring them at the same time."""
+        return tuple(Tier) if self.cache is not None and self.cache.serves(device) else (Tier.DISK,)
+
     def switch_s(self, device: str, expert: str) -> float:
         """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
         cost = self.costs(device, expert)
-        return cost.copy_s if self.source(device, expert) is Tier.HOST else cost.load_s
+        if self.cache is None or self.source(device, expert) is Tier.DISK:
+            return cost.load_s
+        return cost.copy_s
 
     def expected_use(self, expert: str) -> float:
         """Return how often an image needs an expert: by its next image where it is foreseen, else as estimated."""
         until = None if self.foresight is None else self.foresight.images_until(expert)
         return self.demand.usage(expert) if until is None else 1 / until
+
+    def foresees(self) -> bool:
+        """Return whether any expert is foreseen; the answer holds until the next image."""
+        return self.foresight is not None and self.foresight.foresees()
+
+    def next_place(self, expert: str) -> int | None:
+        """Return the next place that needs an expert; None if none is foreseen."""
+        return None if self.foresight is None else self.foresight.next_place(expert)
 
     def images_until(self, expert: str) -> float:
         """Return at which image from now an expert is expected to be needed; stages on their way count as images."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from sortedcontainers import SortedList
+
+_expert = itemgetter(2)
 
 
 class Ranking:
@@ -18,7 +21,7 @@ class Ranking:
         return len(self._entries)
 
     def __iter__(self) -> Iterator[str]:
-        return (expert for _, _, expert in self._order)
+        return map(_expert, self._order)
 
     def key(self, expert: str) -> float | None:
         """Return the key of an expert; None if it is not known."""

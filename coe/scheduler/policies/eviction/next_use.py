@@ -41,10 +41,12 @@ class NextUse(Eviction):
         self._step: dict[str, int] = {}
 
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+        foresees = self._world.foresees() if self._changed else False
         for expert in self._changed:
-            self._forget(expert)
             if expert in self._pool:
-                self._place(expert)
+                self._place(expert, foresees=foresees)
+            else:
+                self._forget(expert)
         self._changed.clear()
         if not self._step:
             return iter(self._order)
@@ -57,15 +59,23 @@ class NextUse(Eviction):
             return self._world.images_until(expert) <= self._world.images_until(newcomer)
         return waiting is not None and (wanting is None or wanting.due_s >= waiting.due_s)
 
-    def _place(self, expert: str) -> None:
+    def _place(self, expert: str, *, foresees: bool) -> None:
         """Rank an expert by its next place, or by its loss where its open or coming stages count for more."""
         demand, foresight = self._world.demand, self._world.foresight
-        place = None if foresight is None else foresight.next_place(expert)
-        until = None if foresight is None else foresight.images_until(expert)
-        coming_first = until is None or demand.coming(expert) * until > config.OUTLOOK_IMAGES
-        if place is None or coming_first or demand.open(expert):
-            self._order.put(expert, self._loss_s(expert) / max(1, self._pool.size(expert)))
+        until = foresight.images_until(expert) if foresees and foresight is not None else None
+        open_stages, coming = demand.open(expert), demand.coming(expert)
+        if until is None or open_stages or coming * until > config.OUTLOOK_IMAGES:
+            if expert in self._step:
+                self._forget(expert)
+            expected = coming + config.OUTLOOK_IMAGES * (demand.usage(expert) if until is None else 1 / until)
+            loss_s = expected * self._world.switch_s(self._pool.device, expert)
+            if open_stages:
+                loss_s += open_stages * self._world.costs(self._pool.device, expert).per_image_s
+            self._order.put(expert, loss_s / max(1, self._pool.size(expert)))
             return
+        self._forget(expert)
+        place = self._world.next_place(expert)
+        assert place is not None, f"'{expert}' is foreseen"
         step = round(_STEPS * math.log2(max(self._rate(expert), 1e-30)))
         self._step[expert] = step
         self._by_place.setdefault(step, Ranking()).put(expert, -place)
@@ -82,8 +92,3 @@ class NextUse(Eviction):
 
     def _rate(self, expert: str) -> float:
         return self._world.switch_s(self._pool.device, expert) / max(1, self._pool.size(expert))
-
-    def _loss_s(self, expert: str) -> float:
-        demand, cost = self._world.demand, self._world.costs(self._pool.device, expert)
-        expected = demand.coming(expert) + config.OUTLOOK_IMAGES * self._world.expected_use(expert)
-        return expected * self._world.switch_s(self._pool.device, expert) + demand.open(expert) * cost.per_image_s

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from coe import config
-from coe.scheduler.costs import Tier
+from coe.scheduler.backlog import Group
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
@@ -40,9 +40,12 @@ class Gain(Prefetch):
         (self._backlog,) = world.backlogs()
         self._hurried = Ranking()
         self._oldest = Ranking()
-        # By pool, for the disk and for host memory: both bring experts at the same time.
-        self._order = {id: {tier: Ranking() for tier in Tier} for id in self._holders}
-        self._work = {id: Work() for id in self._holders}
+        # By pool and tier.
+        self._order = {
+            id: {tier: Ranking() for tier in world.tiers(holder.device)} for id, holder in self._holders.items()
+        }
+        # Only devices are compared by their work: with one device there is nothing to compare.
+        self._work = {id: Work() for id in self._holders} if len(self._holders) > 1 else {}
         # The predicted loads of experts that stages wait for and that are in no pool.
         self._loads_s: dict[str, float] = {}
         self._absent_s = 0.0
@@ -50,7 +53,8 @@ class Gain(Prefetch):
         self._foreseen = Ranking()
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        self._catch_up()
+        if self._changed:
+            self._catch_up()
         yield from islice(self._hurried, config.PREFETCH_GROUPS)
         yield from self._to_fill(executor)
         yield from self._to_share(executor)
@@ -60,7 +64,8 @@ class Gain(Prefetch):
                     yield expert
 
     def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
-        self._catch_up()
+        if self._changed:
+            self._catch_up()
         if self._loads_s or world.foresight is None:
             return
         for expert in islice(self._foreseen, config.LOAD_CANDIDATES):
@@ -133,48 +138,61 @@ class Gain(Prefetch):
         return config.OUTLOOK_IMAGES * demand.usage(expert) + demand.coming(expert)
 
     def _catch_up(self) -> None:
+        foresees = bool(self._foreseen) or self._world.foresees()
         for expert in self._changed:
-            self._forget(expert)
-            self._foresee(expert)
+            if foresees:
+                self._foresee(expert)
             group = self._backlog.first(expert)
-            if group is None:
-                continue
-            waiting = self._backlog.waiting(expert)
-            present = [holder for holder in self._holders.values() if expert in holder.pool]
-            for holder in present:
-                cost = self._world.costs(holder.device, expert)
-                self._work[holder.pool.id].put(expert, cost.batch_s(waiting) / len(present))
-            if not present:
-                gain = waiting / (1 + self._later(expert))
-                switches_s = {id: self._world.switch_s(one.device, expert) for id, one in self._holders.items()}
-                for id, switch_s in switches_s.items():
-                    order = self._order[id][self._world.source(self._holders[id].device, expert)]
-                    order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)
-                self._loads_s[expert] = min(switches_s.values())
-                self._absent_s += self._loads_s[expert]
-                self._oldest.put(expert, group.since_s)
-                if group.due_s < math.inf:
-                    self._hurried.put(expert, group.due_s)
+            here = {id for id, holder in self._holders.items() if expert in holder.pool} if group is not None else ()
+            load_s = self._loads_s.pop(expert, None)
+            if load_s is not None:
+                # Rounding must not pile up over weeks of stages.
+                self._absent_s = self._absent_s - load_s if self._loads_s else 0.0
+            if group is not None and not here:
+                self._want(group)
+            elif load_s is not None:
+                self._forget(expert)
+            for id, work in self._work.items():
+                if id in here:
+                    cost = self._world.costs(self._holders[id].device, expert)
+                    work.put(expert, cost.batch_s(self._backlog.waiting(expert)) / len(here))
+                else:
+                    work.drop(expert)
         self._changed.clear()
 
+    def _want(self, group: Group) -> None:
+        """Rank an expert that stages wait for and that is in no pool."""
+        expert = group.expert
+        gain = self._backlog.waiting(expert) / (1 + self._later(expert))
+        load_s = math.inf
+        for id, holder in self._holders.items():
+            switch_s = self._world.switch_s(holder.device, expert)
+            source = self._world.source(holder.device, expert)
+            load_s = min(load_s, switch_s)
+            for tier, order in self._order[id].items():
+                if tier is source:
+                    order.put(expert, -gain / max(switch_s, 1e-9), group.since_s)
+                else:
+                    order.drop(expert)
+        self._loads_s[expert] = load_s
+        self._absent_s += load_s
+        self._oldest.put(expert, group.since_s)
+        if group.due_s < math.inf:
+            self._hurried.put(expert, group.due_s)
+        else:
+            self._hurried.drop(expert)
+
     def _foresee(self, expert: str) -> None:
-        foresight = self._world.foresight
-        place = None if foresight is None else foresight.next_place(expert)
+        place = self._world.next_place(expert)
         if place is None or any(expert in holder.pool for holder in self._holders.values()):
             self._foreseen.drop(expert)
         else:
             self._foreseen.put(expert, place)
 
     def _forget(self, expert: str) -> None:
-        load_s = self._loads_s.pop(expert, None)
-        if load_s is None:
-            for work in self._work.values():
-                work.drop(expert)
-            return
+        """Forget an expert that stages waited for and that was in no pool."""
         for orders in self._order.values():
             for order in orders.values():
                 order.drop(expert)
         self._hurried.drop(expert)
         self._oldest.drop(expert)
-        # Rounding must not pile up over weeks of stages.
-        self._absent_s = self._absent_s - load_s if self._loads_s else 0.0

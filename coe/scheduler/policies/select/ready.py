@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from coe.scheduler.backlog import Group
 from coe.scheduler.executor import Executor
@@ -25,11 +25,13 @@ class Ready(Select):
     def watch(self, world: World) -> None:
         self._world = world
         self._changed = world.demand.subscribe()
+        (self._backlog,) = world.backlogs()
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         self._fullest = {id: Ranking() for id in self._holders}
         self._hurried = {id: Ranking() for id in self._holders}
         self._absent: dict[str, Group] = {}
         self._absent_hurried = Ranking()
+        self._hurrying: set[str] = set()
         self._ahead = {holder.device: world.loads_ahead(holder.device) for holder in self._holders.values()}
         self._largest_bytes = {
             executor.device: max(world.costs(executor.device, expert).weights_bytes for expert in world.graph.experts)
@@ -37,13 +39,18 @@ class Ready(Select):
         }
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
-        self._catch_up()
-        id = executor.pool.id
+        if self._changed:
+            self._catch_up()
+        pool, id = executor.pool, executor.pool.id
         if not self._fullest[id]:
             return
-        blocking = self._blocking(executor, now) if self._absent else None
-        leaving = blocking if blocking and self._must_leave(executor.pool, blocking) else None
-        for expert in self._hurried[id]:
+        # The ranking takes in changed numbers when it is asked for. So it is asked for even if nothing can run.
+        going = self._world.evictions[id].rank(pool, self._world, now) if self._absent else None
+        if not any(map(pool.is_ready, self._fullest[id])):
+            return
+        blocking = self._blocking(executor, going) if going is not None else None
+        leaving = blocking if blocking and self._must_leave(pool, blocking) else None
+        for expert in self._hurried[id] if self._hurrying else ():
             if (group := _group(executor, expert)) is not leaving:
                 yield group
         if blocking is not None and blocking is not leaving and blocking.due_s == math.inf:
@@ -58,16 +65,17 @@ class Ready(Select):
             return False
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
-    def _blocking(self, executor: Executor, now: float) -> Group | None:
+    def _blocking(self, executor: Executor, going: Iterator[str]) -> Group | None:
         """Return the group of the next expert to leave that has waiting stages; None if there is room without it.
 
+        `going` are the experts of the pool in the order in which they leave.
         Room is made for the loads after the present load, or after the load that begins once this executor is busy.
         So the disk never waits for the end of a long batch.
         """
         pool = executor.pool
         loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
-        for expert in self._world.evictions[pool.id].rank(pool, self._world, now):
+        for expert in going:
             if missing <= 0:
                 return None
             if not pool.is_ready(expert):
@@ -79,34 +87,35 @@ class Ready(Select):
 
     def _catch_up(self) -> None:
         for expert in self._changed:
-            self._absent.pop(expert, None)
-            self._absent_hurried.drop(expert)
-            holders = [executor for executor in self._holders.values() if expert in executor.pool]
+            group, here = self._backlog.first(expert), []
             for id, executor in self._holders.items():
-                group = executor.backlog.first(expert)
-                if group is None or executor not in holders:
+                if group is None or expert not in executor.pool:
                     self._fullest[id].drop(expert)
-                    self._hurried[id].drop(expert)
                 else:
+                    here.append(id)
                     full = self._world.costs(executor.device, expert).max_batch
-                    fill = min(1.0, executor.backlog.waiting(expert) / full)
+                    fill = min(1.0, self._backlog.waiting(expert) / full)
                     self._fullest[id].put(expert, -fill, group.since_s)
-                    _place(self._hurried[id], group)
-                if group is not None and not holders:
-                    self._absent[expert] = group
-                    _place(self._absent_hurried, group)
+            if group is None or here:
+                self._absent.pop(expert, None)
+            else:
+                self._absent[expert] = group
+            self._hurry(expert, math.inf if group is None else group.due_s, here)
         self._changed.clear()
+
+    def _hurry(self, expert: str, due_s: float, here: Collection[str]) -> None:
+        """Rank an expert by when its stages are due in the pools where it is, if they are in a hurry."""
+        if expert in self._hurrying:
+            self._hurrying.discard(expert)
+            for ranking in (self._absent_hurried, *self._hurried.values()):
+                ranking.drop(expert)
+        if due_s < math.inf:
+            self._hurrying.add(expert)
+            for ranking in [self._hurried[id] for id in here] or [self._absent_hurried]:
+                ranking.put(expert, due_s)
 
 
 def _group(executor: Executor, expert: str) -> Group:
     group = executor.backlog.first(expert)
     assert group is not None, f"nothing waits for '{expert}'"
     return group
-
-
-def _place(hurried: Ranking, group: Group) -> None:
-    """Rank a group by when it is due, if it is in a hurry."""
-    if group.due_s < math.inf:
-        hurried.put(group.expert, group.due_s)
-    else:
-        hurried.drop(group.expert)

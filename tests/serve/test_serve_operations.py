@@ -1,0 +1,101 @@
+"""What docs/operations.md promises: a restored backup is a whole service; systemd and containers get what fits."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+from quick_line import QuickDevice
+from serve_rows import decision, ng
+from serving import Served, config_of, hand_in, png, serving
+from stations import deciding, eventually, quick_opener
+
+from coe.serve import supervisor
+from coe.serve.backup import back_up
+from coe.serve.config import ServeConfig
+from coe.serve.database import audit, boards, decisions, events, keys, views
+from coe.serve.database.migration import migrate
+from coe.serve.database.opening import open_database
+from coe.serve.moments import now_us
+from coe.serve.words import EventKind
+
+FOLDER = Path(__file__).parents[2] / "docs" / "operations"
+
+
+def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waiting(
+    served: Served, tmp_path: Path, tiny: tuple[Path, Path]
+) -> None:
+    hand_in(served.feeder, "decided", {"R1": "C", "R2": "C"})
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "decided")
+        assert board is not None
+        (first, _) = views.of_board(connection, "decided")
+        decisions.write(connection, decision(board, ng("R1", view_id=first.id), at_us=now_us()))
+        keys.revoke(connection, "engineer", now_us())
+        audit.append(connection, "console", "revoke key", "engineer", now_us=now_us())
+    waiting = hand_in(served.feeder, "waiting", {"R1": "C"}).json()["board"]
+    back_up(served.gate.config, tmp_path / "backup")
+    hand_in(served.feeder, "later", {"R1": "C"})
+    key, held = served.feeder.headers["authorization"], served.engineer.headers["authorization"]
+
+    restored = config_of(Path(shutil.copytree(tmp_path / "backup", tmp_path / "restored")))
+    database = open_database(restored.database_url)
+    assert not migrate(database)
+    with database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM api_key WHERE name = 'admin'")
+        connection.exec_driver_sql("UPDATE api_key SET name = 'old ' || name")
+    with serving(restored, database) as service, deciding(restored, database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: service.operator.get(f"/api/v1/boards/{waiting}").json()["verdict"] == "OK")
+        (call,) = service.operator.get(f"/api/v1/boards/{board.id}").json()["calls"]
+        assert (call["refdes"], call["verdict"]) == ("R1", "NG")
+        picture = service.operator.get("/api/v1/calls/1/picture")
+        assert (picture.status_code, picture.content) == (200, png(0))
+        assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": key}).status_code == 200
+        assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": held}).status_code == 401
+        assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
+        with database.reading() as connection:
+            assert audit.prove(connection).broken_id is None
+        eventually(lambda: all(one["verdict"] for one in board_rows(service, waiting, waiting + 1)))
+        told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
+        assert len(told) == 1
+    database.close()
+
+
+def board_rows(service: Served, *ids: int) -> list[dict[str, object]]:
+    return [service.operator.get(f"/api/v1/boards/{id}").json() for id in ids]
+
+
+def kinds_of(service: Served, id: int) -> list[EventKind]:
+    with service.database.reading() as connection:
+        return [event.kind for event in events.after(connection, 0, board_id=id)]
+
+
+@pytest.fixture
+def unit() -> ConfigParser:
+    parser = ConfigParser(interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(FOLDER / "coe-serve.service", encoding="utf-8")
+    return parser
+
+
+def test_systemd_waits_as_long_as_the_service_needs(unit: ConfigParser) -> None:
+    service = unit["Service"]
+    assert service["Type"] == "notify"
+    assert re.fullmatch(r"/opt/coe/current/bin/coe-serve run /etc/coe/serve\.yaml", service["ExecStart"])
+    # A line that dies again and again, and a database that is locked for a minute, are no reason to start all again.
+    silent_s = supervisor.MOST_PAUSE_S + 60.0 + supervisor.ALIVE_US / 1e6 + supervisor.NOTIFY_S
+    assert float(service["WatchdogSec"]) > silent_s
+    drain_s = ServeConfig(station="a").drain_s
+    assert float(service["TimeoutStopSec"]) > drain_s + 2 * supervisor.GRACE_S
+
+
+def test_the_container_is_made_of_what_the_guide_makes() -> None:
+    text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
+    guide = (FOLDER.parent / "operations.md").read_text(encoding="utf-8")
+    assert "cp requirements.lock wheelhouse/" in guide
+    assert "--requirement /wheelhouse/requirements.lock" in text
+    assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
+    assert (FOLDER.parents[1] / "requirements.lock").is_file()
