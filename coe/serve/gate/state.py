@@ -43,7 +43,8 @@ class Gate:
     """The bytes of bodies that are in memory now."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
-    _faults: set[FaultKind] = field(default_factory=set)
+    # They may be open from before the gate was started.
+    _faults: set[FaultKind] = field(default_factory=lambda: {FaultKind.DISK_FULL, FaultKind.RETENTION})
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""
