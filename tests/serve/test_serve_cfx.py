@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng
+from sqlalchemy import event
 
 from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxWords, time_span
@@ -201,3 +202,14 @@ def test_lengths_of_time_are_written_as_the_messages_have_them() -> None:
     assert time_span(60_000_000) == "00:01:00"
     assert time_span(93_784_500_000) == "1.02:03:04.5000000"
     assert time_span(-5) == "00:00:00"
+
+
+def test_a_message_reads_no_content_of_a_recipe(sqlite_database: Database) -> None:
+    """The content may be megabytes, and a board has several messages for each of several sinks."""
+    asked: list[str] = []
+    with sqlite_database.writing() as connection:
+        decided(connection, "k1")
+    event.listen(sqlite_database.engine, "before_cursor_execute", lambda *said: asked.append(said[2]))
+    assert bodies(sqlite_database, "UnitsInspected")
+    assert any("recipe.version" in statement for statement in asked)
+    assert not any("recipe.content" in statement for statement in asked)
