@@ -24,6 +24,7 @@ from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
 from coe.serve import config as configs
 from coe.serve.database import faults, recipes, schema, tallies
+from coe.serve.database.blind import Face
 from coe.serve.database.faults import NewFault
 from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.migration import expect_newest
@@ -160,7 +161,8 @@ class _Writer:
             good.append(GoodComponent(part.refdes, part.component, view, None, [self._finding(part, "ok", 0.97)]))
             if index == audited:
                 audit = self._row(id, part, moment_us, view)
-                calls.append(audit | {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND})
+                audit |= {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND, "label": "ok"}
+                calls.append(audit | {"face": self._face(part)})
         answered = not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED)
         if answered:
             for call in calls:
@@ -214,6 +216,7 @@ class _Writer:
             "opened_us": moment_us,
             "revision": 0,
             "verification_id": None,
+            "face": None,
             "is_real": False,
         }
 
@@ -233,6 +236,13 @@ class _Writer:
         }
         row["findings"] = [self._finding(part, label, score)]
         return row
+
+    def _face(self, part: Part) -> dict[str, Any]:
+        """Return what a person sees of a blind audit, as if the expert had called the part."""
+        defects = COMPONENTS[part.component].defects
+        label, score = defects[int(self._rng.integers(len(defects)))], round(float(self._rng.uniform(0.6, 0.95)), 4)
+        finding = self._finding(part, label, score)
+        return Face(Verdict.NG, "", finding["expert"], label, score, [finding]).json
 
     def _finding(self, part: Part, label: str, score: float) -> dict[str, Any]:
         expert = f"body-{part.component.lower()}"

@@ -191,6 +191,20 @@ def _motions(sizes: _Sizes) -> Iterator[Numbers]:
             yield motion
 
 
+def difference(image: Pixels, reference: Pixels) -> Pixels | None:
+    """Return by how much an aligned picture differs from its reference, of the reference's size; brighter is more.
+
+    None if the picture cannot be compared: it has another aspect, or does not fit.
+    """
+    if not same_shape(image, reference):
+        return None
+    aligned = align(image, reference)
+    if aligned.fit < LEAST_FIT:
+        return None
+    # Without a sign, in unsigned bytes.
+    return np.maximum(aligned.image, reference) - np.minimum(aligned.image, reference)
+
+
 def lasting_differences(image: Pixels, reference: Pixels) -> int:
     """Return how many pixels of two pictures of one size, (H, W, 3), differ and last through an opening."""
     return int(cv2.countNonZero(_lasting(_grey(image), _grey(reference))))

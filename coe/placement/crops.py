@@ -6,7 +6,6 @@ Each crop is one warp of the picture. Nothing larger than the part of the pictur
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, radians, sin
 
 import cv2
 import numpy as np
@@ -19,6 +18,8 @@ Pixels = NDArray[np.uint8]
 
 _COARSE = 1.5
 """A crop whose pixels are so many times as large as the picture's is cut at the picture's scale, then made smaller."""
+OUTSIDE = (18, 22, 27)
+"""The colour, RGB, of what lies outside of a picture, where a crop is shown with what lies around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,7 @@ class Outline:
 
 def outline(site: Site, fit: Fit, width_px: int, height_px: int) -> Outline:
     """Return where the crop of a component lies in a picture of that size."""
-    half = np.array([site.crop.width_mm, site.crop.height_mm]) / 2
-    corners = fit.pixels(_on_board(site, half * np.array([(-1, 1), (1, 1), (1, -1), (-1, -1)])))
+    corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
     # Half a pixel around the middles of the outermost pixels still belongs to the picture.
     outside = np.maximum(-0.5 - corners, corners - (np.array([width_px, height_px]) - 0.5)).max()
     return Outline(corners, max(0.0, float(outside)))
@@ -47,21 +47,33 @@ def crop(pixels: Pixels, site: Site, fit: Fit) -> Pixels | None:
     The corner of the package that is its top left at an angle of 0 becomes the top left of the crop.
     """
     height, width = pixels.shape[:2]
-    if outline(site, fit, width, height).outside_px > 0:
+    where = outline(site, fit, width, height)
+    if where.outside_px > 0:
         return None
-    shape = site.crop
-    wanted = (shape.width_px, shape.height_px)
+    return upright(pixels, where.corners, site.crop.width_px, site.crop.height_px)
+
+
+def upright(pixels: Pixels, corners: Numbers, width_px: int, height_px: int, around_px: int = 0) -> Pixels:
+    """Return what lies between the `corners` of an `Outline`, (height_px, width_px, 3) uint8.
+
+    With `around_px`, in pixels of the crop, each side shows so much more; what lies outside of the picture is dark.
+    """
+    right, down = (corners[1] - corners[0]) / width_px, (corners[3] - corners[0]) / height_px
+    begin = corners[0] - around_px * (right + down)
+    wanted = (width_px + 2 * around_px, height_px + 2 * around_px)
     # Pixels of the picture for a pixel of the crop. Where a crop is much smaller, a warp alone would leave pixels out.
-    coarser = shape.width_mm * 1000 / fit.um_per_pixel / shape.width_px
+    coarser = float(np.hypot(*right))
     at_scale = wanted if coarser < _COARSE else (round(wanted[0] * coarser), round(wanted[1] * coarser))
-    upright = cv2.warpAffine(
+    right, down = right * wanted[0] / at_scale[0], down * wanted[1] / at_scale[1]
+    cut = cv2.warpAffine(
         pixels,
-        _from_crop(site, fit, *at_scale),
+        np.column_stack([right, down, begin + (right + down) / 2]),
         at_scale,
         flags=cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP,
-        borderMode=cv2.BORDER_REPLICATE,
+        borderMode=cv2.BORDER_CONSTANT if around_px else cv2.BORDER_REPLICATE,
+        borderValue=OUTSIDE,
     )
-    return np.asarray(upright if at_scale == wanted else cv2.resize(upright, wanted, interpolation=cv2.INTER_AREA))
+    return np.asarray(cut if at_scale == wanted else cv2.resize(cut, wanted, interpolation=cv2.INTER_AREA))
 
 
 def pin1(outline: Outline, shape: CropShape) -> Numbers:
@@ -69,20 +81,3 @@ def pin1(outline: Outline, shape: CropShape) -> Numbers:
     names = ("top-left", "top-right", "bottom-right", "bottom-left")
     corner: Numbers = outline.corners[names.index(shape.pin1)]
     return corner
-
-
-def _on_board(site: Site, points: Numbers) -> Numbers:
-    """Return points (n, 2) of a package, mm from its middle, as points of the board."""
-    turn = radians(site.angle_deg)
-    matrix = np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]])
-    placed: Numbers = points @ matrix.T + np.array([site.at.x_mm, site.at.y_mm])
-    return placed
-
-
-def _from_crop(site: Site, fit: Fit, width_px: int, height_px: int) -> Numbers:
-    """Return the map (2, 3) from a pixel of the crop to the picture, by what it does to three pixels."""
-    pixels = np.array([(0, 0), (1, 0), (0, 1)], np.float64)
-    shares = (pixels + 0.5) / np.array([width_px, height_px]) - 0.5
-    sizes = np.array([site.crop.width_mm, -site.crop.height_mm])
-    origin, right, down = fit.pixels(_on_board(site, shares * sizes))
-    return np.column_stack([right - origin, down - origin, origin])

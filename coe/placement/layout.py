@@ -102,6 +102,17 @@ class Site:
         """The name of the site in a picture: `R1`, or `r1c1/R1` on a panel."""
         return f"{self.unit}/{self.refdes}" if self.unit else self.refdes
 
+    @property
+    def corners(self) -> tuple[Point, Point, Point, Point]:
+        """The corners of its crop: the upright crop's top left, top right, bottom right, bottom left."""
+        right, up = self.crop.width_mm / 2, self.crop.height_mm / 2
+        across, along = cos(radians(self.angle_deg)), sin(radians(self.angle_deg))
+        top_left, top_right, bottom_right, bottom_left = (
+            Point(self.at.x_mm + x * across - y * along, self.at.y_mm + x * along + y * across)
+            for x, y in ((-right, up), (right, up), (right, -up), (-right, -up))
+        )
+        return top_left, top_right, bottom_right, bottom_left
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -314,15 +314,11 @@ def _beside(result: Result, pixels: NDArray[np.uint8], source: Pictures, side: i
         return
     height, width = reference.shape[:2]
     yield Beside("Reference", _data_address(reference, side), width, height)
-    if not alignment.same_shape(pixels, reference):
-        return
     try:
-        aligned = alignment.align(pixels, reference)
+        difference = alignment.difference(pixels, reference)
     except Exception:  # a report of hours of work can do without the difference
         return
-    if aligned.fit >= alignment.LEAST_FIT:
-        # Without a sign, in unsigned bytes, brighter where they differ more.
-        difference = np.maximum(aligned.image, reference) - np.minimum(aligned.image, reference)
+    if difference is not None:
         yield Beside("Difference", _data_address(difference, side), width, height)
 
 

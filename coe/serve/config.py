@@ -114,6 +114,16 @@ class Retention(Form):
     orphan_days: Days = 1
 
 
+class Audits(Form):
+    """How many blind audits stand among the calls; see docs/serve.md. Nothing is audited if it is not asked for.
+
+    `ok_per_1000` parts that the line called OK, and as many known defects as `seeded_per_100_calls` says.
+    """
+
+    ok_per_1000: Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)] = 0.0
+    seeded_per_100_calls: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 0.0
+
+
 class ServeConfig(Form):
     """A service. `station` names it in messages; `data` is the folder of its database and pictures."""
 
@@ -124,6 +134,7 @@ class ServeConfig(Form):
     line: LineSettings = LineSettings()
     limits: Limits = Limits()
     retention: Retention = Retention()
+    audits: Audits = Audits()
     sinks: Sinks = Sinks()
     drain_s: Seconds = 30.0
     """How long begun boards may take to finish after SIGTERM; the rest stay queued."""

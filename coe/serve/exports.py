@@ -8,6 +8,8 @@ and not exported. Open calls, and pictures whose retention is over, are not expo
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import re
 import secrets
@@ -18,9 +20,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
 from sqlalchemy import Connection, select
 
 from coe import system
+from coe.errors import ImageError
+from coe.serve.crops import Cutter, Place
 from coe.serve.database.findings import unpack
 from coe.serve.database.opening import Database
 from coe.serve.database.schema import board, call, recipe, verification, view
@@ -40,7 +45,11 @@ _GOOD_BOARDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A picture and its label; `file` is its path in the export, `outcome` None for a part that the line called OK."""
+    """A picture and its label; `file` is its path in the export, `outcome` None for a part that the line called OK.
+
+    `sha256` is that of the exported file. `place` says where the part lies in the view of a whole board, out of which
+    it is cut as the experts saw it; None if the view shows it alone.
+    """
 
     file: str
     expert: str
@@ -54,6 +63,7 @@ class Example:
     verified_by: str = ""
     verified: str = ""
     source: str = ""
+    place: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +85,35 @@ class Asked:
     good: int = 0
 
 
-def export(database: Database, pictures: Pictures, folder: Path, asked: Asked, now_us: int) -> Export:
+def export(
+    database: Database, pictures: Pictures, folder: Path, asked: Asked, now_us: int, *, limit_pixels: int
+) -> Export:
     """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
 
-    A crash leaves a hidden folder that no export is; nothing is deleted from the pictures.
+    A view of more than `limit_pixels` is not cut. A crash leaves a hidden folder that no export is; nothing is deleted
+    from the pictures.
     """
     with database.reading() as connection:
         good = _good(connection, asked)
         answered, left_out = _answered(connection, asked, _good_labels(good))
+    cutter = Cutter(kept_pixels=limit_pixels)
     name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
     staging = folder / f".{name}"
     staging.mkdir(parents=True)
     try:
         kept = []
-        for example in [*answered, *_limited(good, asked.good)]:
+        # The parts of a view one after the other, so that each view is decoded once.
+        for example in sorted([*answered, *_limited(good, asked.good)], key=_by_view):
+            source = pictures.path(example.source)
             try:
-                kept.append(_copy(pictures.path(example.source), example, staging))
+                if example.place is None:
+                    kept.append(_copy(source, example, staging))
+                else:
+                    kept.append(_cut(cutter, source, example, staging, limit_pixels))
             except FileNotFoundError:  # retention was quicker
                 left_out[_GONE] += 1
+            except ImageError:
+                left_out["the picture cannot be read"] += 1
         manifest = {
             "made": iso(now_us),
             "from": iso(asked.start_us),
@@ -129,7 +150,7 @@ def _answered(
     examples, left_out = [], Counter[str]()
     for row in connection.execute(query):
         good = row.outcome is Outcome.FALSE_CALL
-        label = row.word or (good_labels.get(row.expert, "") if good else row.label)
+        label = row.word or _unsaid_label(row, good_labels, good=good)
         why = _why_not(row, label)
         if why:
             left_out[why] += 1
@@ -137,16 +158,23 @@ def _answered(
         file = f"{row.expert}/{label}/call-{row.id}"
         examples.append(
             Example(file, row.expert, label, row.outcome, row.board_id, row.refdes, row.component, row.sha256, row.id,
-                    row.verified_by, iso(row.verified_us), row.file)
+                    row.verified_by, iso(row.verified_us), row.file, row.place)
         )  # fmt: skip
     return examples, left_out
+
+
+def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
+    """Return the label of an answer in which the person gave none."""
+    if row.kind is CallKind.AUDIT:
+        return row.label if good else ""  # the line called it OK, and nobody said what the defect is
+    return good_labels.get(row.expert, "") if good else row.label
 
 
 def _why_not(row: Any, label: str) -> str:
     if row.file is None or row.removed_us is not None:
         return _GONE
-    if row.place is not None:
-        return "the picture shows a whole board"
+    if row.place is not None and Place.of(row.place) is None:
+        return "nobody knows where the part lies on its board"
     if not _PLAIN.fullmatch(row.expert):
         return "no expert decided"
     return "" if _PLAIN.fullmatch(label) else "nobody said a label that can name a folder"
@@ -176,18 +204,39 @@ def _good(connection: Connection, asked: Asked) -> list[Example]:
         asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
         of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
         views = {one.id: one for one in connection.execute(of_board)}
-        for part in unpack(row.findings):
-            if part.view_id not in views or part.place is not None or part.refdes in asked_about or not part.findings:
+        for number, part in enumerate(unpack(row.findings)):
+            if part.view_id not in views or part.refdes in asked_about or not part.findings:
+                continue
+            if part.place is not None and Place.of(part.place) is None:
                 continue
             expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
             if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
                 continue
             found = views[part.view_id]
-            file = f"{expert}/{label}/good-{found.id}"
+            which = f"{found.id}" if part.place is None else f"{found.id}-{number}"
             examples.append(
-                Example(file, expert, label, None, row.id, part.refdes, part.component, found.sha256, source=found.file)
-            )
+                Example(f"{expert}/{label}/good-{which}", expert, label, None, row.id, part.refdes, part.component,
+                        found.sha256, source=found.file, place=part.place)
+            )  # fmt: skip
     return examples
+
+
+def _by_view(example: Example) -> str:
+    return "" if example.place is None else example.source
+
+
+def _cut(cutter: Cutter, source: Path, example: Example, folder: Path, limit_pixels: int) -> Example:
+    """Cut a part out of the view of a whole board, without loss; raises OSError, ImageError."""
+    place = Place.of(example.place)
+    assert place is not None
+    file = io.BytesIO()
+    Image.fromarray(cutter.cut(source, place, limit_pixels)).save(file, "png", compress_level=1)
+    content = file.getvalue()
+    named = replace(example, file=example.file + ".png", sha256=hashlib.sha256(content).hexdigest())
+    target = folder / named.file
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    return named
 
 
 def _good_labels(good: Sequence[Example]) -> dict[str, str]:

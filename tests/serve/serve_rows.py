@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 
 from coe.core import Verdict
 from coe.serve.database import boards, decisions, recipes
+from coe.serve.database.blind import Face
 from coe.serve.database.boards import Board, NewBoard
 from coe.serve.database.calls import NewCall
 from coe.serve.database.decisions import Decision
@@ -36,7 +37,9 @@ def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG, view_id: int | None = 
 
 
 def blind_audit(refdes: str = "R8", kind: CallKind = CallKind.AUDIT) -> NewCall:
-    return NewCall(refdes, "R0402", Verdict.OK, CallReason.BLIND, kind, label="ok", truth="cracked")
+    face = Face("NG", "", "body", "cracked", 0.9, []).json
+    truth = "cracked" if kind is CallKind.SEEDED else ""
+    return NewCall(refdes, "R0402", Verdict.OK, CallReason.BLIND, kind, label="ok", truth=truth, face=face)
 
 
 def late(refdes: str = "R1") -> NewCall:

@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng
-from sqlalchemy import event
+from test_serve_whole import WHOLE
+from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxWords, time_span
 from coe.serve.bridge.courier import happening_of
 from coe.serve.bridge.sinks import Standing
-from coe.serve.database import boards, calls, decisions, events, faults, states
+from coe.serve.database import boards, calls, decisions, events, faults, recipes, states
+from coe.serve.database.boards import NewBoard
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.events import NewEvent
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.verifications import NewVerification, record_verification
-from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Subject
+from coe.serve.words import EventKind, FaultKind, Intake, LineState, Outcome, Process, Side, Subject
 
 WORDS = CfxWords("acme.aoi.7", 60.0)
 
@@ -127,6 +129,23 @@ def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
     assert said == [expected[outcome] for outcome in outcomes]
 
 
+def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database: Database) -> None:
+    with sqlite_database.writing() as connection:
+        content = {"rules": TINY, "whole": WHOLE}
+        recipe = recipes.add(connection, "whole", content, by="ann", now_us=NOON)
+        new = NewBoard("k1", "d", recipe.id, "SN1", "", Side.TOP, "", {}, "feeder", NOON, None)
+        board = boards.accept(connection, new)
+        decisions.write(connection, decision(board, ng("P1"), ng("P2"), ng("U7")))
+    inspections = bodies(sqlite_database, "UnitsInspected")[0]["InspectedUnits"][0]["Inspections"]
+    first, turned, unknown = (one["DefectsFound"][0]["RegionOfInterest"] for one in inspections)
+    # P1 is 2.8 x 1.6 mm with its margin, in the middle at (5, 5).
+    assert (first["StartPointX"], first["StartPointY"]) == (3.6, 5.8)
+    assert [(at["X"], at["Y"]) for at in first["RegionSegments"]] == [(6.4, 5.8), (6.4, 4.2), (3.6, 4.2), (3.6, 5.8)]
+    # P2 is turned by 90 degrees, so that its top left lies at the lower left as the camera sees it.
+    assert (turned["StartPointX"], turned["StartPointY"]) == (8.75, 6.75)
+    assert unknown is None
+
+
 def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         board = decided(connection, "k1", ng("R1"))
@@ -202,14 +221,3 @@ def test_lengths_of_time_are_written_as_the_messages_have_them() -> None:
     assert time_span(60_000_000) == "00:01:00"
     assert time_span(93_784_500_000) == "1.02:03:04.5000000"
     assert time_span(-5) == "00:00:00"
-
-
-def test_a_message_reads_no_content_of_a_recipe(sqlite_database: Database) -> None:
-    """The content may be megabytes, and a board has several messages for each of several sinks."""
-    asked: list[str] = []
-    with sqlite_database.writing() as connection:
-        decided(connection, "k1")
-    event.listen(sqlite_database.engine, "before_cursor_execute", lambda *said: asked.append(said[2]))
-    assert bodies(sqlite_database, "UnitsInspected")
-    assert any("recipe.version" in statement for statement in asked)
-    assert not any("recipe.content" in statement for statement in asked)

@@ -1,16 +1,21 @@
-"""People at the pages, in a real browser: fifty calls are verified with the keyboard alone."""
+"""People at the pages, in a real browser, with the keyboard alone: calls are verified, placements are confirmed."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from serve_rows import NOON, accepted, decision, ng
 from serving import Served
+from test_serve_crops import found, with_call
+from test_serve_whole import BOARD, WHOLE, png
+from tiny_line import TINY
 
-from coe.serve.database import calls, decisions, keys, verifications
+from coe.serve.database import calls, confirmations, decisions, keys, recipes, verifications
 from coe.serve.moments import now_us
 from coe.serve.words import Outcome, Role
 
@@ -29,6 +34,64 @@ def browser() -> Iterator[Any]:
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield chromium
         chromium.close()
+
+
+def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
+    """Return a page of somebody who signed in with the keyboard."""
+    key = keys.generate()
+    with served.database.writing() as connection:
+        keys.add(connection, f"a new {role.value}", role, key, now_us=now_us())
+    page = browser.new_page()
+    page.goto(f"{served.address}{path}")
+    page.fill("#key", key)
+    page.keyboard.press("Enter")
+    return page
+
+
+def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browser: Any, tmp_path: Path) -> None:
+    with_call(served, found(tmp_path / "board.png"), "P2", "B")
+    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    page.wait_for_selector("#call:not([hidden])")
+    page.wait_for_selector(".pic .frame", state="attached")  # drawn once the picture is there
+    with page.expect_response("**/api/v1/calls/1/view") as answer:
+        page.keyboard.press("w")
+    assert answer.value.ok
+    assert (page.is_visible("#whole"), page.is_visible("#pictures")) == (True, False)
+    assert page.get_attribute("#whole-button", "aria-pressed") == "true"
+    page.keyboard.press("W")
+    assert (page.is_visible("#whole"), page.is_visible("#pictures")) == (False, True)
+    page.keyboard.press("w")
+    page.keyboard.press("2")
+    page.wait_for_selector("#queue-empty:not([hidden])")
+    with served.database.reading() as connection:
+        assert verifications.of_call(connection, 1)[0].outcome is Outcome.CONFIRMED
+
+
+def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tmp_path: Path) -> None:
+    board, blank = tmp_path / "board.png", tmp_path / "blank.png"
+    board.write_bytes(png(BOARD))
+    blank.write_bytes(png(np.full_like(BOARD, 200)))
+    with served.database.writing() as connection:
+        content = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
+        staged = recipes.add(connection, "new", content, by="ann", now_us=now_us())
+    page = signed_in(served, browser, Role.ENGINEER, "/recipes/new/1")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.wait_for_selector("#board-picture")
+    page.set_input_files("#board-picture", blank)
+    page.wait_for_selector("#overlay-says:has-text('not registered')")
+    assert not page.is_visible("#overlay-confirm")
+    page.set_input_files("#board-picture", board)
+    page.wait_for_selector("#overlay-confirm")
+    drawn = "[...document.getElementById('overlay-picture').getContext('2d').getImageData(0, 0, 400, 400).data]"
+    assert len(set(page.evaluate(drawn))) > 20, "the overlay is on the page"
+    page.keyboard.press("c")
+    page.wait_for_selector("text=Confirmed")
+    with served.database.reading() as connection:
+        word = confirmations.find(connection, staged)
+    assert word is not None
+    assert word.confirmed_by == "a new engineer"
+    assert not errors
 
 
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(

@@ -29,7 +29,16 @@ from coe.serve.moments import HOUR_US, hour_of, now_us
 from coe.serve.words import CallReason, FaultKind, Process, Role
 
 SCRIPT = "<script>alert('x')</script>\"'>"
-PATHS = [one.path.replace("{id:int}", "1") for one in PAGES if one.roles is not None]
+PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1"}
+
+
+def with_places(path: str) -> str:
+    for place, value in PLACES.items():
+        path = path.replace(place, value)
+    return path
+
+
+PATHS = [with_places(one.path) for one in PAGES if one.roles is not None]
 
 
 def with_hostile_texts(served: Served) -> None:

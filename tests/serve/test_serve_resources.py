@@ -14,6 +14,7 @@ from serving import Served, hand_in, png
 from stations import eventually
 from test_serve_hostile import problem
 
+from coe.serve.crops import Pixels
 from coe.serve.database.opening import Database
 from coe.serve.gate import bodies, connections, images, models, server
 from coe.serve.gate.connections import Connection
@@ -33,9 +34,9 @@ def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pyt
 
 def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
-    now, most, lock, genuine = 0, 0, threading.Lock(), images.shown
+    now, most, lock, genuine = 0, 0, threading.Lock(), images.decode
 
-    def counted(data: bytes, limit_pixels: int) -> tuple[bytes, str]:
+    def counted(data: bytes, *, limit_pixels: int) -> Pixels:
         nonlocal now, most
         with lock:
             now += 1
@@ -43,9 +44,9 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
         threading.Event().wait(0.05)
         with lock:
             now -= 1
-        return genuine(data, limit_pixels)
+        return genuine(data, limit_pixels=limit_pixels)
 
-    monkeypatch.setattr(images, "shown", counted)
+    monkeypatch.setattr(images, "decode", counted)
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: served.operator.get("/api/v1/views/1/picture").status_code, range(6)))
     assert answers == [200] * 6

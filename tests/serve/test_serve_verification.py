@@ -7,7 +7,6 @@ from serving import Served
 
 from coe.serve.database import audit, boards, decisions, events, keys, queue, verifications
 from coe.serve.database.calls import NewCall
-from coe.serve.database.calls import add as add_calls
 from coe.serve.database.opening import Database
 from coe.serve.gate.calls import CLAIM_S
 from coe.serve.moments import now_us
@@ -121,22 +120,14 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
 
 
 def test_nothing_that_is_shown_tells_an_audit_from_a_call(served: Served) -> None:
-    with_calls(served, ng("R1"), blind_audit("R8"))
-    with served.database.writing() as connection:
-        add_calls(connection, None, [blind_audit("R5", CallKind.SEEDED)], NOON)
+    with_calls(served, ng("R1"), blind_audit("R8"), blind_audit("R5", CallKind.SEEDED))
     call, blind_call, seeded = served.operator.get("/api/v1/calls").json()["calls"]
-    for name in ("verdict", "reason", "label", "score", "expert", "detail"):
+    for name in ("verdict", "reason", "label", "score", "expert", "detail", "board", "serial", "recipe", "opened"):
         assert call[name] == blind_call[name] == seeded[name]
-    assert not {"kind", "truth"} & call.keys()
+    assert not {"kind", "truth", "face", "shown_board_id"} & call.keys()
     text = served.operator.get(f"/api/v1/calls/{seeded['call']}").text
     assert "blind" not in text
     assert "seeded" not in text
-
-
-def test_an_audit_without_an_earlier_call_looks_like_a_call_without_label(served: Served) -> None:
-    with_calls(served, blind_audit())
-    (call,) = served.operator.get("/api/v1/calls").json()["calls"]
-    assert (call["verdict"], call["reason"], call["label"], call["findings"]) == ("REVIEW", "expert", "", [])
 
 
 def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:

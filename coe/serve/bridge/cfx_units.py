@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.placement import Site
 from coe.serve.bridge.sinks import Happening
+from coe.serve.recipe import RecipeContent
 from coe.serve.words import CallReason, Outcome, Side
 
 INSPECTED = "CFX.Production.TestAndInspection.UnitsInspected"
@@ -59,17 +63,19 @@ def inspected(transaction: str, happening: Happening) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for what the line decided, which nobody has verified yet."""
     body = happening.event.body
     result = _PASSED if body["verdict"] == Verdict.OK else _FAILED
-    inspections = [_inspection(transaction, call, _FAILED, _NOT_YET) for call in body["calls"]]
+    regions = _Regions(happening)
+    inspections = [_inspection(transaction, call, regions, _FAILED, _NOT_YET) for call in body["calls"]]
     return _units_inspected(transaction, happening, "AOI", None, _unit(happening, result, inspections, _NOT_YET))
 
 
 def verified(transaction: str, happening: Happening) -> dict[str, Any]:
     """Return the body of `UnitsInspected` for a person's words on all calls of a board."""
     body = happening.event.body
-    outcomes = [Outcome(call["outcome"]) for call in body["calls"]]
+    outcomes, regions = [Outcome(call["outcome"]) for call in body["calls"]], _Regions(happening)
+    results = [_FAILED if outcome is Outcome.CONFIRMED else _PASSED for outcome in outcomes]
     inspections = [
-        _inspection(transaction, call, _FAILED if outcome is Outcome.CONFIRMED else _PASSED, _VERIFIED[outcome])
-        for call, outcome in zip(body["calls"], outcomes, strict=True)
+        _inspection(transaction, call, regions, result, _VERIFIED[outcome])
+        for call, result, outcome in zip(body["calls"], results, outcomes, strict=True)
     ]
     whole = next((one for one in (Outcome.CONFIRMED, Outcome.ACCEPTED) if one in outcomes), Outcome.FALSE_CALL)
     result = _FAILED if whole is Outcome.CONFIRMED else _PASSED
@@ -155,7 +161,28 @@ def _unit(happening: Happening, result: str, inspections: list[dict[str, Any]], 
     }
 
 
-def _inspection(transaction: str, call: Body, result: str, verification: str) -> dict[str, Any]:
+class _Regions:
+    """Where the components of a board lie by its placement file."""
+
+    def __init__(self, happening: Happening) -> None:
+        self._sites: dict[str, Site] = {}
+        whole = happening.recipe and RecipeContent.model_validate(happening.recipe.content).whole
+        with suppress(ConfigError):  # the recipe was in order when the board was accepted, and an update refuses it
+            self._sites = {site.name: site for site in whole.layout.sites} if whole else {}
+
+    def of(self, refdes: str) -> dict[str, Any] | None:
+        """Return the outline of a component's crop, closed, in mm as the camera sees the board; None if unknown.
+
+        The standard gives the coordinates of a region no unit; all its other lengths are mm.
+        """
+        if (site := self._sites.get(refdes)) is None:
+            return None
+        points = [{"X": round(at.x_mm, 4), "Y": round(at.y_mm, 4)} for at in site.corners]
+        start = points[0]
+        return {"StartPointX": start["X"], "StartPointY": start["Y"], "RegionSegments": [*points[1:], start]}
+
+
+def _inspection(transaction: str, call: Body, regions: _Regions, result: str, verification: str) -> dict[str, Any]:
     """Return the inspection of a component that was called; a component that nobody could see has an error too."""
     id = uuid.uuid5(uuid.UUID(transaction), call["refdes"])
     score = call["score"]
@@ -171,7 +198,7 @@ def _inspection(transaction: str, call: Body, result: str, verification: str) ->
             "UnitPosition": None,
             "PartNumber": call["component"],
         },
-        "RegionOfInterest": None,
+        "RegionOfInterest": regions.of(call["refdes"]),
         "DefectImages": [],
         "Priority": 1 if call["verdict"] == Verdict.NG else 2,
         "ConfidenceLevel": None if score is None else round(100.0 * score, 4),

@@ -179,7 +179,7 @@ class Courier:
 def happening_of(connection: Connection, event: Event) -> Happening:
     """Return an event with its board and its recipe; raises DatabaseTrouble."""
     board = None if event.board_id is None else boards.get(connection, event.board_id)
-    recipe = None if board is None else recipes.label(connection, board.recipe_id)
+    recipe = None if board is None else recipes.get(connection, board.recipe_id)
     return Happening(event, recipe, board)
 
 

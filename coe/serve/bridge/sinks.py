@@ -11,7 +11,7 @@ from coe.errors import CoeError
 from coe.serve.database.boards import Board
 from coe.serve.database.events import Event
 from coe.serve.database.faults import Fault
-from coe.serve.database.recipes import Label
+from coe.serve.database.recipes import Recipe
 from coe.serve.words import Intake, LineState
 
 
@@ -24,7 +24,7 @@ class Happening:
     """An event with what the database knows of its board; `recipe` and `board` are None if it concerns no board."""
 
     event: Event
-    recipe: Label | None = None
+    recipe: Recipe | None = None
     board: Board | None = None
 
 

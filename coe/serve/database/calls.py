@@ -37,6 +37,7 @@ class NewCall:
     late: bool = False
     findings: Sequence[Mapping[str, Any]] = ()
     truth: str = ""
+    face: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Call:
     late: bool
     findings: Sequence[Mapping[str, Any]]
     truth: str
+    face: Mapping[str, Any] | None
+    shown_board_id: int | None
     opened_us: int
     revision: int
     verification_id: int | None
@@ -71,18 +74,24 @@ class Call:
         return self.verification_id is None
 
 
-def add(connection: Connection, board_id: int | None, new: Sequence[NewCall], now_us: int) -> list[Call]:
-    """Open calls of a board; seeded defects have no board."""
+def add(connection: Connection, board_id: int, new: Sequence[NewCall], now_us: int) -> list[Call]:
+    """Open calls of a board; seeded defects only seem to be its calls, and no board has them."""
     if not new:
         return []
     rows = [
         {name: getattr(one, name) for name in NewCall.__dataclass_fields__}
-        | {"findings": [dict(finding) for finding in one.findings], "board_id": board_id, "opened_us": now_us}
+        | {"findings": [dict(finding) for finding in one.findings], "opened_us": now_us}
+        | _whose(one, board_id)
         # What an expert's code says may hold anything, and not every database takes every character.
         | {"detail": visible(one.detail, lines=True)}
         for one in new
     ]
     return records(Call, connection.execute(insert(call).returning(call, sort_by_parameter_order=True), rows))
+
+
+def _whose(new: NewCall, board_id: int) -> dict[str, int | None]:
+    is_seeded = new.kind is CallKind.SEEDED
+    return {"board_id": None if is_seeded else board_id, "shown_board_id": board_id if is_seeded else None}
 
 
 def get(connection: Connection, id: int) -> Call | None:
@@ -121,9 +130,9 @@ def count_open(connection: Connection) -> int:
 
 
 def count_open_of(connection: Connection, board_id: int) -> int:
-    """Return how many calls of a board are open."""
-    query = select(func.count()).where(call.c.board_id == board_id, call.c.verification_id.is_(None))
-    return connection.scalar(query) or 0
+    """Return how many calls of a board are open; nothing waits for blind audits."""
+    is_open = (call.c.board_id == board_id, call.c.kind == CallKind.DEFECT, call.c.verification_id.is_(None))
+    return connection.scalar(select(func.count()).where(*is_open)) or 0
 
 
 def is_free(by: str, now_us: int) -> ColumnElement[bool]:

@@ -50,10 +50,11 @@ class Amendment:
 def write(connection: Connection, decision: Decision) -> bool:
     """Write a decision, its calls, its tallies and its event; False if the board has a decision or was aborted.
 
-    A board that is OK and has no calls needs nobody's word, so it counts as verified at once.
+    A board that is OK and has no calls needs nobody's word, so it counts as verified at once: a blind audit is no call,
+    and no board waits for it.
     """
     defects = sum(one.kind is CallKind.DEFECT for one in decision.calls)
-    needs_word = bool(decision.calls) or decision.verdict is not Verdict.OK
+    needs_word = defects > 0 or decision.verdict is not Verdict.OK
     state = BoardState.DECIDED if needs_word else BoardState.VERIFIED
     values = {
         "state": state,

@@ -97,7 +97,10 @@ def board_counts(connection: Connection, window: Window) -> list[BoardCount]:
 
 
 def call_counts(connection: Connection, window: Window) -> list[CallCount]:
-    """Return the counts of calls and audits on boards, and of seeded defects, which belong to no recipe."""
+    """Return the counts of calls and audits on boards, and of seeded defects, which belong to no recipe.
+
+    Of a seeded defect the first word counts: it measures the person, who may find out afterwards what it was.
+    """
     label = func.coalesce(func.nullif(verification.c.label, ""), call.c.label).label("label")
     names = (call.c.component, call.c.expert, label, call.c.kind, verification.c.outcome)
     number = func.count().label("calls")
@@ -114,7 +117,7 @@ def call_counts(connection: Connection, window: Window) -> list[CallCount]:
     opened = _hour(call.c.opened_us)
     seeded = (
         select(opened.label("hour_us"), call.c.board_id.label("recipe_id"), *names, number)
-        .outerjoin(verification, verification.c.id == call.c.verification_id)
+        .outerjoin(verification, and_(verification.c.call_id == call.c.id, verification.c.supersedes.is_(None)))
         .where(call.c.board_id.is_(None), call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us)
         .group_by(opened, call.c.board_id, *names)
     )

@@ -1,21 +1,16 @@
-"""The operators' queue: who looks at which call. Law: two people never answer the same call, and audits stay blind.
-
-A blind audit among calls would show itself by having no finding, so it borrows the finding of an earlier call of its
-component. No field that is shown tells an audit from a call.
-"""
+"""The operators' queue: who looks at which call. Law: two people never answer the same call, and audits stay blind."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlalchemy import Connection, and_, func, select
 
-from coe.core import Verdict
 from coe.serve.database import calls
+from coe.serve.database.blind import masked
 from coe.serve.database.calls import Call
 from coe.serve.database.rows import record
-from coe.serve.database.schema import board, call, recipe
-from coe.serve.words import CallKind, CallReason
+from coe.serve.database.schema import board, call, recipe, view
 
 _ATTEMPTS = 5
 """How often another person may take the call that was just found, before there counts as none."""
@@ -23,13 +18,14 @@ _ATTEMPTS = 5
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a person sees of a call, and of its board; a seeded defect has no board."""
+    """What a person sees of a call, and of its board; `view_pixels` is width x height of its view, 0 without a view."""
 
     call: Call
-    serial: str = ""
-    board_key: str = ""
-    recipe: str = ""
-    recipe_id: int | None = None
+    serial: str
+    board_key: str
+    recipe: str
+    recipe_id: int
+    view_pixels: int
 
 
 def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, after_id: int = 0) -> Call | None:
@@ -69,36 +65,8 @@ def answered(connection: Connection, *, before_id: int | None = None, limit: int
 
 def shown(connection: Connection, found: Call) -> Shown:
     """Return what a person sees of a call."""
-    face = found if found.kind is CallKind.DEFECT else _masked(found, _lender(connection, found))
-    if found.board_id is None:
-        return Shown(face)
+    face = masked(found)
+    pixels = connection.scalar(select(view.c.pixels).where(view.c.id == found.view_id)) or 0
     query = select(board.c.serial, board.c.key, recipe.c.name, board.c.recipe_id)
-    query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == found.board_id)
-    return Shown(face, *connection.execute(query).one())
-
-
-def _masked(audit: Call, lender: Call | None) -> Call:
-    """Return an audit as it would look as a call; boxes are left out, as they lie elsewhere in the lender's picture."""
-    return replace(
-        audit,
-        kind=CallKind.DEFECT,
-        truth="",
-        reason=CallReason.EXPERT,
-        late=False,
-        verdict=lender.verdict if lender else Verdict.REVIEW,
-        detail=lender.detail if lender else "",
-        expert=lender.expert if lender else "",
-        label=lender.label if lender else "",
-        score=lender.score if lender else None,
-        findings=[{**one, "boxes": []} for one in lender.findings] if lender else [],
-    )
-
-
-def _lender(connection: Connection, audit: Call) -> Call | None:
-    """Return the newest call before an audit, of its component if there is one, in which an expert decided."""
-    decided = (call.c.kind == CallKind.DEFECT, call.c.reason == CallReason.EXPERT, call.c.id < audit.id)
-    for which in ((*decided, call.c.component == audit.component), decided):
-        row = connection.execute(select(call).where(*which).order_by(call.c.id.desc()).limit(1)).one_or_none()
-        if row is not None:
-            return record(Call, row)
-    return None
+    query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == face.board_id)
+    return Shown(face, *connection.execute(query).one(), pixels)

@@ -32,14 +32,6 @@ class Recipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Label:
-    """What people call a version of a recipe."""
-
-    name: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
 class Activation:
     """The wish that a version becomes the active version, and what became of it."""
 
@@ -74,11 +66,6 @@ def add(connection: Connection, name: str, content: Mapping[str, Any], *, by: st
 def get(connection: Connection, id: int) -> Recipe:
     """Return the version of an id, which a row refers to."""
     return record(Recipe, connection.execute(select(recipe).where(recipe.c.id == id)).one())
-
-
-def label(connection: Connection, id: int) -> Label:
-    """Return the name and the number of a version that a row refers to; its content may be megabytes."""
-    return record(Label, connection.execute(select(recipe.c.name, recipe.c.version).where(recipe.c.id == id)).one())
 
 
 def version(connection: Connection, name: str, number: int) -> Recipe | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from sqlalchemy import Connection, select
 
 from coe.core import Verdict
@@ -16,7 +19,15 @@ _BOARDS = 12
 """How many boards are looked through: a part that was never good in so many boards has no good picture."""
 
 
-def reference(connection: Connection, call: Call) -> View | None:
+@dataclass(frozen=True, slots=True)
+class GoodPicture:
+    """A view that shows a good part; `place` says where it lies in the view, None if the view shows it alone."""
+
+    view: View
+    place: Any
+
+
+def good_picture(connection: Connection, call: Call) -> GoodPicture | None:
     """Return the newest picture of the same place, else of the same component type, that was OK on another board."""
     query = select(board.c.id, board.c.findings).where(
         board.c.state.in_((BoardState.DECIDED, BoardState.VERIFIED)), board.c.id != (call.board_id or 0)
@@ -28,7 +39,7 @@ def reference(connection: Connection, call: Call) -> View | None:
     # Boards that are OK as a whole come first, because nothing on them is in doubt.
     clean = query.where(board.c.verdict == Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
     others = query.where(board.c.verdict != Verdict.OK).order_by(board.c.id.desc()).limit(_BOARDS)
-    alike: View | None = None
+    alike: GoodPicture | None = None
     for rows in (clean, others):
         for row in connection.execute(rows):
             for good in unpack(row.findings):
@@ -37,7 +48,8 @@ def reference(connection: Connection, call: Call) -> View | None:
                     continue
                 view = views.get(connection, good.view_id)
                 if view is not None and view.removed_us is None:
+                    found = GoodPicture(view, good.place)
                     if is_same:
-                        return view
-                    alike = view
+                        return found
+                    alike = found
     return alike

@@ -102,6 +102,15 @@ activation = _table(
     Column("reason", Text, nullable=False, default="", comment="why it failed"),
 )
 
+confirmation = _table(
+    "confirmation",
+    _id(),
+    Column("recipe_id", ForeignKey(recipe.c.id), nullable=False, unique=True),
+    Column("confirmed_us", BigInteger, nullable=False),
+    Column("confirmed_by", String(NAME), nullable=False),
+    Column("picture_sha256", String(64), nullable=False, comment="of the picture over which the crops were looked at"),
+)
+
 board = _table(
     "board",
     _id(),
@@ -168,6 +177,8 @@ call = _table(
     Column("late", Boolean, nullable=False, default=False),
     Column("findings", JSON, nullable=False, comment="the way through the experts, in the order of the rules"),
     Column("truth", String(NAME), nullable=False, default="", comment="of a seeded defect: its label"),
+    Column("face", JSON, comment="what a person sees of a blind audit, see coe.serve.database.blind.Face"),
+    Column("shown_board_id", ForeignKey(board.c.id), index=True, comment="of a seeded defect: whose it seems to be"),
     Column("opened_us", BigInteger, nullable=False),
     Column("revision", Integer, nullable=False, default=0, comment="counts up at each change; the ETag"),
     Column("verification_id", _WHOLE, comment="the newest verification; None while the call is open"),
@@ -237,6 +248,7 @@ heartbeat = _table(
     Column("pid", Integer, nullable=False),
     Column("beat_us", BigInteger, nullable=False),
     Column("facts", JSON, nullable=False, comment="what the pages show of the process"),
+    Column("experts", JSON, comment="what the pages show of the line's experts, see coe.serve.line.residents"),
 )
 
 tally = _table(
@@ -300,5 +312,5 @@ audit = _table(
     Column("hash", String(64), nullable=False, unique=True),
 )
 
-APPEND_ONLY = (verification, audit)
+APPEND_ONLY = (verification, audit, confirmation)
 """Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.triggers`)."""

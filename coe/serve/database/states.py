@@ -30,12 +30,13 @@ class StateChange:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The last sign of life of a process; `facts` are JSON that the pages show."""
+    """The last sign of life of a process; `facts`, and the `experts` of the line, are JSON that the pages show."""
 
     process: Process
     pid: int
     beat_us: int
     facts: Mapping[str, Any]
+    experts: Mapping[str, Any] | None
 
 
 def change(
@@ -93,10 +94,19 @@ def between(connection: Connection, subject: Subject, start_us: int, end_us: int
     return records(StateChange, connection.execute(query))
 
 
-def beat(connection: Connection, process: Process, *, pid: int, now_us: int, facts: Mapping[str, Any]) -> None:
-    """Note a sign of life of a process, in the place of its last one."""
+def beat(
+    connection: Connection,
+    process: Process,
+    *,
+    pid: int,
+    now_us: int,
+    facts: Mapping[str, Any],
+    experts: Mapping[str, Any] | None = None,
+) -> None:
+    """Note a sign of life of a process, in the place of its last one; what it said of `experts` stays without them."""
     dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     row = {"process": process, "pid": pid, "beat_us": now_us, "facts": dict(facts)}
+    row |= {} if experts is None else {"experts": dict(experts)}
     statement = dialect.insert(heartbeat).values(row)
     connection.execute(statement.on_conflict_do_update(index_elements=["process"], set_=row))
 

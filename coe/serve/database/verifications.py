@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, or_, select, update
 
+from coe.core import Verdict
 from coe.errors import CoeError
 from coe.serve.database import boards, calls, events
 from coe.serve.database.calls import Call
@@ -47,7 +49,8 @@ class Verification:
 def record_verification(connection: Connection, seen: Call, new: NewVerification) -> Verification:
     """Add a person's word on a call as it was seen, and append the events.
 
-    Once the last open call of a board is answered, the board is verified. A call that was answered before may be
+    Once the last open call of a board is answered, the board is verified. Blind audits hold no board up; a defect
+    that an audit found on a verified board is told as a correction is. A call that was answered before may be
     answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
     `seen`.
     """
@@ -85,7 +88,7 @@ def _tell(connection: Connection, seen: Call, added: Verification) -> None:
 
 
 def _close(connection: Connection, seen: Call, board_id: int, added: Verification) -> None:
-    """Make a board verified if none of its calls is open any more; a correction of a verified board is told again."""
+    """Make a board verified if none of its calls is open any more; what changes for a verified board is told again."""
     if calls.count_open_of(connection, board_id):
         return
     closed = connection.execute(
@@ -93,7 +96,7 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         .where(board.c.id == board_id, board.c.state == BoardState.DECIDED)
         .values(state=BoardState.VERIFIED, verified_us=added.verified_us)
     )
-    if closed.rowcount or (added.supersedes is not None and seen.kind is CallKind.DEFECT):
+    if closed.rowcount or _is_news(connection, seen, added):
         found = boards.get(connection, board_id)
         assert found is not None
         assert found.verdict is not None
@@ -108,27 +111,39 @@ def _close(connection: Connection, seen: Call, board_id: int, added: Verificatio
         events.append(connection, NewEvent(EventKind.BOARD_VERIFIED, added.verified_us, body, board_id))
 
 
+def _is_news(connection: Connection, seen: Call, added: Verification) -> bool:
+    """Return whether a word changes what was told of a verified board: a correction, or what an audit found."""
+    if seen.kind is CallKind.DEFECT:
+        return added.supersedes is not None
+    before = None if added.supersedes is None else get(connection, added.supersedes)
+    return any(one is not None and one.outcome is not Outcome.FALSE_CALL for one in (before, added))
+
+
 def _answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
-    """Return what was called on a board, each with the newest word on it, as JSON."""
+    """Return what was called on a board, each with the newest word on it, as JSON; and what an audit found there."""
+    is_defect = or_(call.c.kind == CallKind.DEFECT, verification.c.outcome != Outcome.FALSE_CALL)
     query = (
         select(call, verification.c.outcome, verification.c.label.label("seen_label"))
         .join(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.board_id == board_id, call.c.kind == CallKind.DEFECT)
+        .where(call.c.board_id == board_id, is_defect)
         .order_by(call.c.id)
     )
-    return [
-        {
-            "refdes": row.refdes,
-            "component": row.component,
-            "verdict": row.verdict.value,
-            "reason": row.reason.value,
-            "label": row.seen_label or row.label,
-            "score": row.score,
-            "late": row.late,
-            "outcome": row.outcome.value,
-        }
-        for row in connection.execute(query)
-    ]
+    return [_answer(row) for row in connection.execute(query)]
+
+
+def _answer(row: Any) -> dict[str, object]:
+    """Return a call with the word on it. What a blind audit found has the label of the person alone."""
+    said = {"verdict": row.verdict.value, "label": row.seen_label or row.label, "score": row.score}
+    if row.kind is CallKind.AUDIT:
+        said = {"verdict": Verdict.NG.value, "label": row.seen_label, "score": None}
+    return {
+        "refdes": row.refdes,
+        "component": row.component,
+        "reason": row.reason.value,
+        "late": row.late,
+        "outcome": row.outcome.value,
+        **said,
+    }
 
 
 def is_confirmed(connection: Connection, one: Call) -> bool:

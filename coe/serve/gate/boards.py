@@ -16,7 +16,9 @@ from starlette.responses import JSONResponse, Response
 from coe.serve import points
 from coe.serve.database import audit, boards, calls, findings, recipes, states, views
 from coe.serve.database.boards import Board, NewBoard
+from coe.serve.database.keys import Key
 from coe.serve.database.recipes import Recipe
+from coe.serve.gate import faces
 from coe.serve.gate.bodies import Body, expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
@@ -25,7 +27,7 @@ from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
-from coe.serve.words import UNDECIDED, CallKind, Intake
+from coe.serve.words import UNDECIDED, Intake
 
 MAX_WAIT_S = 60.0
 """The longest time that a client may wait for a decision in one request."""
@@ -166,7 +168,7 @@ async def get_board(visit: Visit) -> Response:
     with_good = number_of(visit, "good", default=0, least=0, most=1) > 0
     if wait_s:
         await until_decided(gate, id, wait_s)
-    return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good)))
+    return JSONResponse(await gate.read(partial(_shown, id=id, with_good=with_good, key=visit.key)))
 
 
 async def until_decided(gate: Gate, id: int, wait_s: float) -> Board:
@@ -190,8 +192,9 @@ def _board(connection: Connection, *, id: int) -> Board:
     return board
 
 
-def _shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, Any]:
-    board = _board(connection, id=id)
+def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None) -> Mapping[str, Any]:
+    board = faces.board_of(connection, _board(connection, id=id), key)
+    called = faces.calls_of(connection, id, key)
     recipe = recipes.get(connection, board.recipe_id)
     body: dict[str, Any] = {
         "board": board.id,
@@ -220,10 +223,11 @@ def _shown(connection: Connection, *, id: int, with_good: bool) -> Mapping[str, 
                 ("verified", board.verified_us),
             )
         },
-        "calls": [_call(one) for one in calls.of_board(connection, id) if one.kind is CallKind.DEFECT],
+        "calls": [_call(one) for one in called],
     }
     if with_good:
-        good = findings.unpack(boards.findings_of(connection, id))
+        names = {one.refdes for one in called}
+        good = [one for one in findings.unpack(boards.findings_of(connection, id)) if one.refdes not in names]
         body["good"] = [{"refdes": one.refdes, "component": one.component, "findings": one.findings} for one in good]
     return body
 

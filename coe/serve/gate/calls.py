@@ -14,10 +14,12 @@ from typing import Any
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
+from coe.serve.crops import Place
 from coe.serve.database import audit, calls, queue, verifications
 from coe.serve.database.calls import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.form import Form
+from coe.serve.gate import goldens
 from coe.serve.gate.bodies import expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -73,7 +75,7 @@ async def get_call(visit: Visit) -> Response:
     def shown(connection: Connection) -> dict[str, Any]:
         call = _call(visit, connection)
         words = [said(one) for one in verifications.of_call(connection, call.id)]
-        return {**facts(connection, call), "verifications": words}
+        return {**full_facts(connection, call), "verifications": words}
 
     return _tagged(await visit.gate.read(shown))
 
@@ -87,7 +89,7 @@ async def claim_next(visit: Visit) -> Response:
 
     def take(connection: Connection) -> _Taken:
         taken = queue.claim_next(connection, by=visit.caller, now_us=now_us, until_us=until_us, after_id=after)
-        return _Taken(None if taken is None else facts(connection, taken), calls.count_open(connection))
+        return _Taken(None if taken is None else full_facts(connection, taken), calls.count_open(connection))
 
     taken = await visit.gate.write(take)
     answer = Response(status_code=int(HTTPStatus.NO_CONTENT)) if taken.facts is None else _tagged(taken.facts)
@@ -113,7 +115,7 @@ async def claim(visit: Visit) -> Response:
         call = _call(visit, connection)
         if not calls.claim(connection, call.id, by=visit.caller, until_us=until_us, now_us=now_us):
             raise _taken(call)
-        return facts(connection, _call(visit, connection))
+        return full_facts(connection, _call(visit, connection))
 
     return _tagged(await visit.gate.write(take))
 
@@ -174,12 +176,31 @@ def facts(connection: Connection, call: Call) -> dict[str, Any]:
         "score": face.score,
         "late": face.late,
         "findings": list(face.findings),
+        "picture": picture_of(face, shown.view_pixels),
         "opened": iso(face.opened_us),
         "open": face.is_open,
         "revision": face.revision,
         "claimed_by": face.claimed_by,
         "claimed_until": face.claimed_until_us and iso(face.claimed_until_us),
     }
+
+
+def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
+    """Return a call as JSON, with whether its part has a golden reference."""
+    return {**facts(connection, call), "golden": bool(goldens.id_of(connection, call))}
+
+
+def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
+    """Return how boxes lie in the picture of a call: `pixels` in all, `around` of them on each side of the crop.
+
+    `in_view` says whether the picture is cut out of a view of a whole board. None without a picture.
+    """
+    place = Place.of(call.place)
+    if call.view_id is None:
+        return None
+    if place is None:
+        return {"pixels": view_pixels, "around": 0, "in_view": False}
+    return {"pixels": place.shown_pixels, "around": place.around, "in_view": True}
 
 
 def said(one: Verification) -> dict[str, Any]:

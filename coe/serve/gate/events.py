@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from coe.serve.database.events import Event, newest_id
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate import faces
 from coe.serve.gate.access import admitted
 from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
@@ -64,7 +65,8 @@ async def _stream(visit: Visit, seen_id: int) -> AsyncIterator[str]:
         if not events:
             yield ": alive\n\n"
         for event in events:
-            yield _message(event)
+            if (shown := faces.event_of(event, visit.key)) is not None:
+                yield _message(shown)
             seen_id = event.id
 
 

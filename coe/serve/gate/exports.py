@@ -38,7 +38,8 @@ async def post_export(visit: Visit) -> Response:
     asked = Asked(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER
     try:
-        made = await gate.run(partial(exports.export, gate.database, gate.pictures, folder, asked, now_us))
+        write = partial(exports.export, gate.database, gate.pictures, folder, asked, now_us)
+        made = await gate.run(partial(write, limit_pixels=gate.config.limits.pixels))
     except OSError as error:
         if not files.is_full(error):
             raise

@@ -4,71 +4,161 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 
+import numpy as np
 from PIL import Image
 from sqlalchemy import Connection
 from starlette.responses import Response
 
+from coe.board.alignment import difference
 from coe.board.decoding import decode
-from coe.errors import ImageError
+from coe.errors import ImageError, StoreError
+from coe.serve.crops import Pixels, Place, in_frame
 from coe.serve.database import calls, references, views
+from coe.serve.database.calls import Call
+from coe.serve.database.references import GoodPicture
 from coe.serve.database.views import View
+from coe.serve.gate import goldens
 from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.state import Gate
 
 LARGEST_SIDE = 1600
 """A larger picture is made smaller for the page; its file stays as it is."""
 SMALL = 512
 """Pictures up to this side are sent without loss, so that their pixels can be judged."""
 QUALITY = 90
+OUTLINE = (255, 210, 31)
+"""The colour, RGB, of an outline; it has a dark border, so that it shows on any board."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shot:
+    """What a view shows of a part: `place` is where it lies in the view, None if the view shows it alone."""
+
+    view: View | None
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """What stands beside a call: the id of its golden reference, else a good picture of the same part."""
+
+    shot: _Shot
+    golden: str
+    good: GoodPicture | None
 
 
 async def call_picture(visit: Visit) -> Response:
-    """Show the picture of a call."""
+    """Show the part in question, cut out of the view of a whole board."""
+    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    return await _answer(visit, lambda: _pixels(visit.gate, shot))
 
-    def view_of(connection: Connection) -> View | None:
-        call = calls.get(connection, id_of(visit))
-        return None if call is None or call.view_id is None else views.get(connection, call.view_id)
 
-    return await _show(visit, view_of)
+async def call_view(visit: Visit) -> Response:
+    """Show the whole view in which the part in question lies, with an outline of its crop."""
+    shot = await visit.gate.read(lambda connection: _shot(connection, _call(visit, connection)))
+    return await _answer(visit, lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place))
 
 
 async def call_reference(visit: Visit) -> Response:
-    """Show a good picture of the same part."""
+    """Show the golden reference of the part, or a good part."""
+    beside = await visit.gate.read(partial(_beside, visit))
+    gate = visit.gate
 
-    def view_of(connection: Connection) -> View | None:
-        call = calls.get(connection, id_of(visit))
-        return None if call is None else references.reference(connection, call)
+    def pixels() -> Pixels:
+        if beside.golden:
+            return in_frame(goldens.pixels_of(gate.config, beside.golden), beside.shot.place)
+        if beside.good is None:
+            raise not_found("good picture", "no such part was good yet")
+        return _pixels(gate, _Shot(beside.good.view, Place.of(beside.good.place)))
 
-    return await _show(visit, view_of)
+    return await _answer(visit, pixels)
+
+
+async def call_difference(visit: Visit) -> Response:
+    """Show by how much the part differs from its golden reference."""
+    beside = await visit.gate.read(partial(_beside, visit))
+    if not beside.golden:
+        raise not_found("golden reference", "the component has none in its recipe")
+    gate = visit.gate
+
+    def pixels() -> Pixels:
+        part = _pixels(gate, beside.shot, is_framed=False)
+        found = difference(part, goldens.pixels_of(gate.config, beside.golden))
+        if found is None:
+            raise not_found("difference", "the picture does not fit the golden reference")
+        return in_frame(found, beside.shot.place)
+
+    return await _answer(visit, pixels)
 
 
 async def view_picture(visit: Visit) -> Response:
     """Show a view of a board."""
-    return await _show(visit, lambda connection: views.get(connection, id_of(visit)))
+    view = await visit.gate.read(lambda connection: views.get(connection, id_of(visit)))
+    return await _answer(visit, lambda: _pixels(visit.gate, _Shot(view, None)))
 
 
-async def _show(visit: Visit, view_of: Callable[[Connection], View | None]) -> Response:
-    expect_query(visit)
-    view = await visit.gate.read(view_of)
-    if view is None or view.removed_us is not None:
+def _call(visit: Visit, connection: Connection) -> Call:
+    found = calls.get(connection, id_of(visit))
+    if found is None:
+        raise not_found(f"call {id_of(visit)}", "see GET /api/v1/calls?status=open")
+    return found
+
+
+def _shot(connection: Connection, call: Call) -> _Shot:
+    return _Shot(None if call.view_id is None else views.get(connection, call.view_id), Place.of(call.place))
+
+
+def _beside(visit: Visit, connection: Connection) -> _Beside:
+    call = _call(visit, connection)
+    golden = goldens.id_of(connection, call)
+    good = None if golden else references.good_picture(connection, call)
+    return _Beside(_shot(connection, call), golden, good)
+
+
+def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> Pixels:
+    """Return what a view shows of a part, framed by what lies around its crop; raises Problem, OSError, ImageError."""
+    if shot.view is None or shot.view.removed_us is not None:
         raise not_found("such picture", "it was never handed in, or its time of retention is over")
-    file = visit.gate.pictures.path(view.file)
+    file, limit = gate.pictures.path(shot.view.file), gate.config.limits.pixels
+    if shot.place is None:
+        return decode(file.read_bytes(), limit_pixels=limit)
+    return gate.cutter.cut(file, shot.place, limit, around=shot.place.around if is_framed else 0)
+
+
+def _outlined(pixels: Pixels, place: Place | None) -> Pixels:
+    """Return a view as large as a browser shows it, with the outline of a crop."""
+    import cv2
+
+    scale = min(1.0, LARGEST_SIDE / max(pixels.shape[:2]))
+    small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else pixels.copy()
+    if place is not None:
+        corners = np.round((np.array(place.corners) + 0.5) * scale - 0.5).astype(np.int32)
+        for colour, thick in (((0, 0, 0), 7), (OUTLINE, 3)):
+            cv2.polylines(small, [corners], True, colour, thick, cv2.LINE_AA)
+    return np.asarray(small)
+
+
+async def _answer(visit: Visit, pixels: Callable[[], Pixels]) -> Response:
+    expect_query(visit)
     # Answers to calls with a picture of the same id never change, so a browser may keep them for this session.
     headers = {"Cache-Control": "private, max-age=600"}
     try:
-        content, media_type = await visit.gate.draw(lambda: shown(file.read_bytes(), visit.gate.config.limits.pixels))
-    except (OSError, ImageError) as error:
+        content, media_type = await visit.gate.draw(lambda: shown(pixels()))
+    except (OSError, ImageError, StoreError) as error:
         detail = f"the picture cannot be read: {error}"
         raise Problem(HTTPStatus.NOT_FOUND, ProblemKind.NOT_FOUND, detail, "see the faults of the service") from None
     return Response(content, media_type=media_type, headers=headers)
 
 
-def shown(data: bytes, limit_pixels: int) -> tuple[bytes, str]:
-    """Return a picture's bytes as a browser shows them, and their media type; raises ImageError."""
-    picture = Image.fromarray(decode(data, limit_pixels=limit_pixels))
+def shown(pixels: Pixels) -> tuple[bytes, str]:
+    """Return a picture's pixels as a browser shows them, and their media type."""
+    picture = Image.fromarray(pixels)
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     file = io.BytesIO()
     if max(picture.size) <= SMALL:
@@ -80,15 +170,37 @@ def shown(data: bytes, limit_pixels: int) -> tuple[bytes, str]:
 
 OPERATIONS = [
     Operation(
-        "GET", "/api/v1/calls/{id:int}/picture", "The picture of a call.", call_picture, READ, answers={200: "image"}
+        "GET",
+        "/api/v1/calls/{id:int}/picture",
+        "The part in question. Of a whole board: its crop as the experts saw it, with what lies around it.",
+        call_picture,
+        READ,
+        answers={200: "image"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/view",
+        "The whole view in which the part in question lies, with the outline of its crop.",
+        call_view,
+        READ,
+        answers={200: "image"},
     ),
     Operation(
         "GET",
         "/api/v1/calls/{id:int}/reference",
-        "A good picture of the same part, of the same place if there is one.",
+        "The golden reference of the part; without one a good picture of the same part, of the same place if there is "
+        "one.",
         call_reference,
         READ,
         answers={200: "image", 404: "no such part was good yet"},
+    ),
+    Operation(
+        "GET",
+        "/api/v1/calls/{id:int}/difference",
+        "By how much the part differs from its golden reference; brighter is more.",
+        call_difference,
+        READ,
+        answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
     ),
     Operation(
         "GET", "/api/v1/views/{id:int}/picture", "A view of a board.", view_picture, READ, answers={200: "image"}

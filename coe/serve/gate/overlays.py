@@ -1,26 +1,59 @@
-"""The overlay of a recipe: a picture of a board with every crop, for a person to see before the recipe is activated.
+"""The overlay of a recipe: a picture of a board with every crop, and a person's word that each lies on its part.
 
-Law: it changes nothing, and the picture that was sent is not kept.
+Law: the picture that was sent is not kept, and only an overlay of a registered board that this service drew for this
+version can be confirmed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import io
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from typing import Annotated
 
-from starlette.responses import Response
+from PIL import Image
+from pydantic import Field
+from sqlalchemy import Connection
+from starlette.responses import JSONResponse, Response
 
 from coe.board.image_size import pixels_in
-from coe.serve.gate.bodies import expect_query, number_of, whole_body
+from coe.placement import read_board
+from coe.serve.database import audit, confirmations
+from coe.serve.database.confirmations import Confirmation
+from coe.serve.database.recipes import Recipe
+from coe.serve.form import Form
+from coe.serve.gate import sessions
+from coe.serve.gate.bodies import expect_query, json_body, number_of, whole_body
 from coe.serve.gate.operations import ENGINEER, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipes import version_of
 from coe.serve.gate.uploads import check_pixels
+from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
 from coe.serve.whole_board import WholeBoard
 
+PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
+"""In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
+Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 LEAST_SIDE, SIDE, MOST_SIDE = 200, 1600, 20_000
+
+
+class ConfirmationRequest(Form):
+    """What the headers of an overlay said: the picture, and the proof that the overlay was drawn."""
+
+    picture: Digest
+    proof: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Overlay:
+    """An overlay as the bytes of a PNG file; whether the board is registered in it."""
+
+    content: bytes
+    is_registered: bool
 
 
 async def post_overlay(visit: Visit) -> Response:
@@ -29,6 +62,45 @@ async def post_overlay(visit: Visit) -> Response:
     gate = visit.gate
     side = int(number_of(visit, "side", default=SIDE, least=LEAST_SIDE, most=MOST_SIDE))
     recipe = await gate.read(partial(version_of, visit))
+    whole = _whole(recipe)
+    async with whole_body(visit, gate.config.limits.body) as picture:
+        drawn = await gate.draw(partial(_drawn, whole, picture, gate.config.limits.pixels, side))
+        digest = hashlib.sha256(picture).hexdigest()
+    headers = {PICTURE_HEADER: digest}
+    if drawn.is_registered:
+        headers[PROOF_HEADER] = await _proof(visit, recipe, digest)
+    return Response(drawn.content, media_type="image/png", headers=headers)
+
+
+async def confirm(visit: Visit) -> Response:
+    """Note the caller's word that each crop of an overlay lies on its part."""
+    expect_query(visit)
+    gate = visit.gate
+    form = (await json_body(visit, ConfirmationRequest)).form
+    recipe = await gate.read(partial(version_of, visit))
+    _whole(recipe)
+    if not hmac.compare_digest(await _proof(visit, recipe, form.picture), form.proof):
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"this is not the proof of an overlay of version {recipe.version} of recipe '{recipe.name}'",
+            "draw the overlay of a board that can be registered, look at it, and send what its headers say",
+        )
+
+    def add(connection: Connection) -> Confirmation:
+        now_us = gate.now_us()
+        added = confirmations.add(connection, recipe, by=visit.caller, now_us=now_us, picture_sha256=form.picture)
+        if added.confirmed_us == now_us and added.recipe_id == recipe.id:
+            about = f"recipe {recipe.name} {recipe.version}"
+            audit.append(connection, visit.caller, "confirm", about, now_us=now_us, detail={"picture": form.picture})
+        return added
+
+    added = await gate.write(add)
+    body = {"name": recipe.name, "version": recipe.version, "by": added.confirmed_by, "at": iso(added.confirmed_us)}
+    return JSONResponse(body, int(HTTPStatus.CREATED))
+
+
+def _whole(recipe: Recipe) -> WholeBoard:
     whole = RecipeContent.model_validate(recipe.content).whole
     if whole is None:
         raise Problem(
@@ -37,25 +109,22 @@ async def post_overlay(visit: Visit) -> Response:
             f"version {recipe.version} of recipe '{recipe.name}' does not say how whole boards are cut",
             "add a version with `whole`: a placement file and a board recipe",
         )
-    async with whole_body(visit, gate.config.limits.body) as picture:
-        drawn = await gate.draw(partial(_drawn, whole, picture, gate.config.limits.pixels, side))
-    return Response(drawn, media_type="image/png")
+    return whole
 
 
-def _drawn(whole: WholeBoard, picture: bytes, limit: int, side: int) -> bytes:
-    """Return the overlay as the bytes of a PNG file; raises Problem for a picture that cannot be read."""
-    # OpenCV and Pillow take a while to import, and most gates draw no overlay.
-    from PIL import Image
+async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
+    return await sessions.signature(visit.gate, f"overlay {recipe.name} {recipe.digest} {picture}")
 
-    from coe.placement import read_board
 
+def _drawn(whole: WholeBoard, picture: bytes, limit: int, side: int) -> _Overlay:
+    """Draw an overlay; raises Problem for a picture that cannot be read."""
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
     read = read_board(picture, whole.layout, "")
     if read.location is None:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, ProblemKind.INVALID, read.why, "send a whole picture of a board")
     file = io.BytesIO()
     Image.fromarray(read.overlay(side)).save(file, "PNG", compress_level=1)
-    return file.getvalue()
+    return _Overlay(file.getvalue(), read.location.registered)
 
 
 OPERATIONS = [
@@ -69,12 +138,22 @@ OPERATIONS = [
         takes="application/octet-stream",
         query={"side": f"pixels of the longer side, from {LEAST_SIDE} to {MOST_SIDE}; {SIDE} without it"},
         answers={
-            200: "the picture, a PNG",
+            200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
             404: "no such version",
             409: "the version does not say how whole boards are cut",
             413: "too large",
             415: "not a picture",
             422: "a picture that cannot be read",
         },
-    )
+    ),
+    Operation(
+        "POST",
+        "/api/v1/recipes/{name}/{version:int}/confirmation",
+        "Confirm that each crop of an overlay lies on its part: a version that cuts whole boards needs that before "
+        "it is activated.",
+        confirm,
+        ENGINEER,
+        body=ConfirmationRequest,
+        answers={201: "confirmed", 404: "no such version", 409: "nobody saw such an overlay"},
+    ),
 ]

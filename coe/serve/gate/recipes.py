@@ -10,12 +10,12 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from coe.inspector import fitting
-from coe.serve.database import audit, events, recipes
+from coe.serve.database import audit, confirmations, events, recipes
 from coe.serve.database.events import NewEvent
 from coe.serve.database.recipes import Recipe
 from coe.serve.gate.bodies import expect_query, id_of, json_body
 from coe.serve.gate.operations import ANY, ENGINEER, READ, Operation, Visit
-from coe.serve.gate.problems import Problem, not_found
+from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
@@ -79,6 +79,7 @@ async def activate(visit: Visit) -> Response:
 
     def ask(connection: Connection) -> dict[str, Any]:
         version, now_us = version_of(visit, connection), gate.now_us()
+        _expect_confirmed(connection, version)
         asked = recipes.ask_activation(connection, version.id, by=visit.caller, now_us=now_us)
         audit.append(connection, visit.caller, "activate", f"recipe {version.name} {version.version}", now_us=now_us)
         return {"activation": asked.id, **_facts(version), "state": asked.state.value}
@@ -87,6 +88,17 @@ async def activate(visit: Visit) -> Response:
     gate.wake_line()
     location = {"Location": f"/api/v1/activations/{answer['activation']}"}
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), location)
+
+
+def _expect_confirmed(connection: Connection, version: Recipe) -> None:
+    """Raise Problem for a version that cuts whole boards if nobody has confirmed where."""
+    if version.content.get("whole") is not None and confirmations.find(connection, version) is None:
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            ProblemKind.CONFLICT,
+            f"nobody has confirmed the placements of version {version.version} of recipe '{version.name}'",
+            f"look at its overlay on the page /recipes/{version.name}/{version.version}, and confirm it there",
+        )
 
 
 async def get_activation(visit: Visit) -> Response:
@@ -149,7 +161,7 @@ OPERATIONS = [
         "Make a version active: the line finishes begun boards and opens it; if that fails, the version before stays.",
         activate,
         ENGINEER,
-        answers={202: "asked", 404: "no such version"},
+        answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
     ),
     Operation(
         "GET",

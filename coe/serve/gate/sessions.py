@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
-import secrets
-from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 
@@ -28,6 +25,7 @@ from coe.serve.gate.operations import ANY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US, SECOND_US
+from coe.serve.secret_file import read_or_make
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -70,7 +68,12 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
 
 async def csrf_of(gate: Gate, request: Request) -> str:
     """Return the token that requests of a session must bring when they change something."""
-    return _signed(await _secret(gate), f"csrf {request.cookies.get(COOKIE, '')}")
+    return await signature(gate, f"csrf {request.cookies.get(COOKIE, '')}")
+
+
+async def signature(gate: Gate, text: str) -> str:
+    """Return what proves later that this service said a text; the first word says what it is for."""
+    return _signed(await _secret(gate), text)
 
 
 async def expect_csrf(gate: Gate, request: Request) -> None:
@@ -146,22 +149,7 @@ def _signed(secret: bytes, text: str) -> str:
 
 
 async def _secret(gate: Gate) -> bytes:
-    return await gate.run(lambda: _read_secret(gate))
-
-
-def _read_secret(gate: Gate) -> bytes:
-    """Return the secret; the first gate of a service makes it."""
-    path = gate.config.data / SECRET
-    with suppress(FileExistsError):
-        new = path.with_name(f"{SECRET}.{secrets.token_hex(8)}")
-        if not path.exists():
-            with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(32))
-            try:
-                os.link(new, path)  # whole or not at all, and the first one stays
-            finally:
-                new.unlink()
-    return path.read_bytes()
+    return await gate.run(lambda: read_or_make(gate.config.data / SECRET))
 
 
 OPERATIONS = [

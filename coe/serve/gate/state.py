@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from coe.serve import wake
 from coe.serve.config import ServeConfig
+from coe.serve.crops import Cutter
 from coe.serve.database import faults
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
@@ -40,6 +41,7 @@ class Gate:
     pictures: Pictures
     feed: Feed
     now_us: Callable[[], int] = now_us
+    cutter: Cutter = field(default_factory=Cutter)
     held_bytes: int = 0
     """The bytes of bodies that are in memory now."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))

@@ -28,8 +28,9 @@ NOWHERE: Mapping[str, Any] = {"polygon": []}
 class Item:
     """A component with its picture: a file with its `sha256`, or None for a crop of the board's picture.
 
-    `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...]}`, the corners in pixels of the view,
-    from the upright crop's top left on and round. It is None if the view shows the component alone.
+    `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...], "size": [width, height]}`, the corners
+    in pixels of the view, from the upright crop's top left on and round, and the pixels of the crop; see
+    `coe.serve.crops.Place`. It is None if the view shows the component alone.
     """
 
     refdes: str

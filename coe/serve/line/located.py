@@ -97,7 +97,9 @@ def _place(picture: BoardPicture, sites: Sequence[Site]) -> Any:
         return NOWHERE
     height, width = picture.pixels.shape[:2]
     corners = np.concatenate([outline(site, fit, width, height).corners for site in sites])
+    size = {"size": [sites[0].crop.width_px, sites[0].crop.height_px]} if len(sites) == 1 else {}
     if len(sites) > 1:
         (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0)
         corners = np.array([(left, top), (right, top), (right, bottom), (left, bottom)])
-    return {"polygon": [[round(float(x), 1), round(float(y), 1)] for x, y in corners]}
+    # Finer than a warp places its pixels, so that a crop can be cut again as it was.
+    return {"polygon": [[round(float(x), 2), round(float(y), 2)] for x, y in corners], **size}

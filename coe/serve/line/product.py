@@ -19,6 +19,7 @@ from coe.files import write_atomically
 from coe.inspector.asked_boards import AskedBoard
 from coe.serve.config import ServeConfig
 from coe.serve.database.recipes import Recipe
+from coe.serve.line.residents import Residents
 from coe.serve.recipe import RecipeContent
 from coe.store import dotted
 from coe.store.store import Store
@@ -73,7 +74,7 @@ class _Coming:
     asked: AskedBoard
 
 
-def line_opener(config: ServeConfig, *watchers: Watcher) -> OpenLine:
+def line_opener(config: ServeConfig, residents: Residents, *watchers: Watcher) -> OpenLine:
     """Return a function that opens a line by the service's config, and has it watched."""
 
     def open_line(boards: Sequence[AskedBoard]) -> Line:
@@ -82,6 +83,7 @@ def line_opener(config: ServeConfig, *watchers: Watcher) -> OpenLine:
         from coe.inspector.line_config import LineConfig
 
         settings = config.line
+        residents.begin()
         return Line(
             LineConfig(
                 board=boards,
@@ -89,7 +91,7 @@ def line_opener(config: ServeConfig, *watchers: Watcher) -> OpenLine:
                 asked=settings.asked(),
                 precision=settings.precision,
                 label_floor=settings.label_floor,
-                watchers=watchers,
+                watchers=[residents, *watchers],
                 allowed_kinds=dotted.packages(settings.allow_kinds),
             )
         )

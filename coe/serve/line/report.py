@@ -5,6 +5,7 @@ Law: a fault stays in memory until it is written. Only `worked` and `say` use th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,12 +21,15 @@ from coe.serve.line.batches import Batches, LineHangs
 from coe.serve.line.danger import Speed, Waiting, endangered
 from coe.serve.line.product import Products
 from coe.serve.line.queue import Queue
+from coe.serve.line.residents import Residents
 from coe.serve.line.run import BoardRun
 from coe.serve.moments import SECOND_US
 from coe.serve.words import FaultKind, LineState, Process, Subject
 
 BEAT_S = 1.0
 """How often the line gives a sign of life."""
+EXPERTS_S = 10.0
+"""How often it says which experts are in memory: for hundreds of experts that is much to write."""
 QUIET_S = 2.0
 """How long no board must be under way until the line says that it waits: between two boards it only breathes."""
 JUMP_S = 2.0
@@ -44,9 +48,10 @@ class Report:
         now_s: Callable[[], float],
         pid: int,
         batches: Batches,
+        residents: Residents,
     ) -> None:
         self._database, self._now_us, self._now_s, self._pid = database, now_us, now_s, pid
-        self._batches, self._hangs = batches, ""
+        self._batches, self._hangs, self._residents = batches, "", residents
         self._faults: list[NewFault] = []
         self._trouble: FaultKind | None = None
         self._named: set[int] = set()
@@ -55,6 +60,7 @@ class Report:
         self._was_busy = False
         self._state: LineState | None = None
         self._worked_s = self._busy_s = self._beat_s = self._shortened_s = now_s()
+        self._experts_s = -math.inf
         self._offset_s = self._wall_ahead_s()
 
     @property
@@ -108,9 +114,11 @@ class Report:
             self._beat_s = now_s
             late += self._in_danger(runs, queue, now_s)
             facts = self._facts(runs, queue, products)
+            experts = self._experts(products, now_s)
+            now_us, pid = self._now_us(), self._pid
             with self._database.writing() as connection:
-                boards.endanger(connection, late, self._now_us())
-                states.beat(connection, Process.LINE, pid=self._pid, now_us=self._now_us(), facts=facts)
+                boards.endanger(connection, late, now_us)
+                states.beat(connection, Process.LINE, pid=pid, now_us=now_us, facts=facts, experts=experts)
             self._named.update(board.id for board in late)
         if now_s - self._shortened_s >= SHORTEN_S:
             self._shortened_s = now_s
@@ -176,6 +184,13 @@ class Report:
         waiting = [Waiting(one.board.id, one.board.components, one.due_s - now_s) for one in queue]
         late = endangered(under_way, waiting, self._speed)
         return [one.board for one in queue if one.board.id in late and one.board.id not in self._named]
+
+    def _experts(self, products: Products, now_s: float) -> Mapping[str, Any] | None:
+        """Return what the pages show of the experts; None if that was written a short while ago."""
+        if products.line is None or now_s - self._experts_s < EXPERTS_S:
+            return None
+        self._experts_s = now_s
+        return self._residents.facts(products.line)
 
     def _facts(self, runs: Mapping[int, BoardRun], queue: Queue, products: Products) -> dict[str, Any]:
         line = products.line

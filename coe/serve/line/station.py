@@ -23,6 +23,7 @@ from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.line.batches import Batches
+from coe.serve.line.blind_audits import BlindAudits
 from coe.serve.line.changeover import Changeover
 from coe.serve.line.danger import LateBoards
 from coe.serve.line.feeder import Feeder, Found
@@ -31,6 +32,7 @@ from coe.serve.line.locating import Locating
 from coe.serve.line.product import OpenLine, Product, Products, line_opener
 from coe.serve.line.queue import Queue, Queued
 from coe.serve.line.report import Report
+from coe.serve.line.residents import Residents
 from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.moments import now_us
@@ -70,16 +72,17 @@ class Station:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
         self._bell = Bell(config.bell)
-        self._late_boards = LateBoards()
+        self._late_boards, residents = LateBoards(), Residents()
         batches = Batches(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, self._late_boards, batches)
+        opener = open_line or line_opener(config, residents, self._late_boards, batches)
         self._products = Products(config.data, opener, self._bell.ring)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._bell.ring)
         self._queue = Queue()
         self._runs: dict[int, BoardRun] = {}
-        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches)
+        self._report = Report(database, clocks.now_us, clocks.now_s, os.getpid(), batches, residents)
         self._locating = Locating(database, self._bell.ring, self._report)
+        self._audits = BlindAudits.of(config)
         self._next_look_s = -math.inf
         self._is_draining = False
         self._broken = ""
@@ -217,8 +220,9 @@ class Station:
 
     def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
         decision = decision_of(run, self._clocks.now_us(), failure)
+        order = [item.refdes for item in run.items.seen]
         with self._database.writing() as connection:
-            written = decisions.write(connection, decision)
+            written = decisions.write(connection, self._audits.added(connection, decision, order))
             points.reached(points.Point.DECIDING)
         points.reached(points.Point.DECIDED)
         run.is_decided = True

@@ -35,10 +35,14 @@ class Bar:
 
 
 def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
-    """Return the bars, the most calls first; equal ones in the order of their names."""
+    """Return the bars, the most calls first; equal ones in the order of their names.
+
+    Blind audits count while they are open: without them the figure would tell an operator which they are. No label of
+    theirs is shown, because that is not what the operator sees.
+    """
     counts: dict[str, dict[Outcome | None, int]] = defaultdict(lambda: defaultdict(int))
     for one in calls:
-        if one.kind is CallKind.DEFECT:
+        if one.kind is CallKind.DEFECT or (one.outcome is None and by is not By.LABEL):
             counts[_name(one, by)][one.outcome] += one.calls
     total = sum(sum(outcomes.values()) for outcomes in counts.values())
     bars, so_far = [], 0

@@ -16,8 +16,8 @@ async function send(method, path, body, headers = {}) {
   let answer;
   try {
     answer = await fetch(path, {
-      method, body: body === undefined ? undefined : JSON.stringify(body),
-      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": "application/json" }), ...headers },
+      method, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body),
+      headers: { "X-CSRF-Token": csrf, ...(body === undefined ? {} : { "Content-Type": body instanceof Blob ? "application/octet-stream" : "application/json" }), ...headers },
     });
   } catch {
     say("The service does not answer.");
@@ -57,25 +57,56 @@ document.getElementById("sign-in")?.addEventListener("submit", async (event) => 
 document.querySelectorAll(".filters input, .filters select").forEach((field) =>
   field.addEventListener("change", () => field.form.submit()));
 
-// Draw boxes, in pixels of the picture, over it.
-function drawBoxes(image, boxes) {
+// Draw boxes, in pixels of what the experts saw, over a picture; `size` says how that lies in the picture.
+function drawBoxes(image, boxes, size) {
   image.parentElement.querySelector("svg")?.remove();
-  if (!boxes.length || !image.naturalWidth) return;
+  const { naturalWidth: width, naturalHeight: height } = image;
+  const around = size?.around ?? 0, scale = size ? Math.sqrt(width * height / size.pixels) : 1;
+  if (!width || !(boxes.length || around)) return;
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", `0 0 ${image.naturalWidth} ${image.naturalHeight}`);
-  for (const name of ["halo", "line"]) {
-    for (const { xyxy: [left, top, right, bottom] } of boxes) {
-      const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-      for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
-      svg.append(rect);
-    }
-  }
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const draw = (left, top, right, bottom, name) => {
+    const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    for (const [key, value] of Object.entries({ x: left, y: top, width: right - left, height: bottom - top, class: name })) rect.setAttribute(key, value);
+    svg.append(rect);
+  };
+  const inset = around * scale;
+  if (inset) draw(inset, inset, width - inset, height - inset, "frame");
+  for (const name of ["halo", "line"])
+    for (const { xyxy } of boxes) draw(...xyxy.map((at) => (at + around) * scale), name);
   image.after(svg);
 }
 
 document.querySelectorAll("img[data-boxes]").forEach((image) => {
-  const draw = () => drawBoxes(image, JSON.parse(image.dataset.boxes));
+  const draw = () => drawBoxes(image, JSON.parse(image.dataset.boxes), JSON.parse(image.dataset.size));
   if (image.complete) draw(); else image.addEventListener("load", draw);
+});
+
+// Outlines of parts, in pixels of the view, over the picture of a whole board; each has its name beside it.
+function drawOutlines(image) {
+  const { naturalWidth: width, naturalHeight: height } = image;
+  const scale = Math.sqrt(width * height / Number(image.dataset.pixels)), size = Math.max(width, height) / 55;
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.setAttribute("aria-hidden", "true");
+  const add = (name, attributes, text = "") => {
+    const part = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value);
+    part.textContent = text;
+    svg.append(part);
+  };
+  for (const { refdes, look, polygon } of JSON.parse(image.dataset.outlines)) {
+    const points = polygon.map(([x, y]) => [x * scale, y * scale]);
+    for (const name of ["halo", look]) add("polygon", { points: points.join(" "), class: name });
+    const top = points.reduce((one, other) => (other[1] < one[1] ? other : one));
+    for (const name of ["halo", look]) add("text", { x: top[0], y: Math.max(size, top[1] - size / 3), "font-size": size, class: name }, refdes);
+  }
+  image.after(svg);
+}
+
+document.querySelectorAll("img[data-outlines]").forEach((image) => {
+  if (image.complete) drawOutlines(image); else image.addEventListener("load", () => drawOutlines(image));
 });
 
 // The server draws the part that changes; an event, or two seconds while a board is under way, ask for it again.

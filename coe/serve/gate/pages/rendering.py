@@ -22,6 +22,7 @@ STATIC = {
     "style.css": "text/css",
     "app.js": "text/javascript",
     "verify.js": "text/javascript",
+    "recipe.js": "text/javascript",
 }
 """The files that pages load, and their media types."""
 

@@ -20,21 +20,37 @@ function show(next) {
   at("score").textContent = next.score === null ? "" : next.score.toFixed(2);
   at("about").textContent = next.detail;
   at("serial").textContent = next.serial;
+  at("picture").alt = `${next.refdes} on this board`;
+  at("view").alt = `the whole board with the outline of ${next.refdes}`;
   at("new-label").value = at("note").value = "";
   const boxes = next.findings.length ? next.findings[next.findings.length - 1].boxes : [];
-  picture("picture", boxes);
-  picture("reference", []);
+  showWhole(false);
+  at("whole-button").hidden = !next.picture?.in_view;
+  at("reference-title").textContent = next.golden ? "Golden reference" : "A good one";
+  at("difference-shown").hidden = !next.golden;
+  at("pictures").classList.toggle("three", next.golden);
+  picture("picture", boxes, next.picture);
+  picture("reference", [], next.picture);
+  if (next.golden) picture("difference", boxes, next.picture);
   endsAt = performance.now() + claimS * 1000;
 }
 
-function picture(name, boxes) {
+function picture(name, boxes, size) {
   const image = at(name);
   image.hidden = false;
   at(`no-${name}`).hidden = true;
   image.parentElement.querySelector("svg")?.remove();
-  image.onload = () => drawBoxes(image, boxes);
+  image.onload = () => drawBoxes(image, boxes, size);
   image.onerror = () => { image.hidden = true; at(`no-${name}`).hidden = false; };
   image.src = `/api/v1/calls/${call.call}/${name}`;
+}
+
+// The whole view is large, so it is fetched when somebody asks for it.
+function showWhole(is) {
+  at("whole").hidden = !is;
+  at("pictures").hidden = is;
+  at("whole-button").setAttribute("aria-pressed", String(is));
+  if (is) picture("view", [], null);
 }
 
 async function take(path) {
@@ -85,12 +101,14 @@ async function later() {
 
 document.querySelectorAll("[data-outcome]").forEach((button) => button.addEventListener("click", () => answer(button.dataset.outcome)));
 at("later").addEventListener("click", later);
+at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden));
 at("undo").addEventListener("click", again);
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
   if (event.target.matches("input")) { if (event.key === "Escape" || event.key === "Enter") event.target.blur(); return; }
-  const button = document.querySelector(`[data-press="${CSS.escape(event.key)}"]`);
-  if (button && !event.repeat) { event.preventDefault(); button.click(); }
+  const button = document.querySelector(`[data-press="${CSS.escape(event.key.toLowerCase())}"]`);
+  if (button && !button.hidden && !event.repeat) { event.preventDefault(); button.click(); }
+  else if (event.key === "Escape") showWhole(false);
   else if (event.key === "Backspace") { event.preventDefault(); again(); }
   else if (event.key.toLowerCase() === "n") { event.preventDefault(); at("new-label").closest("details").open = true; at("new-label").focus(); }
 });

@@ -12,17 +12,23 @@ from starlette.datastructures import URL
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from coe.serve.database import audit, boards, calls, faults, findings, recipes, states
-from coe.serve.database import views as pictures
+from coe.serve.database import (
+    audit,
+    boards,
+    calls,
+    faults,
+    recipes,
+    states,
+)
 from coe.serve.database.boards import Board
 from coe.serve.database.history import Window
-from coe.serve.gate import sessions, stats
+from coe.serve.gate import faces, sessions, stats
 from coe.serve.gate.access import admitted
-from coe.serve.gate.bodies import expect_query, id_of
+from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.calls import CLAIM_S
 from coe.serve.gate.health import ALIVE_US
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
-from coe.serve.gate.pages import drawing, experts
+from coe.serve.gate.pages import board_page, drawing, experts, recipe_pages
 from coe.serve.gate.pages.drawing import Drawing, Spot
 from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
@@ -31,7 +37,7 @@ from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, CallKind, Outcome, Process, Role
+from coe.serve.words import UNDECIDED, Outcome, Process, Role
 from coe.visible import is_visible
 
 _NEWEST, _LISTED = 24, 100
@@ -88,7 +94,7 @@ def _live(visit: Visit) -> Callable[[Connection], dict[str, Any]]:
             "facts": facts,
             "under_way": _under_way(connection, facts),
             "waiting": boards.count_undecided(connection),
-            "newest": _newest(connection),
+            "newest": faces.boards_of(connection, _newest(connection), visit.key),
             "calls_open": calls.count_open(connection),
             "figures": figures,
             "late": sum(one.late for one in found.boards),
@@ -110,25 +116,6 @@ def _under_way(connection: Connection, facts: dict[str, Any]) -> list[UnderWay]:
         if board is not None and board.state in UNDECIDED:
             listed.append(UnderWay(board, one["done"], one["of"]))
     return listed
-
-
-async def board(visit: Visit) -> Response:
-    """Show a board with its findings."""
-    expect_query(visit)
-
-    def read(connection: Connection) -> dict[str, Any]:
-        found = boards.get(connection, id_of(visit))
-        if found is None:
-            raise not_found(f"board {id_of(visit)}", "see the newest boards on the page of the line")
-        return {
-            "board": found,
-            "recipe": recipes.get(connection, found.recipe_id),
-            "calls": [one for one in calls.of_board(connection, found.id) if one.kind is CallKind.DEFECT],
-            "good": findings.unpack(boards.findings_of(connection, found.id)),
-            "views": {one.id: one for one in pictures.of_board(connection, found.key)},
-        }
-
-    return await page(visit, "board.j2", **await visit.gate.read(read))
 
 
 async def verify(visit: Visit) -> Response:
@@ -175,27 +162,28 @@ def _drawn(chart: Chart, unit: str, factor: float) -> Drawing | None:
     return drawing.draw(spots, unit, factor=factor, mean=chart.mean) if spots else None
 
 
-async def recipes_page(visit: Visit) -> Response:
-    """Show recipes with their versions."""
-    expect_query(visit)
-
-    def read(connection: Connection) -> dict[str, Any]:
-        names = recipes.names(connection)
-        return {
-            "recipes": [(name, recipes.active(connection, name), recipes.versions(connection, name)) for name in names],
-            "asked": {one.recipe_id for one in recipes.asked(connection)},
-        }
-
-    may = visit.key is not None and visit.key.role in ENGINEER
-    return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
-
-
 async def experts_page(visit: Visit) -> Response:
     """Show how often experts are used, and how far people agree with them."""
     window = stats.window_of(visit)
-    found = await visit.gate.read(lambda connection: stats.counts(connection, window))
-    hours = (window.end_us - window.start_us) // HOUR_US
-    return await page(visit, "experts.j2", hours=hours, rows=experts.rows(found.tallies, found.calls))
+
+    def read(connection: Connection) -> list[experts.ExpertRow]:
+        found, line = stats.counts(connection, window), states.heartbeats(connection).get(Process.LINE)
+        return experts.rows(found.tallies, found.calls, found.score_charts, line.experts if line else None)
+
+    rows = await visit.gate.read(read)
+    known = [one.memory for one in rows if one.memory is not None]
+    return await page(
+        visit,
+        "experts.j2",
+        hours=(window.end_us - window.start_us) // HOUR_US,
+        rows=rows,
+        known_number=len(known),
+        known_bytes=sum(one.bytes for one in known),
+        resident_number=sum(bool(one.devices) for one in known),
+        resident_bytes=sum(one.bytes for one in known if one.devices),
+        drifting=sum(one.score is not None and one.score.signals for one in rows),
+        ewma_definition=control_charts.EWMA_DEFINITION,
+    )
 
 
 async def faults_page(visit: Visit) -> Response:
@@ -252,10 +240,11 @@ PARTS = [
 PAGES = [
     _page("/login", "Sign in.", login, None),
     _page("/", "The line.", overview),
-    _page("/boards/{id:int}", "A board.", board),
+    _page("/boards/{id:int}", "A board.", board_page.board),
     _page("/verify", "Calls, one after the other.", verify),
     _page("/statistics", "Statistics.", statistics),
-    _page("/recipes", "Recipes.", recipes_page),
+    _page("/recipes", "Recipes.", recipe_pages.recipes_page),
+    _page("/recipes/{name}/{version:int}", "A version of a recipe.", recipe_pages.recipe_page),
     _page("/experts", "Experts.", experts_page),
     _page("/faults", "Faults and audit.", faults_page),
 ]

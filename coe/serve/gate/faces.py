@@ -1,0 +1,85 @@
+"""What an operator sees of boards and events. Law: it does not tell a blind audit from a call.
+
+Whoever answers calls must not find out elsewhere which of them are audits. So for the key of an operator an audit is a
+call of its board everywhere, until the end of time; all other keys see the truth, and the verify page alone keeps it
+from everybody. Figures of the whole line are not masked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from coe.core import worst
+from coe.serve.database import blind, calls, findings
+from coe.serve.database import boards as rows
+from coe.serve.database.boards import Board
+from coe.serve.database.calls import Call
+from coe.serve.database.events import Event
+from coe.serve.database.keys import Key
+from coe.serve.words import BoardState, CallKind, EventKind, Role
+
+_FACTS = ("board", "key", "serial", "panel", "side", "work_order", "recipe", "pass")
+_HIDDEN = (EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED)
+_REDUCED = (EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED)
+
+
+def is_blind(key: Key | None) -> bool:
+    """Return whether the holder of a key answers calls blindly."""
+    return key is not None and key.role is Role.OPERATOR
+
+
+def calls_of(connection: Connection, board_id: int, key: Key | None) -> list[Call]:
+    """Return the calls of a board as the holder of a key sees them, in the order in which they were opened."""
+    found = [one for one in calls.of_board(connection, board_id) if one.kind is CallKind.DEFECT]
+    if not is_blind(key):
+        return found
+    audits = blind.of_boards(connection, [board_id])
+    if any(one.shown_board_id is not None for one in audits):
+        # A known defect lies in the view of another board, where its part may lie elsewhere.
+        at = {one.refdes: one.place for one in findings.unpack(rows.findings_of(connection, board_id))}
+        audits = [one if one.shown_board_id is None else replace(one, place=at.get(one.refdes)) for one in audits]
+    return [blind.masked(one) for one in sorted((*found, *audits), key=lambda one: one.id)]
+
+
+def board_of(connection: Connection, board: Board, key: Key | None) -> Board:
+    """Return a board as the holder of a key sees it."""
+    return boards_of(connection, [board], key)[0]
+
+
+def boards_of(connection: Connection, boards: Sequence[Board], key: Key | None) -> list[Board]:
+    """Return boards as the holder of a key sees them: verdict, state and number of calls fit the calls."""
+    if not is_blind(key):
+        return list(boards)
+    audits: dict[int, list[Call]] = defaultdict(list)
+    for one in blind.of_boards(connection, [board.id for board in boards]):
+        shown = blind.masked(one)
+        assert shown.board_id is not None
+        audits[shown.board_id].append(shown)
+    answered = blind.last_answers(connection, [one.id for of_board in audits.values() for one in of_board])
+    return [_seen(board, audits[board.id], answered) if board.id in audits else board for board in boards]
+
+
+def _seen(board: Board, audits: Sequence[Call], answered: dict[int, int]) -> Board:
+    assert board.verdict is not None
+    is_open = any(one.is_open for one in audits)
+    moments = [answered[one.id] for one in audits if one.id in answered]
+    return replace(
+        board,
+        verdict=worst([board.verdict, *(one.verdict for one in audits)]),
+        calls=board.calls + len(audits),
+        state=BoardState.DECIDED if is_open else board.state,
+        verified_us=None if is_open or board.verified_us is None else max([board.verified_us, *moments]),
+    )
+
+
+def event_of(event: Event, key: Key | None) -> Event | None:
+    """Return an event as the holder of a key sees it; None for an event that tells of calls alone."""
+    if not is_blind(key) or event.kind not in _HIDDEN + _REDUCED:
+        return event
+    if event.kind in _HIDDEN:
+        return None
+    return replace(event, body={name: event.body[name] for name in _FACTS if name in event.body})

@@ -1,0 +1,44 @@
+"""Golden references of the store, for people. Law: which part has one is said by the recipe of the call's board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection
+
+from coe.board.decoding import decode
+from coe.board.router import GIVEN
+from coe.errors import ConfigError
+from coe.serve.config import ServeConfig
+from coe.serve.database import boards, recipes
+from coe.serve.database.calls import Call
+from coe.serve.recipe import RecipeContent
+from coe.store.references import References
+from coe.store.store import Store
+
+
+def id_of(connection: Connection, call: Call) -> str:
+    """Return the id of the golden reference with which the experts compared a part; "" without one."""
+    board = None if call.board_id is None else boards.get(connection, call.board_id)
+    if board is None:
+        return ""
+    recipe = recipes.get(connection, board.recipe_id)
+    return _ids(recipe.name, recipe.content["rules"]).get(call.component, "")
+
+
+@lru_cache(maxsize=64)
+def _ids(name: str, rules: str) -> Mapping[str, str]:
+    """Return the ids by component; reading the rules of a large board takes a while."""
+    try:
+        components = RecipeContent(rules=rules).board(name).components.values()
+    except ConfigError:  # the recipe was in order when the board was accepted, and an update refuses it
+        return {}
+    return {one.name: one.reference for one in components if one.reference not in ("", GIVEN)}
+
+
+def pixels_of(config: ServeConfig, id: str) -> NDArray[np.uint8]:
+    """Return a golden reference as the store has it now, (H, W, 3) uint8 RGB; raises StoreError, ImageError."""
+    return decode(References(Store(config.line.store)).load(id).image, limit_pixels=config.limits.pixels)

@@ -1,0 +1,32 @@
+// The overlay of a version over a picture that a person chooses; it is shown as it came, and can then be confirmed.
+"use strict";
+
+const place = document.getElementById("overlay"), says = document.getElementById("overlay-says");
+const stage = document.getElementById("overlay-stage"), asks = document.getElementById("overlay-asks");
+let proof = "", picture = "";
+
+document.getElementById("board-picture").addEventListener("change", async (event) => {
+  const [file] = event.target.files;
+  stage.hidden = asks.hidden = true;
+  if (!file) return;
+  says.textContent = "The board is looked for in the picture ...";
+  const answer = await send("POST", `${place.dataset.path}/overlay?side=2400`, file);
+  if (!answer) { says.textContent = "There is no overlay; choose another picture."; return; }
+  proof = answer.headers.get("X-Overlay-Proof") ?? "";
+  picture = answer.headers.get("X-Picture-SHA256");
+  const bitmap = await createImageBitmap(await answer.blob());
+  const canvas = document.getElementById("overlay-picture");
+  canvas.width = bitmap.width;
+  canvas.height = bitmap.height;
+  canvas.getContext("2d").drawImage(bitmap, 0, 0);
+  stage.hidden = false;
+  asks.hidden = !proof || place.dataset.confirmed === "1";
+  says.textContent = proof ? "Look at every part." : "The board is not registered in this picture; the reason stands above it. Without that nothing can be confirmed.";
+});
+
+document.getElementById("overlay-confirm").addEventListener("click", async () => {
+  if (await send("POST", `${place.dataset.path}/confirmation`, { picture, proof })) location.reload();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key.toLowerCase() === "c" && !event.ctrlKey && !event.altKey && !event.metaKey && !asks.hidden) document.getElementById("overlay-confirm").click();
+});

@@ -1,0 +1,65 @@
+"""The pages of recipes: their versions, and for a version the overlay that a person confirms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.responses import Response
+
+from coe.errors import ConfigError
+from coe.serve.database import confirmations, recipes
+from coe.serve.database.recipes import Recipe
+from coe.serve.gate.bodies import expect_query
+from coe.serve.gate.operations import ENGINEER, Visit
+from coe.serve.gate.pages.rendering import page
+from coe.serve.gate.recipes import version_of
+from coe.serve.recipe import RecipeContent
+
+
+async def recipes_page(visit: Visit) -> Response:
+    """Show recipes with their versions."""
+    expect_query(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        listed, confirmed = [], set[int]()
+        for name in recipes.names(connection):
+            versions = recipes.versions(connection, name)
+            listed.append((name, recipes.active(connection, name), versions))
+            confirmed |= confirmations.confirmed(connection, versions)
+        asked = {one.recipe_id for one in recipes.asked(connection)}
+        return {"recipes": listed, "asked": asked, "confirmed": confirmed}
+
+    may = visit.key is not None and visit.key.role in ENGINEER
+    return await page(visit, "recipes.j2", may=may, **await visit.gate.read(read))
+
+
+async def recipe_page(visit: Visit) -> Response:
+    """Show a version of a recipe; engineers lay it over the picture of a board, and confirm its placements."""
+    expect_query(visit)
+
+    def read(connection: Connection) -> dict[str, Any]:
+        found = version_of(visit, connection)
+        active = recipes.active(connection, found.name)
+        return {
+            "recipe": found,
+            "confirmation": confirmations.find(connection, found),
+            "is_active": active is not None and active.id == found.id,
+            "is_asked": found.id in {one.recipe_id for one in recipes.asked(connection)},
+        }
+
+    shown = await visit.gate.read(read)
+    found = shown["recipe"]
+    facts = await visit.gate.run(lambda: _facts(found))
+    may = visit.key is not None and visit.key.role in ENGINEER
+    return await page(visit, "recipe.j2", **shown, **facts, may=may)
+
+
+def _facts(found: Recipe) -> dict[str, Any]:
+    content = RecipeContent.model_validate(found.content)
+    facts = {"whole": content.whole is not None, "within_s": content.within_s}
+    try:
+        numbers = {"parts_number": len(content.components), "opportunities": content.opportunities(found.name)}
+    except ConfigError as error:  # the recipe was in order when it was added, and an update refuses it
+        return {**facts, "parts_number": None, "opportunities": None, "refusal": str(error)}
+    return {**facts, **numbers, "refusal": ""}

@@ -1,0 +1,119 @@
+"""A recipe that cuts whole boards is activated once a person has seen that each crop lies on its part."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import Served
+from sqlalchemy.exc import IntegrityError
+from test_serve_sessions import signed_in
+from test_serve_whole import BOARD, WHOLE, png
+from tiny_line import TINY
+
+from coe.serve.database import audit, recipes
+from coe.serve.moments import now_us
+from coe.serve.words import Role
+
+CONTENT = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
+PATH = "/api/v1/recipes/new/1"
+
+
+def staged(served: Served, **changes: Any) -> int:
+    """Add a version of the recipe `new`, and return its number."""
+    with served.database.writing() as connection:
+        return recipes.add(connection, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
+
+
+def overlay(client: httpx.Client, path: str = PATH) -> httpx.Response:
+    return client.post(f"{path}/overlay", content=png(BOARD), params={"side": 300})
+
+
+def proof_of(answer: httpx.Response) -> dict[str, str]:
+    return {"picture": answer.headers["x-picture-sha256"], "proof": answer.headers["x-overlay-proof"]}
+
+
+def test_without_a_word_on_its_placements_a_version_is_not_activated(served: Served) -> None:
+    staged(served)
+    refused = served.engineer.post(f"{PATH}/activate")
+    assert (refused.status_code, refused.json()["detail"]) == (
+        409,
+        "nobody has confirmed the placements of version 1 of recipe 'new'",
+    )
+    assert "/recipes/new/1" in refused.json()["way_out"]
+    drawn = overlay(served.engineer)
+    assert drawn.headers["x-picture-sha256"] == hashlib.sha256(png(BOARD)).hexdigest()
+    assert served.engineer.post(f"{PATH}/activate").status_code == 409, "to draw is not to confirm"
+    said = served.engineer.post(f"{PATH}/confirmation", json=proof_of(drawn))
+    assert (said.status_code, said.json()["by"]) == (201, "engineer")
+    assert served.engineer.post(f"{PATH}/activate").status_code == 202
+    with served.database.reading() as connection:
+        entry = next(one for one in audit.newest(connection) if one.action == "confirm")
+    assert (entry.actor, entry.about, entry.detail) == (
+        "engineer",
+        "recipe new 1",
+        {"picture": drawn.headers["x-picture-sha256"]},
+    )
+
+
+def test_the_first_word_stays_and_nothing_changes_it(served: Served) -> None:
+    staged(served)
+    seen = proof_of(overlay(served.engineer))
+    first = served.engineer.post(f"{PATH}/confirmation", json=seen).json()
+    assert served.admin.post(f"{PATH}/confirmation", json=seen).json() == first
+    with pytest.raises(IntegrityError), served.database.writing() as connection:
+        connection.exec_driver_sql("UPDATE confirmation SET confirmed_by = 'bob'")
+
+
+def test_a_word_holds_for_versions_with_the_same_placements_alone(served: Served) -> None:
+    staged(served)
+    assert served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer))).status_code == 201
+    retrained = staged(served, terminations={"A": 2})
+    moved = staged(served, whole={**WHOLE, "placements": WHOLE["placements"].replace("5", "6")})
+    answers = [served.engineer.post(f"/api/v1/recipes/new/{number}/activate") for number in (retrained, moved)]
+    assert [answer.status_code for answer in answers] == [202, 409]
+
+
+def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served: Served) -> None:
+    staged(served)
+    staged(served, terminations={"A": 2})
+    seen = proof_of(overlay(served.engineer, "/api/v1/recipes/new/2"))
+    for wrong in (seen, {**seen, "picture": "0" * 64}, {**seen, "proof": "0" * 64}):
+        assert served.engineer.post(f"{PATH}/confirmation", json=wrong).status_code == 409
+    for form in ({}, {**seen, "proof": "x"}, {**seen, "by": "bob"}):
+        assert served.engineer.post(f"{PATH}/confirmation", json=form).status_code == 422
+    own = proof_of(overlay(served.engineer))
+    assert served.operator.post(f"{PATH}/confirmation", json=own).status_code == 403
+    assert served.engineer.post("/api/v1/recipes/tiny/1/confirmation", json=own).status_code == 409
+    assert served.engineer.post("/api/v1/recipes/new/9/confirmation", json=own).status_code == 404
+
+
+def test_the_overlay_of_a_board_that_is_not_registered_proves_nothing(served: Served) -> None:
+    staged(served)
+    blank = png(np.full((400, 480, 3), 200, np.uint8))
+    answer = served.engineer.post(f"{PATH}/overlay", content=blank, params={"side": 300})
+    assert (answer.status_code, "x-overlay-proof" in answer.headers) == (200, False)
+
+
+def test_a_recipe_of_single_pictures_needs_no_word(served: Served) -> None:
+    assert served.engineer.post("/api/v1/recipes/tiny/1/activate").status_code == 202
+
+
+def test_the_page_of_a_version_says_who_confirmed_it(served: Served) -> None:
+    staged(served)
+    with closing(signed_in(served, Role.ENGINEER)) as person:
+        before, listed = person.get("/recipes/new/1").text, person.get("/recipes").text
+        served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer)))
+        after = person.get("/recipes/new/1").text
+        assert "First confirm the placements" in before
+        assert "data-post" not in before
+        assert "not confirmed" in listed
+        assert "by engineer" in after
+        assert f'data-post="{PATH}/activate"' in after
+        assert person.get("/recipes/new/7").status_code == 404
+    with closing(signed_in(served, Role.OPERATOR)) as person:
+        assert "board-picture" not in person.get("/recipes/new/1").text

@@ -1,0 +1,174 @@
+"""What a person sees of a part of a whole board: its crop as the line saw it, the golden reference, the whole view."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+from serve_rows import ng
+from serving import Served, activated, put
+from test_serve_whole import BOARD, WHOLE, layout_of, png
+from tiny_line import TINY
+
+from coe.core import Verdict
+from coe.prepare.golden_reference import learn
+from coe.serve.config import LineSettings
+from coe.serve.crops import Place
+from coe.serve.database import boards, decisions
+from coe.serve.database.calls import NewCall
+from coe.serve.database.decisions import Decision
+from coe.serve.database.findings import GoodComponent
+from coe.serve.line.items import Item, Items, Whole
+from coe.serve.line.located import Located, located
+from coe.serve.moments import now_us
+from coe.serve.whole_board import WholeBoard
+from coe.serve.words import CallReason
+from coe.store.references import References
+from coe.store.store import Store
+
+COMPARING = TINY.replace("{count: 5,", "{count: 5, reference: A,")
+
+
+def found(path: Path) -> Located:
+    """Locate the drawn board, as the line does."""
+    layout = layout_of(WHOLE)
+    path.write_bytes(png(BOARD))
+    items = Items([Item(site.name, site.component, 1, None) for site in layout.sites], [])
+    return located(Whole(1, path, WholeBoard.model_validate(WHOLE), ()), items)
+
+
+def places(board: Located) -> dict[str, Any]:
+    """Return the places of all parts, as they come out of the database."""
+    return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Located:
+    return found(tmp_path / "board.png")
+
+
+def with_call(served: Served, board: Located, refdes: str, component: str) -> None:
+    """Decide two whole boards: all parts of the first are good, one of the second is called."""
+    activated(served.database, COMPARING, name="whole", whole=WHOLE)
+    at = places(board)
+    for key in ("k1", "k2"):
+        put(served.feeder, key, "top", png(BOARD))
+        assert served.feeder.post(f"/api/v1/boards/{key}", json={"recipe": "whole", "whole": "top"}).status_code == 202
+    with served.database.writing() as connection:
+        first, second = (boards.of_key(connection, key) for key in ("k1", "k2"))
+        assert first is not None
+        assert second is not None
+        good = [GoodComponent(refdes, component, 1, at[refdes], [])]
+        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
+        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}]}]
+        call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
+        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
+
+
+def pixels(answer: httpx.Response) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    assert answer.status_code == 200, answer.text
+    return np.asarray(Image.open(io.BytesIO(answer.content)).convert("RGB"))
+
+
+def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served, board: Located) -> None:
+    at = places(board)
+    assert sorted(at) == ["P1", "P2", "P3", "P4"]
+    assert board.picture is not None
+    file = served.gate.config.data / "view.png"
+    file.write_bytes(png(BOARD))
+    for refdes, place in at.items():
+        known = Place.of(place)
+        assert known is not None
+        again = served.gate.cutter.cut(file, known, 10**6)
+        apart = np.abs(again.astype(int) - board.crop(refdes))
+        assert again.shape == board.crop(refdes).shape
+        # The corners are written to a hundredth of a pixel, and a warp places pixels by 32 steps.
+        assert (apart > 16).mean() < 0.01
+
+
+def test_a_call_of_a_whole_board_is_shown_as_its_crop_with_what_lies_around(served: Served, board: Located) -> None:
+    with_call(served, board, "P3", "A")
+    call = served.operator.post("/api/v1/calls/next").json()
+    size, crop = call["picture"], board.crop("P3")
+    picture = pixels(served.operator.get("/api/v1/calls/1/picture"))
+    around = size["around"]
+    assert (size["in_view"], size["pixels"]) == (True, picture.shape[0] * picture.shape[1])
+    assert picture.shape[:2] == tuple(length + 2 * around for length in crop.shape[:2])
+    inner = picture[around:-around, around:-around]
+    assert (np.abs(inner.astype(int) - crop) > 16).mean() < 0.01
+    view = pixels(served.operator.get("/api/v1/calls/1/view"))
+    yellow = (view[..., 0] > 200) & (view[..., 1] > 160) & (view[..., 2] < 90)
+    rows, columns = np.nonzero(yellow)
+    corners = np.array(places(board)["P3"]["polygon"])
+    assert view.shape == BOARD.shape
+    assert np.abs(corners.min(axis=0) - (columns.min(), rows.min())).max() < 4
+    assert np.abs(corners.max(axis=0) - (columns.max(), rows.max())).max() < 4
+
+
+def test_without_a_golden_reference_a_good_part_of_another_board_stands_beside_it(
+    served: Served, board: Located
+) -> None:
+    with_call(served, board, "P2", "B")
+    assert served.operator.post("/api/v1/calls/next").json()["golden"] is False
+    picture, good = (pixels(served.operator.get(f"/api/v1/calls/1/{name}")) for name in ("picture", "reference"))
+    np.testing.assert_array_equal(picture, good)
+    assert served.operator.get("/api/v1/calls/1/difference").status_code == 404
+
+
+def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(
+    served: Served, board: Located, tmp_path: Path
+) -> None:
+    store = Store(tmp_path / "store")
+    served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
+    golden = board.crop("P3").copy()
+    golden[12:15, 26:30] = 150
+    References(store).put("tiny/A", learn({"a": golden}).encoded("a test"))
+    with_call(served, board, "P3", "A")
+    assert served.operator.post("/api/v1/calls/next").json()["golden"] is True
+    picture, reference, difference = (
+        pixels(served.operator.get(f"/api/v1/calls/1/{name}")) for name in ("picture", "reference", "difference")
+    )
+    around = Place.of(places(board)["P3"]).around  # type: ignore[union-attr]
+    assert picture.shape == reference.shape == difference.shape
+    np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
+    inner = difference[around:-around, around:-around]
+    assert inner[12:15, 26:30].mean() > 60
+    assert inner[20:].mean() < 12
+    assert served.feeder.get("/api/v1/calls/1/difference").status_code == 403
+
+
+def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(served: Served, board: Located) -> None:
+    with_call(served, board, "P1", "A")
+    answer = served.operator.get("/api/v1/calls/1/reference")
+    assert (answer.status_code, "no reference 'tiny/A'" in answer.json()["detail"]) == (404, True)
+
+
+@pytest.mark.parametrize("place", [None, {}, {"polygon": []}])
+def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place: Any) -> None:
+    assert Place.of(place) is None
+
+
+def test_a_unit_that_was_skipped_is_cut_in_its_own_size() -> None:
+    square = {"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}
+    place = Place.of(square)
+    assert place is not None
+    assert (place.width, place.height, place.around) == (100, 50, 30)
+    assert Place.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000  # type: ignore[union-attr]
+
+
+def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> None:
+    put(served.feeder, "k1", "R1")
+    body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
+    assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
+    with served.database.writing() as connection:
+        handed_in = boards.of_key(connection, "k1")
+        assert handed_in is not None
+        decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
+    call = served.operator.get("/api/v1/calls/1").json()
+    assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False}

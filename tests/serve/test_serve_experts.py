@@ -1,0 +1,98 @@
+"""The page of experts: what lies in memory, whose scores have left their limits, how far people agree."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from quick_line import COSTS, EXPERTS, quick
+from serve_rows import NOON, decision, ng
+from serving import Served, hand_in
+from test_serve_sessions import signed_in
+
+from coe.scheduler.events import Event, Evicted, Loaded, Lost
+from coe.serve.database import boards, decisions, states
+from coe.serve.database.opening import Database
+from coe.serve.database.tallies import Tally, add
+from coe.serve.line.residents import Residents
+from coe.serve.moments import HOUR_US, hour_of, now_us
+from coe.serve.words import Process, Role
+
+
+def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:
+    residents, resident = Residents(), []
+    with quick(tiny) as line:
+        (pool,) = (one.id for one in line.plan.pools)
+        steps: list[Event | None] = [
+            None,
+            Loaded(pool, "body-a"),
+            Loaded(pool, "joint"),
+            Evicted(pool, "body-a"),
+            Lost("cpu", "it is gone"),
+        ]
+        for step in steps:
+            residents.observe(step, [], 0.0)
+            facts = residents.facts(line)
+            resident.append([name for name, fact in facts.items() if fact["devices"] == ["cpu"]])
+        residents.begin()
+        residents.observe(Loaded(pool, "body-c"), [], 0.0)
+        facts = residents.facts(line)
+    assert resident == [[], ["body-a"], ["body-a", "joint"], ["joint"], []]
+    assert sorted(facts) == sorted(EXPERTS)
+    assert facts["body-c"]["devices"] == ["cpu"]
+    assert facts["body-c"]["bytes"] == COSTS("cpu", "body-c").weights_bytes
+    assert 0 < facts["body-c"]["rules"] < 1
+
+
+def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Database) -> None:
+    says = ({"a": {"bytes": 1}}, None, {"b": {"bytes": 2}})
+    kept = []
+    for experts in says:
+        with database.writing() as connection:
+            states.beat(connection, Process.LINE, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
+        with database.reading() as connection:
+            kept.append(states.heartbeats(connection)[Process.LINE].experts)
+    assert kept == [says[0], says[0], says[2]]
+
+
+@pytest.fixture
+def used(served: Served) -> Served:
+    """A service in which `body` drifts and is in memory, `joint` is on disk, and `old` is not open."""
+    hour = hour_of(now_us())
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    with served.database.writing() as connection:
+        board = boards.of_key(connection, "k1")
+        assert board is not None
+        made = decision(board, ng("R1"), at_us=now_us())
+        decisions.write(connection, replace(made, tallies=[]))
+        rows = []
+        for number in range(12):
+            for expert, score in (("body", 0.99 if number > 3 else 0.7), ("old", 0.9 + 0.001 * (number % 2))):
+                key = (hour - number * HOUR_US, board.recipe_id, "A", expert, "ok")
+                rows.append(Tally(*key, 100, 0, 100 * score, 100 * score**2 + 0.01))
+        add(connection, rows)
+        experts = {
+            "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
+            "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
+        }
+        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={}, experts=experts)
+    return served
+
+
+def test_the_page_tells_memory_drift_use_and_agreement(used: Served) -> None:
+    word, tag = {"outcome": "false call"}, {"If-Match": '"0"'}
+    assert used.operator.post("/api/v1/calls/1/verification", json=word, headers=tag).status_code == 201
+    with closing(signed_in(used, Role.ENGINEER)) as person:
+        text = " ".join(person.get("/experts").text.split())
+    rows = {part.partition("<")[0]: part for part in text.split('<th scope="row" class="code">')[1:]}
+    assert sorted(rows) == ["body", "joint", "old"]
+    assert "44 MiB" in rows["body"]
+    assert "cuda" in rows["body"]
+    assert "outside" in rows["body"]
+    assert "50.0 % <small>of 25.0 %" in rows["body"]
+    assert "0.0 %" in rows["body"], "people agreed with none of its calls"
+    assert "on disk" in rows["joint"]
+    assert "not open" in rows["old"]
+    assert "in limits" in rows["old"]
