@@ -71,6 +71,8 @@ class Troubles:
 class VirtualLine:
     """A simulated line that keeps a log of (seconds, what happened) and checks all books after each event.
 
+    A load that brings the body of its expert is noted as "load a and body"; so is an eviction.
+
     An expert whose variant is chosen at each load has a cost for each variant in `costs`, the finest first; decisions
     expect the last. An eviction takes `evict_s`. `findings` gives the label for (request id, expert); without an entry
     the expert says its first label with score 1. `bad_loads` begins as in `troubles`, and holds how many loads of each
@@ -214,7 +216,8 @@ class VirtualLine:
                 case Load():
                     self.loads.append(command)
                 case Evict():
-                    self._note(now, f"{command.pool} evict {command.expert}")
+                    body = " and body" if command.with_body else ""
+                    self._note(now, f"{command.pool} evict {command.expert}{body}")
                 case Run():
                     self._note(now, f"{command.executor} run {command.batch.expert} x{len(command.batch)}")
                 case Late():

@@ -35,6 +35,7 @@ class QuickDevice:
     memory_bytes: int | None = None
     host_bytes = 0
     has_lane = False
+    holds_bodies = False
     depth = 1
 
     def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
@@ -62,13 +63,13 @@ class QuickDevice:
     def enter(self, executor: str) -> None:
         self._meet("enter")
 
-    def read(self, pool: str, expert: Expert) -> None:
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         self._meet("read")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         self._meet("load")
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         self._meet("evict")
 
     def fill(self, expert: Expert) -> None:

@@ -21,7 +21,7 @@ from apps.demo.production import BoardPlace, shoot, write_truth
 from apps.demo.recipe import fingerprint, recipe
 from coe.board import rules
 from coe.core import Expert
-from coe.store import kinds
+from coe.store import bodies, kinds
 from coe.store.kinds import TrainingPlan
 from coe.store.store import Store, load_tensors
 
@@ -99,7 +99,7 @@ def train_expert(name: str, folder: Path, store: Path, seed: int, quick: bool, s
     _say(Report(name, 0, plan.epochs, "rendering"))
     data = place / "data"
     expose(expert, detects, shots(expert, detects, served, plan.amount, seed), data)
-    init = shelf.path(f"{BOARD}/{plan.init}") if plan.init in board.experts else None
+    init = bodies.whole_file(shelf, f"{BOARD}/{plan.init}", place) if plan.init in board.experts else None
     if plan.init == BODY.id:
         init = place / "start.safetensors"
         save_file(head_of(load_tensors(body_file(folder, seed, quick)), expert, BODY.labels), init)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from coe.board.router import Router
 from coe.core import Batch, Failure, FailureKind, Stage
@@ -23,7 +23,7 @@ from coe.runtime.decider import MakeDecider
 from coe.runtime.engine import Trace
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases
-from coe.scheduler.costs import CostTable
+from coe.scheduler.costs import CostTable, Tier
 from coe.scheduler.events import (
     Arrived,
     Command,
@@ -153,7 +153,8 @@ class Prescheduled:
             case Evicted():
                 self.pools[event.pool].release(event.expert)
             case LoadFailed():
-                self.pools[event.pool].abandon(event.expert)
+                if self.pools[event.pool].abandon(event.expert):
+                    self._begin(Evict(event.pool, event.expert, with_body=True))
                 self._turns[event.pool].broken[event.expert] = not_loaded(event.expert, event.reason)
             case Stopped():
                 self._stop(now)
@@ -225,23 +226,23 @@ class Prescheduled:
         if state is State.LOADING or (state is State.READY and not turn.pool.evictable(command.expert)):
             return False
         if state is State.READY:
-            turn.pool.leave(command.expert)
-            self._begin(command)
+            self._begin(replace(command, with_body=turn.pool.leave(command.expert)))
         return True
 
     def _load(self, turn: _Turn, command: Load) -> bool:
         pool, expert = turn.pool, command.expert
         if expert in pool:
             return True
-        size = self.costs.of(pool.device, expert, command.variant).weights_bytes
-        if pool.state(expert) is not None or pool.missing_bytes(size):
+        cost = self.costs.of(pool.device, expert, command.variant)
+        if pool.state(expert) is not None or pool.missing_bytes(pool.needs(cost)):
             return False
-        pool.plan(expert, size, command.why, variant=command.variant)
+        pool.plan(expert, cost.weights_bytes, command.why, variant=command.variant, body=cost.body)
         if not pool.reserve(expert):
             pool.cancel(expert)
             return False
         turn.broken.pop(expert, None)
-        self._begin(command)
+        with_body = pool.lacks_body(expert)
+        self._begin(replace(command, source=Tier.DISK if with_body else command.source, with_body=with_body))
         return True
 
     def _run(self, turn: _Turn, command: Run, now: float) -> bool:

@@ -6,6 +6,7 @@ so is the share of their findings that are in doubt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import xxhash
@@ -19,7 +20,7 @@ from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.precision import Choice, Costs
-from coe.scheduler.costs import CostTable
+from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.strategies import Strategy
 from coe.sim.machine import Configuration, Machine
 from coe.sim.workload import Workload
@@ -153,12 +154,23 @@ def _choosing(table: CostTable, costs: Costs, choice: Choice, applied: Rules) ->
 def _room(machine: Machine, board: Rules, applied: Rules, box: PlannedBox) -> str:
     """Return a sentence that says whether all experts fit into the memories together."""
     device = box.plan.executors[0].device
-    sizes = {id: box.costs(device, id).weights_bytes for id in applied.experts}
-    first = sum(sizes[id] for id in board.experts)
+    costs = {id: box.costs(device, id) for id in applied.experts}
+    first = _together_bytes(costs[id] for id in board.experts)
     pools = sum(pool.capacity_bytes - pool.workspace_bytes for pool in box.plan.pools)
     copies = box.plan.cache.capacity_bytes if box.plan.cache else 0
     return (
         f"{machine.name}: the {len(board.experts)} experts take {format_bytes(first)}, their "
-        f"{len(sizes) - len(board.experts)} second looks {format_bytes(sum(sizes.values()) - first)}; there are "
-        f"{format_bytes(pools)} on the device and {format_bytes(copies)} in host memory"
+        f"{len(costs) - len(board.experts)} second looks {format_bytes(_together_bytes(costs.values()) - first)}; "
+        f"there are {format_bytes(pools)} on the device and {format_bytes(copies)} in host memory"
     )
+
+
+def _together_bytes(costs: Iterable[Cost]) -> int:
+    """Return the bytes of experts that are all in one memory: each body counts once."""
+    bodies: dict[str, int] = {}
+    own = 0
+    for cost in costs:
+        own += cost.weights_bytes
+        if cost.body is not None:
+            bodies[cost.body.id] = cost.body.bytes
+    return own + sum(bodies.values())

@@ -61,6 +61,7 @@ class UsualDevice:
     """
 
     has_lane = False
+    holds_bodies = False
     depth = 1
 
     def __init__(
@@ -109,10 +110,10 @@ class UsualDevice:
         """Return the bytes that executors hold in addition to experts and batches: on a GPU what torch keeps."""
         return executors * _KEPT_BYTES if self._driver else 0
 
-    def read(self, pool: str, expert: Expert) -> None:
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` does all."""
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Construct an expert and return when it is on its device; raises StoreError, DeviceFull, DeviceLost."""
         # A plain program loads and runs on one thread; an OpenMP team of the lane would slow the executors (`aside`).
         bound_threads(1)
@@ -121,7 +122,7 @@ class UsualDevice:
         if keep and self._driver:
             self._copies[expert.id] = state
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop the module; with `keep` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
         if keep and self._driver and expert.id not in self._copies:
@@ -167,7 +168,7 @@ class UsualDevice:
     def trial(self, expert: Expert) -> Iterator[Trial]:
         """Give a trial of an expert, on the calling thread; raises StoreError if its manifest cannot be read."""
         self.enter("trial")
-        size, path = self.store.manifest(expert.weights).bytes, self.store.path(expert.weights)
+        size, path = self.store.manifest(expert.weights).whole_bytes, self.store.path(expert.weights)
         state = self._kinds[expert.kind].skeleton(expert).state_dict()
 
         def load() -> None:

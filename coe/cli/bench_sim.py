@@ -92,6 +92,13 @@ def sim(  # noqa: PLR0913
             metavar="LIST", help="The share of experts whose lesser variants agree with fp32, as 0.3 or 0.3,1."
         ),
     ] = "1",
+    bodies: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST",
+            help="The share of an expert's bytes that all experts of its kind have in common, as 0,0.65.",
+        ),
+    ] = "0",
     warm: Annotated[
         bool,
         typer.Option(
@@ -131,6 +138,9 @@ def sim(  # noqa: PLR0913
     fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
     the shares that the rules state, unless a trace has recorded findings.
 
+    With --bodies, all experts of a kind have the same first layers: a memory holds these once, in each variant, and a
+    load brings the rest. Host memory keeps copies without them.
+
     With prepared experts, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
     time after that. Where each load chooses a variant there is no bound.
 
@@ -143,7 +153,9 @@ def sim(  # noqa: PLR0913
     if warm and cold:
         raise ConfigError("--warm fills memory before the first image, and --cold nothing; leave one of them out")
     contenders = [contender(name) for name in (CONTENDERS if strategy.strip() == "all" else split(strategy))]
-    machines = [Machine(name) for name in (preset.names() if device.strip() == "all" else split(device))]
+    shares = _shares("--bodies", bodies, "an expert")
+    boxes = preset.names() if device.strip() == "all" else split(device)
+    machines = [Machine(box, share) for box in boxes for share in shares]
     circumstances = Circumstances.parsed(images, every, disturbed, foresight, cold, settling)
     workloads = circumstances.of(workloads_of(task, order, tail, seed, circumstances), seed)
     allowed = bench_out.times(within, max_wait, [each.strategy.name for each in contenders])
@@ -215,7 +227,7 @@ def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Prep
     from coe.bench.simulated_precision import BLOBS, MODES, Prepared
 
     names = list(dict.fromkeys(_choices("--precision", text, (FULL, *MODES))))
-    shares = [_share(part) for part in split(sound)]
+    shares = _shares("--sound", sound, "experts")
     if warm and FULL in names:
         raise ConfigError(
             "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
@@ -231,13 +243,17 @@ def _precisions(text: str, sound: str, doubtful: float, warm: bool) -> list[Prep
     return precisions
 
 
-def _share(text: str) -> float:
+def _shares(option: str, text: str, of: str) -> list[float]:
+    return [_share(option, part, of) for part in split(text)]
+
+
+def _share(option: str, text: str, of: str) -> float:
     try:
         share = float(text)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise ConfigError(f"--sound: '{text}' is no share of experts; give numbers from 0 to 1, as 0.3,1")
+        raise ConfigError(f"{option}: '{text}' is no share of {of}; give numbers from 0 to 1, as 0.3,1")
     return share
 
 

@@ -19,16 +19,17 @@ from rich.table import Table
 
 from coe import config
 from coe.board import images, rules
-from coe.cli import experts_calibrate, experts_overlay, experts_prepare, experts_reference
+from coe.cli import experts_calibrate, experts_overlay, experts_prepare, experts_reference, experts_share
 from coe.cli.common import Exit, application, complain, err, out, run, wide
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import AllowKindOption, InputOption, SeedOption, StoreOption, finite
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.prepare import accept, data_set, verification
-from coe.store import kinds, torch_file
+from coe.store import bodies, kinds, torch_file
 from coe.store.dotted import running
 from coe.store.kinds import FileKind, ModuleKind, TrainingPlan
+from coe.store.manifest import Manifest
 from coe.store.references import FOLDER, References
 from coe.store.store import Store
 
@@ -52,6 +53,8 @@ NoPrepareOption = Annotated[
 ]
 
 app.command()(experts_prepare.prepare)
+app.command()(experts_share.share)
+app.command()(experts_share.export)
 app.command()(experts_reference.reference)
 app.command()(experts_calibrate.calibrate)
 app.command()(experts_overlay.overlay)
@@ -77,6 +80,14 @@ def train(  # noqa: PLR0913
         float, typer.Option("--lr", min=1e-7, max=1e3, callback=finite, help="Learning rate.")
     ] = 1e-3,
     init: Annotated[str | None, typer.Option(help="Start from the weights of this expert of the store.")] = None,
+    body: Annotated[
+        str | None,
+        typer.Option(help="Start from this expert of the store, and share the layers of it that --freeze keeps."),
+    ] = None,
+    freeze: Annotated[
+        str | None,
+        typer.Option(help="Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."),
+    ] = None,
     false_calls: Annotated[
         float | None,
         typer.Option(
@@ -96,6 +107,9 @@ def train(  # noqa: PLR0913
 ) -> None:
     """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
 
+    With --body and --freeze, the first layers stay those of another expert. Both then share them: they are stored once,
+    and a line loads them once.
+
     Example: coe-experts train line7/R0402 --kind resnet18 --input 64 --data photos/R0402
     """
     shelf = Store(store)
@@ -108,6 +122,11 @@ def train(  # noqa: PLR0913
     resolved = kinds.resolve(expert.kind, allow_kind or ())
     if false_calls is not None and not resolved.good_only:
         raise ConfigError(f"kind '{expert.kind}' does not learn from good parts alone; leave --false-calls out")
+    if (body is None) != (freeze is None):
+        raise ConfigError("--body and --freeze belong together: which expert to start from, and which layers to keep")
+    if body is not None and init is not None:
+        raise ConfigError("--body says which expert to start from; leave --init out")
+    start = body or init
     plan = TrainingPlan(
         data=data,
         work=Path(),
@@ -116,7 +135,7 @@ def train(  # noqa: PLR0913
         learning_rate=learning_rate,
         seed=seed,
         threads=threads,
-        init=shelf.path(init) if init else None,
+        freeze=tuple(name.strip() for name in (freeze or "").split(",") if name.strip()),
         reference=experts_reference.of_expert(shelf, board, expert.id) if board and resolved.good_only else None,
         false_calls=false_calls,
     )
@@ -130,8 +149,9 @@ def train(  # noqa: PLR0913
         def progress(done: int, total: int, measures: dict[str, float]) -> None:
             bar.update(task, completed=done, total=total, measures=_measures(measures))
 
+        at_work = replace(plan, work=Path(work), init=bodies.whole_file(shelf, start, Path(work)) if start else None)
         with running("kind", expert.kind, "trained"):
-            trained = resolved.train(expert, replace(plan, work=Path(work)), progress)
+            trained = resolved.train(expert, at_work, progress)
     if isinstance(resolved, ModuleKind):
         accept.check_module(resolved, replace(expert, labels=tuple(trained.labels)), trained.state)
     manifest = shelf.put(
@@ -146,6 +166,8 @@ def train(  # noqa: PLR0913
     for remark in trained.remarks:
         complain(remark)
     out.print(f"{manifest.id}: {_measures(manifest.metrics)}", soft_wrap=True)
+    if body is not None:
+        experts_share.share_new(shelf, id, body, allow_kind or ())
     if not no_prepare:
         experts_prepare.prepare_new(store, id, _samples_of(data), allow_kind or ())
 
@@ -208,6 +230,9 @@ def list_(
 ) -> None:
     """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
 
+    The size of an expert is that of its whole weights. If experts share a body, a second table says what they take as
+    whole experts and with bodies, on the disk and in memory.
+
     Example: coe-experts list --board demo
     """
     shelf = Store(store)
@@ -215,6 +240,7 @@ def list_(
     for heading in ("expert", "kind", "input", "labels", "size", "held out", "prepared"):
         table.add_column(heading, justify="right" if heading in ("input", "size") else "left")
     damaged = False
+    shown: list[Manifest] = []
     for id in shelf.ids():
         if not board or id.startswith(f"{board}/"):
             try:
@@ -223,12 +249,14 @@ def list_(
                 damaged = True
                 complain(error)
                 continue
-            size = config.format_bytes(m.bytes)
+            shown.append(m)
+            size = config.format_bytes(m.whole_bytes)
             metrics = {name: value for name, value in m.metrics.items() if name in ("accuracy", "map50")}
             table.add_row(
                 id, m.kind, str(m.input_size), ", ".join(m.labels), size, _measures(metrics), ", ".join(m.variants)
             )
     wide(out).print(table)
+    experts_share.show_bytes(shown)
     damaged = experts_reference.list_references(shelf, board) or damaged
     raise typer.Exit(Exit.NOT_GOOD if damaged else Exit.OK)
 

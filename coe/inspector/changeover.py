@@ -18,7 +18,7 @@ from coe.inspector import precision
 from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line_boards import LineBoard
 from coe.inspector.line_config import LineConfig
-from coe.inspector.measuring import file_bytes
+from coe.inspector.measuring import body_bytes, file_bytes
 from coe.inspector.memory import fixed_bytes
 from coe.inspector.opening import Assembly, Lineup, kinds_of, line_up, read_boards
 from coe.runtime.measured import identity
@@ -80,6 +80,7 @@ def prepared(
         device.admit(newcomers, settings.executors[id])
     rules = precision.applied(current, lineup.choice)
     assembly.file_bytes.update(file_bytes(lineup.board, register.manifests))
+    assembly.body_bytes.update(body_bytes(lineup.board, register.manifests))
     after = replace(assembly, boards=tuple(boards), rules=rules, lineup=lineup, plan=_plan(assembly, rules, lineup))
     return Changeover(
         after,

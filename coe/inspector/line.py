@@ -82,7 +82,7 @@ class Line:
             assembly.devices,
             self.rules.experts,
             self.kinds,
-            disk=Disk(assembly.file_bytes, throttle),
+            disk=Disk(assembly.file_bytes, throttle, assembly.body_bytes),
             decoding=Decoding(decode_workers(), images.decoding_bytes, images.ahead_bytes),
             watchers=config.watchers,
             keep_trace=config.keep_trace,

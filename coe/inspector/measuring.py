@@ -11,19 +11,25 @@ from coe.inspector.precision import Costs
 from coe.inspector.profile import KindProfile, Profile
 from coe.runtime.device import Device
 from coe.runtime.trial import whole_pages
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Body, Cost
 from coe.store.kinds import FileKind, Kind
-from coe.store.manifest import Manifest
+from coe.store.manifest import BodyFile, Manifest, PreparedVariant
 
 
-def stored_bytes(manifest: Manifest, variant: str) -> int:
-    """Return the size of the file that an expert runs from: its blob, else its weights as trained."""
-    return next((blob.bytes for name, blob in manifest.variants.items() if name == variant), manifest.bytes)
+def stored(manifest: Manifest, variant: str) -> PreparedVariant | Manifest:
+    """Return what says which files an expert runs from: its blob, else its weights as trained."""
+    return next((blob for name, blob in manifest.variants.items() if name == variant), manifest)
 
 
 def file_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
-    """Return, by expert, the size of the file that it runs from; `manifests` are by weights."""
-    return {id: stored_bytes(manifests[expert.weights], expert.variant) for id, expert in board.experts.items()}
+    """Return, by expert, the size of its own file that it runs from; `manifests` are by weights."""
+    return {id: stored(manifests[expert.weights], expert.variant).bytes for id, expert in board.experts.items()}
+
+
+def body_bytes(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, int]:
+    """Return, by expert that has a body, the size of the body's file; `manifests` are by weights."""
+    bodies = {id: stored(manifests[expert.weights], expert.variant).body for id, expert in board.experts.items()}
+    return {id: body.bytes for id, body in bodies.items() if body is not None}
 
 
 def measure(
@@ -43,10 +49,11 @@ def measure(
     costs are among the `earlier`; other experts of their architecture are worked out from them.
 
     Experts of one architecture do the same computation (paper section 4.5), in proportion to the area of the input.
-    A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes. For a `FileKind`,
-    every file is an architecture.
+    A load takes time in proportion to its bytes, but no less than a disk of `bytes_per_s` takes; so do the two parts of
+    an expert that has a body. For a `FileKind`, every file is an architecture.
     """
-    sizes = {expert: stored_bytes(manifests[expert.weights], expert.variant) for expert in experts}
+    files = {expert: stored(manifests[expert.weights], expert.variant) for expert in experts}
+    sizes = {expert: file.whole_bytes for expert, file in files.items()}
     sorts = {expert: _sort(expert, known, manifests[expert.weights]) for expert in experts}
     samples: dict[_Sort, Expert] = {}
     earlier = earlier or {}
@@ -61,7 +68,7 @@ def measure(
             if profile is not None and not isinstance(known[sample.kind], FileKind)
         }
         profiled |= {
-            sort: earlier[device_id, sample.id, sample.variant]
+            sort: _whole(earlier[device_id, sample.id, sample.variant])
             for sort, sample in samples.items()
             if _is_known(sample, devices, earlier)
         }
@@ -71,7 +78,9 @@ def measure(
         for expert in experts:
             sample = samples[sorts[expert]]
             cost = _adapted(measured[sorts[expert]], sample, expert, sizes[sample], sizes[expert])
-            costs[device_id, expert.id, expert.variant] = _from_disk(cost, sizes[expert], bytes_per_s)
+            cost = _from_disk(cost, sizes[expert], bytes_per_s)
+            body = files[expert].body if device.holds_bodies else None
+            costs[device_id, expert.id, expert.variant] = _divided(cost, files[expert].bytes, body) if body else cost
     return {**costs, **earlier}
 
 
@@ -117,6 +126,28 @@ def profiled_cost(kind: KindProfile, expert: Expert, file_bytes: int) -> Cost:
 def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
     """Let a read take as long as the disk does; the copy to the device comes after it."""
     return replace(cost, load_s=max(cost.load_s, size / bytes_per_s + cost.copy_s)) if bytes_per_s else cost
+
+
+def _divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
+    """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes."""
+    own = own_bytes / max(1, own_bytes + body.bytes)
+    common = Body(body.file, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
+    return replace(
+        cost,
+        weights_bytes=whole_pages(own_bytes),
+        load_s=own * cost.load_s,
+        copy_s=own * cost.copy_s,
+        body=common,
+    )
+
+
+def _whole(cost: Cost) -> Cost:
+    """Return the cost of an expert with its body: the inverse of `_divided`, but for whole pages."""
+    body = cost.body
+    if body is None:
+        return cost
+    load_s, copy_s = cost.load_s + body.load_s, cost.copy_s + body.copy_s
+    return replace(cost, weights_bytes=cost.whole_bytes, load_s=load_s, copy_s=copy_s, body=None)
 
 
 def _adapted(cost: Cost, sample: Expert, expert: Expert, sample_bytes: int, expert_bytes: int) -> Cost:

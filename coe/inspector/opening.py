@@ -16,7 +16,7 @@ from coe.inspector.cores import chosen_threads
 from coe.inspector.line_boards import LineBoard, ReadBoard, Register
 from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
-from coe.inspector.measuring import file_bytes, measure
+from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
 from coe.inspector.precision import Choice
 from coe.inspector.settings import Settings, settle
@@ -43,10 +43,10 @@ class Lineup:
 class Assembly:
     """A line without its threads: its boards, their experts in the chosen variants, the costs, devices and pools.
 
-    `rules` are those of all boards together. `file_bytes` is, by expert, the size of the file that it runs from.
-    `kinds`, `file_bytes` and `store` grow when other boards come, because devices and threads hold them. The pools of
-    `plan` are not joined yet. `fixed_bytes` is what executors hold beside the pools. `proved` are files of weights that
-    were read from end to end, as `coe.runtime.measured.identity` tells them.
+    `rules` are those of all boards together. `file_bytes` and `body_bytes` are, by expert, the sizes of the files that
+    it runs from. `kinds`, these sizes and `store` grow when other boards come, because devices and threads hold them.
+    The pools of `plan` are not joined yet. `fixed_bytes` is what executors hold beside the pools. `proved` are files of
+    weights that were read from end to end, as `coe.runtime.measured.identity` tells them.
     """
 
     boards: tuple[LineBoard, ...]
@@ -59,6 +59,7 @@ class Assembly:
     lineup: Lineup
     plan: Plan
     file_bytes: dict[str, int]
+    body_bytes: dict[str, int]
     fixed_bytes: int
     proved: set[Hashable] = field(default_factory=set)
 
@@ -153,6 +154,7 @@ def assemble(config: LineConfig) -> Assembly:
         lineup,
         plan,
         file_bytes(lineup.board, register.manifests),
+        body_bytes(lineup.board, register.manifests),
         fixed_bytes(devices, list(lineup.board.experts.values()), settings.executors),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 
@@ -115,7 +115,8 @@ def choose(
     """
     devices = sorted({device for device, _, _ in costs})
     experts = sorted(graph.experts)
-    prices = _Prices(offers, graph, costs, devices)
+    sharers = Counter((device, cost.body.id) for (device, _, _), cost in costs.items() if cost.body is not None)
+    prices = _Prices(offers, graph, costs, devices, sharers)
 
     def expected_s(taken: Mapping[str, _Option]) -> float:
         return _expected_s(taken, pools)
@@ -183,7 +184,9 @@ class _Prices:
     offers: Offers
     graph: ExpertGraph
     costs: Costs
-    devices: list[str] = field(default_factory=list)
+    devices: list[str]
+    sharers: Mapping[tuple[str, str], int]
+    """How many experts have a body, by device and body."""
 
     def options(self, expert: str, variants: Iterable[str]) -> list[_Option]:
         """Return all options for an expert: absent before resident, finer variants before coarser."""
@@ -196,10 +199,15 @@ class _Prices:
             run_s = fmean(cost.batch_s(1) for cost in costs) + again * fmean(cost.batch_s(1) for cost in full)
             again_s = again * fmean(cost.load_s for cost in full)
             load_s = fmean(cost.load_s for cost in costs) + again_s
-            size = max(cost.weights_bytes for cost in costs)
+            size = max(map(self._bytes, self.devices, costs))
             absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
             resident.append(_Option(variant, size, needed * run_s, needed * again_s))
         return absent + resident
+
+    def _bytes(self, device: str, cost: Cost) -> int:
+        """Return the bytes of a resident expert: its own, and an equal part of those of its body."""
+        body = cost.body
+        return cost.weights_bytes + (-(-body.bytes // self.sharers[device, body.id]) if body is not None else 0)
 
 
 def _fill(options: Mapping[str, list[_Option]], budget_bytes: int, run: float, load: float) -> dict[str, _Option]:

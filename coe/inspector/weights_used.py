@@ -20,11 +20,18 @@ from coe.store.store import Store
 def findings_facts(manifest: Manifest, precision: str) -> tuple[Hashable, ...]:
     """Return all facts of an expert's weights that its findings depend on, if a line runs in a precision."""
     prepared = tuple(
-        (str(name), blob.digest, blob.escalate_below, blob.agreement.labels_equal if blob.agreement else None)
+        (
+            str(name),
+            blob.digest,
+            blob.escalate_below,
+            blob.agreement.labels_equal if blob.agreement else None,
+            *((blob.body.digest,) if blob.body else ()),
+        )
         for name, blob in sorted(manifest.variants.items())
         if precision != FULL or name == FULL
     )
-    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared
+    body = (manifest.body.digest,) if manifest.body is not None else ()
+    return manifest.kind, manifest.labels, manifest.input_size, manifest.checksum, prepared, *body
 
 
 def expert_digests(board: Rules, manifests: Mapping[str, Manifest], precision: str) -> dict[str, str]:

@@ -15,21 +15,18 @@ from coe.prepare.fold import Folded
 from coe.prepare.quantise import Blocks, quantise
 from coe.runtime.arena import dequantise
 from coe.runtime.blob import DTYPES, NAMES, shaped
+from coe.store import blob_layout
 from coe.store.blob_format import (
-    ALIGNMENT,
     BLOCK,
     CHUNK,
-    PAGE,
     Dtype,
     Header,
     Identity,
-    Quantised,
     TensorEntry,
     Variant,
-    digest,
     lies_channels_last,
-    padded,
 )
+from coe.store.blob_layout import StoredTensor
 
 FLOATS: dict[Variant, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """The precision in which a variant is stored and run; other variants run in the precision of the weights."""
@@ -49,36 +46,26 @@ def lay_out(folded: Folded, variant: Variant, *, kind: str, labels: int, identit
     `identity` is the identity that the weights carry.
     """
     plain, blocks = _converted(folded.state, variant)
-    entries: dict[str, TensorEntry] = {}
-    count = sum(len(quantised.scales) for quantised in blocks.values())
-    scales = padded(count * BLOCK, ALIGNMENT)
-    size = padded(scales + 2 * count, ALIGNMENT) if count else 0
-    end = 0
-    for name, quantised in blocks.items():
-        entries[name] = _entry(name, "Q8", folded.state[name], end)
-        end += len(quantised.values)
-    for name, tensor in plain.items():
-        entries[name] = _entry(name, _dtype(name, tensor), tensor, size)
-        size = padded(size + tensor.nbytes, ALIGNMENT)
-
-    data = torch.zeros(padded(size, PAGE), dtype=torch.uint8)
-    for name, quantised in blocks.items():
-        _put(data, entries[name].offset, quantised.values)
-        _put(data, scales + 2 * (entries[name].offset // BLOCK), quantised.scales)
-    for name, tensor in plain.items():
-        _put(data, entries[name].offset, _in_order(tensor))
-    header = Header(
+    stored = {
+        name: StoredTensor(_entry(name, "Q8", tensor), _raw(blocks[name].values), _raw(blocks[name].scales))
+        if name in blocks
+        else StoredTensor(_entry(name, _dtype(name, plain[name]), tensor), _raw(_in_order(plain[name])))
+        for name, tensor in folded.state.items()
+    }
+    like = Header(
         kind=kind,
         variant=variant,
         labels=labels,
-        tensors=tuple(entries[name] for name in folded.state),
+        tensors=(),
         folded=folded.pairs,
-        quantised=Quantised(values=0, scales=scales, blocks=count) if count else None,
-        data_bytes=len(data),
-        checksums=tuple(digest(chunk) for chunk in chunks(data)),
+        data_bytes=0,
+        checksums=(),
         identity=identity,
     )
-    return LaidOut(header, data)
+    blob = blob_layout.lay_out(stored, like)
+    # An empty buffer would be an error to torch.
+    data = torch.frombuffer(blob.data, dtype=torch.uint8) if len(blob.data) else torch.empty(0, dtype=torch.uint8)
+    return LaidOut(blob.header, data)
 
 
 def chunks(data: torch.Tensor) -> Iterator[memoryview]:
@@ -128,10 +115,10 @@ def _can_be_blocks(tensor: torch.Tensor) -> bool:
     return tensor.dtype == torch.float32 and tensor.ndim >= 2 and tensor.numel() > 0
 
 
-def _entry(name: str, dtype: Dtype, tensor: torch.Tensor, offset: int) -> TensorEntry:
+def _entry(name: str, dtype: Dtype, tensor: torch.Tensor) -> TensorEntry:
     shape = tuple(tensor.shape)
     last = lies_channels_last(shape, tensor.is_floating_point())
-    return TensorEntry(name=name, dtype=dtype, shape=shape, offset=offset, channels_last=last)
+    return TensorEntry(name=name, dtype=dtype, shape=shape, offset=0, channels_last=last)
 
 
 def _dtype(name: str, tensor: torch.Tensor) -> Dtype:
@@ -146,5 +133,6 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.permute(0, 2, 3, 1) if last else tensor).contiguous().view(-1)
 
 
-def _put(data: torch.Tensor, offset: int, tensor: torch.Tensor) -> None:
-    data[offset : offset + tensor.nbytes] = tensor.view(torch.uint8)
+def _raw(numbers: torch.Tensor) -> memoryview:
+    """Return the bytes of numbers (n,)."""
+    return numbers.view(torch.uint8).numpy().data

@@ -27,6 +27,7 @@ from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
+from coe.store import bodies
 from coe.store.kinds import Kind, ModuleKind, random_weights
 from coe.store.manifest import Agreement
 from coe.store.store import MANIFEST, Store
@@ -180,7 +181,7 @@ def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
     if target.device != "cpu" or (target.backend, target.precision) == ("onnxruntime", "bf16"):
         raise CannotMeasure(f"{target.backend} in {target.precision} is not measured on '{target.device}'")
     device.enter("trial")
-    file = subject.store.path(expert.weights)
+    file = bodies.whole_file(subject.store, expert.weights, folder)
     if target.backend == "onnxruntime":
         yield backends.onnxruntime(kind, expert, file, target.threads, folder)
     else:

@@ -80,7 +80,7 @@ class CalibrationSite:
         sizes = {}
         for expert in self.board.experts.values():
             try:
-                sizes[expert.id] = self.store.manifest(expert.weights).bytes
+                sizes[expert.id] = self.store.manifest(expert.weights).whole_bytes
             except CoeError:
                 sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
         return sizes

@@ -105,7 +105,7 @@ class Search:
             )
             return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), casual, reason))
         number = setup.executors["cpu"]
-        mean_bytes = sum(setup.costs("cpu", expert).weights_bytes for expert in experts) / len(experts)
+        mean_bytes = sum(setup.costs("cpu", expert).whole_bytes for expert in experts) / len(experts)
         search = search_memory(
             lambda loaded: setup.loaded(loaded * mean_bytes),
             max(1, min(len(experts), int(number * pool_bytes / mean_bytes))),

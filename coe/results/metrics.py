@@ -46,7 +46,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved.
+    """A run so far. Times are in seconds; `switch_bytes` are the bytes that the timed switches moved, bodies included.
 
     A switch is a load because a stage needs an expert that is not resident, or is foreseen to; `hit_ratio` is the share
     of stages that did not cause one. `speculated` switches were for images that had not come: of these experts
@@ -112,7 +112,8 @@ class Recorder:
         self._verdicts: dict[Verdict | None, int] = dict.fromkeys([*Verdict, None], 0)
         self._stages = self._batches = self._evictions = self._disk_loads = 0
         self._loads = dict.fromkeys(Why, 0)
-        self._switches_under_way: set[tuple[str, str]] = set()
+        # By pool and expert: whether its body comes with it.
+        self._switches_under_way: dict[tuple[str, str], bool] = {}
         self._speculated: set[tuple[str, str]] = set()
         self._wasted = 0
         self._switch_s = self._run_s = self._control_s = self._escalated_s = 0.0
@@ -138,9 +139,10 @@ class Recorder:
             self._run_s += took_s
             self._escalated_s += took_s if expert in self._second_looks else 0.0
         elif isinstance(event, Loaded) and (event.pool, event.expert) in self._switches_under_way:
-            self._switches_under_way.discard((event.pool, event.expert))
+            pool = self._pools[event.pool]
+            with_body = self._switches_under_way.pop((event.pool, event.expert))
             self._switch_s += event.took_s
-            self._switch_bytes += self._pools[event.pool].size(event.expert)
+            self._switch_bytes += pool.size(event.expert) + with_body * pool.body_bytes(event.expert)
         elif isinstance(event, RulesChanged):
             self._second_looks = event.router.second_looks
         elif isinstance(event, LoadFailed) and (event.pool, event.expert) in self._speculated:
@@ -159,7 +161,7 @@ class Recorder:
                 self._loads[command.why] += 1
                 if command.why is not Why.INITIAL:
                     self._disk_loads += command.source is Tier.DISK
-                    self._switches_under_way.add((command.pool, command.expert))
+                    self._switches_under_way[command.pool, command.expert] = command.with_body
                 if command.why is Why.SPECULATIVE:
                     self._speculated.add((command.pool, command.expert))
             case Evict():

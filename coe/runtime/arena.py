@@ -31,6 +31,8 @@ class Arena:
 
     def __init__(self) -> None:
         self._memory = torch.empty(0, dtype=torch.uint8)
+        self.version = 0
+        """Changes with the memory: what was written before is gone."""
         # Weak: a cycle would keep weights in memory until garbage is collected.
         self._holder: weakref.ref[Holder] | None = None
 
@@ -47,6 +49,7 @@ class Arena:
         self._holder = weakref.ref(holder)
         if self.bytes < size * dtype.itemsize:
             # The old memory goes before the new one comes.
+            self.version += 1
             self._memory = torch.empty(0, dtype=torch.uint8)
             self._memory = torch.empty(size * dtype.itemsize, dtype=torch.uint8)
         return self._memory[: size * dtype.itemsize].view(dtype)

@@ -94,10 +94,23 @@ class Content:
 
 
 class Blob:
-    """Weights in memory: `tensors` by name, views of the buffer, and the quantised `values`, if there are any."""
+    """Weights in memory: `tensors` by name, views of the buffer, and the quantised `values`, if there are any.
 
-    def __init__(self, buffer: Buffer, content: Content, buffers: Buffers) -> None:
+    An expert that was divided has its other tensors in a `body`, which other experts may use too, unless the expert
+    `owns_body`.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        content: Content,
+        buffers: Buffers,
+        body: Blob | None = None,
+        *,
+        owns_body: bool = False,
+    ) -> None:
         """Make views of the content of a buffer that `buffers` lent."""
+        self.body, self.owns_body = body, owns_body
         entries, quantised, start = content.entries, content.quantised, content.start
         self._buffer: Buffer | None = buffer
         self._buffers = buffers
@@ -117,22 +130,39 @@ class Blob:
         """Whether the buffer has gone back."""
         return self._buffer is None
 
+    @property
+    def shapes(self) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+        """Shape and type of each tensor, by name; those of a quantised tensor are of what it stands for."""
+        places = self.values.places if self.values else {}
+        tensors = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
+        return tensors | {name: (place.shape, torch.float32) for name, place in places.items()}
+
     def expect(self, spec: Spec) -> None:
         """Compare with what a skeleton expects; raises StoreError naming the first tensor that does not fit.
 
         A variant other than fp32 may have another precision than the skeleton: its numbers are converted.
         """
-        places = self.values.places if self.values else {}
-        tensors = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in self.tensors.items()}
-        tensors |= {name: (place.shape, torch.float32) for name, place in places.items()}
+        tensors = self.shapes if self.body is None else joined(self.shapes, self.body.shapes)
         expect(tensors, self.variant, spec)
 
     def release(self) -> None:
-        """Give the buffer back. Slots must have unbound the blob; a view that is left keeps the memory from reuse."""
+        """Give the buffer back, and that of a body that is its own.
+
+        Slots must have unbound the blob; a view that is left keeps the memory from reuse.
+        """
         self.tensors, self.values = {}, None
+        if self.body is not None and self.owns_body:
+            self.body.release()
         if self._buffer is not None:
             self._buffers.give(self._buffer)
         self._buffer = None
+
+
+def joined(own: Spec, body: Spec) -> Spec:
+    """Return shapes and types of the tensors of an expert and of its body; raises StoreError if they share a name."""
+    if twice := sorted(own.keys() & body.keys()):
+        raise StoreError(f"the weights and their body both hold '{twice[0]}'; they do not belong together")
+    return {**own, **body}
 
 
 def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:

@@ -20,6 +20,7 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.measured import HERE, Measured, identity
+from coe.runtime.pool_bodies import PoolBodies
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
 from coe.runtime.slot import Slot, SlotShelf
@@ -42,6 +43,7 @@ class CpuDevice:
     memory_bytes: int | None = None
     host_bytes = 0
     has_lane = False
+    holds_bodies = True
     depth = 1
 
     def __init__(
@@ -50,6 +52,7 @@ class CpuDevice:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured
         self._resident: dict[tuple[str, str], Blob | Session] = {}
+        self._bodies = PoolBodies()
         self._buffers = Buffers()
         self._slots = SlotShelf(kinds)
 
@@ -84,31 +87,51 @@ class CpuDevice:
         needed = (self._needs(expert) for expert in experts)
         return executors * max((needs.converted_bytes for needs in needed if needs), default=0)
 
-    def read(self, pool: str, expert: Expert) -> None:
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` reads into the memory that runs."""
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
-        """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies."""
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+        """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
+
+        An expert whose body nobody has brought into the pool has a copy of its own.
+        """
         kind = self.kinds[expert.kind]
         if isinstance(kind, FileKind):
             file = weights(self.store, expert)
             self._buffers.make_room(file.bytes)
             self._resident[pool, expert.id] = _session(kind, file, self.threads)
             return
-        blob = weights(self.store, expert).read(self._buffers)
-        try:
-            blob.expect(self._slots.spare(expert, blob.structure).spec)
-        except BaseException:
-            blob.release()
-            raise
+        file = weights(self.store, expert)
+        with self._bodies.under(pool, file, self._buffers, bring=body) as common:
+            blob = file.read(self._buffers, common)
+            try:
+                blob.expect(self._slots.spare(expert, blob.structure).spec)
+            except BaseException:
+                blob.release()
+                raise
         self._resident[pool, expert.id] = blob
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
-        resident = self._resident.pop((pool, expert.id))
-        if isinstance(resident, Blob):
-            self._slots.unbind(resident)
-            resident.release()
+        resident = self._resident.pop((pool, expert.id), None)
+        if resident is None and body:
+            self._drop_body(pool, expert)
+        if not isinstance(resident, Blob):
+            return
+        self._slots.unbind(resident)
+        if resident.body is not None and (body or resident.owns_body):
+            self._slots.unbind(resident.body)
+        resident.release()
+        if resident.body is not None and body:
+            self._bodies.drop(pool, resident.body)
+
+    def _drop_body(self, pool: str, expert: Expert) -> None:
+        """Drop the body of an expert that could not be loaded, and that alone still held it."""
+        with contextlib.suppress(CoeError):
+            body = self._bodies.of(pool, weights(self.store, expert))
+            if body is not None:
+                self._slots.unbind(body)
+                self._bodies.drop(pool, body)
 
     def fill(self, expert: Expert) -> None:
         """Do nothing: a CPU keeps no copies."""
@@ -170,7 +193,7 @@ class CpuDevice:
 
         Raises StoreError if the manifest cannot be read.
         """
-        size = self.store.manifest(expert.weights).bytes
+        size = self.store.manifest(expert.weights).whole_bytes
         return Cost(
             per_image_s=_GUESSED_S,
             base_s=0.0,
@@ -209,12 +232,12 @@ class CpuDevice:
         turns = itertools.count()
 
         def answer(pixels: Image) -> Any:
-            # The two blobs take turns, as experts do on a line: each batch binds weights.
+            # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
             blobs.extend([] if blobs else _read_twice(file, slot, buffers))
             return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
 
         try:
-            trial = warmed(answer, expert.input_size, file.bytes, file.path, partial(_read, file, buffers))
+            trial = warmed(answer, expert.input_size, file.whole_bytes, file.path, partial(_read, file, buffers))
             # The first load is not timed: on a line, loads reuse the memory of evicted experts.
             trial.load()
             yield trial
@@ -238,7 +261,8 @@ class CpuDevice:
 def _read_twice(file: Weights, slot: Slot, buffers: Buffers) -> list[Blob]:
     """Read weights two times; return an empty list for damaged weights, which their load will report."""
     with contextlib.suppress(CoeError):
-        blobs = [file.read(buffers), file.read(buffers)]
+        first = file.read(buffers)
+        blobs = [first, file.read(buffers, first.body)]
         for blob in blobs:
             blob.expect(slot.spec)
         return blobs

@@ -24,6 +24,8 @@ class Device(Protocol):
     has_lane: bool
     """Whether `read` brings experts into host memory, and `load` brings them on from there; else `load` does all."""
 
+    holds_bodies: bool
+    """Whether experts of a pool share a body; else each expert is loaded whole, and commands name no body."""
     depth: int
     """How many batches an executor may have on the device: more than 1 for a device that does its work later."""
 
@@ -54,23 +56,28 @@ class Device(Protocol):
         """Set up the calling thread as an executor, before its first batch."""
         ...
 
-    def read(self, pool: str, expert: Expert) -> None:
-        """Read an expert from disk into host memory, for the `load` that follows.
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
+        """Read an expert from disk into host memory, for the `load` that follows; with `body`, that of its body too.
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
         """
         ...
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Bring an expert into a pool; with `keep`, a device with its own memory leaves a copy in host memory.
+
+        With `body`, the expert's body comes too, for all experts of the pool that have it, unless it is there by now;
+        if the expert cannot be loaded, a body that came with it goes. Without `body` it is there.
 
         Raises StoreError, DeviceFull, DeviceLost. Called by the copy lane alone or, without one, by the disk reader.
         """
         ...
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Drop an expert and free its memory; with `keep`, a device with its own memory copies it to host memory first.
 
+        With `body`, the expert's body is dropped, too: no other expert of the pool needs it. Then the expert itself may
+        not be there, because it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
         ...

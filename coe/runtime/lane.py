@@ -34,14 +34,23 @@ from coe.scheduler.lanes import READER, Lanes
 
 
 class Disk:
-    """The disk. With a throttle, reads from the page cache are no faster than that."""
+    """The disk. With a throttle, reads from the page cache are no faster than that.
 
-    def __init__(self, file_bytes: Mapping[str, int], throttle: Throttle | None) -> None:
+    `file_bytes` and `body_bytes` are, by expert, the sizes of its file and of that of its body.
+    """
+
+    def __init__(
+        self, file_bytes: Mapping[str, int], throttle: Throttle | None, body_bytes: Mapping[str, int] | None = None
+    ) -> None:
         self._file_bytes, self._throttle = file_bytes, throttle
+        self._body_bytes = {} if body_bytes is None else body_bytes
 
-    def least_s(self, expert: str, now: float) -> float:
+    def least_s(self, expert: str, now: float, *, with_body: bool = False) -> float:
         """Begin to read an expert's file at `now`; return the least number of seconds that the read takes."""
-        return 0.0 if self._throttle is None else self._throttle.delay_s(self._file_bytes[expert], now)
+        if self._throttle is None:
+            return 0.0
+        body_bytes = self._body_bytes.get(expert, 0) if with_body else 0
+        return self._throttle.delay_s(self._file_bytes[expert] + body_bytes, now)
 
 
 class Carriers:
@@ -122,9 +131,10 @@ class Carriers:
     def _evict(self, command: Evict) -> None:
         name = self._pools[command.pool]
         with self._losing(name):
-            for expert in command.drops:
-                self._devices[name].forget(expert)
-            self._devices[name].evict(command.pool, self._experts[command.expert], keep=command.keep)
+            for copy in command.drops:
+                self._devices[name].forget(copy)
+            expert = self._experts[command.expert]
+            self._devices[name].evict(command.pool, expert, keep=command.keep, body=command.with_body)
         self._tell(Evicted(command.pool, command.expert))
 
     def _carry(self, load: Load, place: str | None) -> None:
@@ -132,7 +142,8 @@ class Carriers:
         began, name = time.perf_counter(), self._pools[load.pool]
         since_s = self._began.setdefault((load.pool, load.expert), began)
         reads = place is READER and load.source is Tier.DISK
-        least_s = self._disk.least_s(load.expert, began) if reads else 0.0
+        whole = load.with_body or not self._devices[name].holds_bodies
+        least_s = self._disk.least_s(load.expert, began, with_body=whole) if reads else 0.0
         failed: LoadFailed | None = None
         try:
             self._bring(load, place)
@@ -180,9 +191,9 @@ class Carriers:
             for copy in load.drops:
                 device.forget(copy)
         if place is READER and device.has_lane:
-            device.read(load.pool, expert)
+            device.read(load.pool, expert, body=load.with_body)
         else:
-            device.load(load.pool, expert, keep=load.keep)
+            device.load(load.pool, expert, keep=load.keep, body=load.with_body)
 
     def _waits(self, device: str) -> bool:
         with self._turn:

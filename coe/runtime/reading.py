@@ -21,7 +21,7 @@ from coe.runtime.blob import PLAIN, Blob, Content, Structure, converted, structu
 from coe.runtime.buffers import Buffers, Lender, M
 from coe.store import blob_format, safetensors_header
 from coe.store.blob_format import ALIGNMENT, CHUNK, PAGE, Header
-from coe.store.manifest import Manifest, PreparedVariant
+from coe.store.manifest import BodyFile, Manifest, PreparedVariant
 from coe.store.store import Store
 
 _HEAD_BYTES = 1 << 16
@@ -37,7 +37,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The file that an expert runs from, with its manifest; `name` is for messages."""
+    """A file that an expert runs from, with its manifest; `name` is for messages."""
 
     path: Path
     name: str
@@ -45,42 +45,69 @@ class Weights:
     manifest: Manifest
     prepared: PreparedVariant | None
     """None: the file holds the weights as they were trained, as safetensors."""
+    file: BodyFile | None = None
+    """None: the file is the expert's own; else it is that of its body."""
+    body: Weights | None = None
+    """The file of the expert's body, if it has one."""
 
     @property
     def bytes(self) -> int:
         """Size of the file."""
-        return self.prepared.bytes if self.prepared else self.manifest.bytes
+        return (self.file or self.prepared or self.manifest).bytes
 
-    def read(self, buffers: Buffers) -> Blob:
-        """Read the file into a buffer and prove it; raises StoreError if it differs from the manifest."""
-        buffer, content = self.content(buffers)
+    @property
+    def whole_bytes(self) -> int:
+        """Size of the file and of that of the body."""
+        return self.bytes + (self.body.bytes if self.body is not None else 0)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the file: of a blob that of the bytes before its data, else that of all bytes."""
+        own = self.prepared.digest if self.prepared else self.manifest.checksum
+        return self.file.digest if self.file is not None else own
+
+    def read(self, buffers: Buffers, body: Blob | None = None) -> Blob:
+        """Read the file into a buffer and prove it; raises StoreError if it differs from the manifest.
+
+        The blob of an expert that has a body needs `body`; without it, that is read too, for this expert alone.
+        """
+        own_body = self.body.read(buffers) if self.body is not None and body is None else None
         try:
-            return Blob(buffer, content, buffers)
+            buffer, content = self.content(buffers)
+            try:
+                return Blob(buffer, content, buffers, own_body or body, owns_body=own_body is not None)
+            except BaseException:
+                buffers.give(buffer)
+                raise
         except BaseException:
-            buffers.give(buffer)
+            if own_body is not None:
+                own_body.release()
             raise
 
     def content(self, buffers: Lender[M]) -> tuple[M, Content]:
         """Read and prove the file as `read` does; return the buffer, and what lies in it."""
         with _opened(self) as file:
             if self.prepared:
-                return _read_blob(file, self, self.prepared, buffers)
+                return _read_blob(file, self, buffers)
             return _read_safetensors(file, self, buffers)
 
     def needs(self) -> Needs:
-        """Return what the expert needs to run, from the file's header alone; raises StoreError."""
+        """Return what the expert needs to run, from the headers of its files alone; raises StoreError."""
         if self.prepared is None:
             return Needs(PLAIN, 0)
         content = self.outline()
         structure = structure_of(content.variant, content.folded)
         count = converted(content.entries, content.quantised, structure.dtype)
+        if self.body is not None:
+            common = self.body.outline()
+            count += converted(common.entries, common.quantised, structure.dtype)
         return Needs(structure, structure.dtype.itemsize * count)
 
     def outline(self) -> Content:
         """Return what lies in the file, from its header alone; raises StoreError."""
         with _opened(self) as file:
             if self.prepared:
-                return _content(_header(_head(file, self), self, self.prepared))
+                return _content(_header(_head(file, self), self))
             return Content(safetensors_header.read(file, self.bytes, self.name).entries)
 
 
@@ -99,7 +126,12 @@ def weights(store: Store, expert: Expert) -> Weights:
         )
     file = prepared.file if prepared else manifest.file
     path = store.folder(expert.weights) / file
-    return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared)
+    common = (prepared or manifest).body
+    body = None
+    if common is not None:
+        name = f"the body {common.file} of '{expert.weights}'"
+        body = Weights(store.bodies / common.file, name, expert, manifest, prepared, common)
+    return Weights(path, f"{expert.weights}/{file}", expert, manifest, prepared, body=body)
 
 
 def proved(weights: Weights) -> bytes:
@@ -153,23 +185,27 @@ def _head(file: int, weights: Weights) -> bytes:
     return start[:end]
 
 
-def _header(head: bytes, weights: Weights, prepared: PreparedVariant) -> Header:
+def _header(head: bytes, weights: Weights) -> Header:
     header = blob_format.decode(head, weights.name)
-    if xxhash.xxh3_128_hexdigest(head) != prepared.digest:
+    if xxhash.xxh3_128_hexdigest(head) != weights.digest:
         raise StoreError(f"{weights.name} is not the blob that the manifest names (another header); {_AGAIN}")
     expert = weights.expert
-    if (expert.kind, expert.variant, len(expert.labels)) != (header.kind, header.variant, header.labels):
+    # A body is of no number of labels: experts of several share it.
+    labels = len(expert.labels) if weights.file is None else 0
+    if (expert.kind, expert.variant, labels) != (header.kind, header.variant, header.labels):
         raise StoreError(
             f"{weights.name} is of kind {header.kind} in {header.variant} for {header.labels} labels, "
-            f"not of kind {expert.kind} in {expert.variant} for {len(expert.labels)}; {_AGAIN}"
+            f"not of kind {expert.kind} in {expert.variant} for {labels}; {_AGAIN}"
         )
+    if header.body != (weights.body.digest if weights.body is not None else ""):
+        raise StoreError(f"{weights.name} belongs to another body than the manifest names; {_AGAIN}")
     weights.manifest.prove(header.identity, weights.name)
     return header
 
 
-def _read_blob(file: int, weights: Weights, prepared: PreparedVariant, buffers: Lender[M]) -> tuple[M, Content]:
+def _read_blob(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
     head = _head(file, weights)
-    header = _header(head, weights, prepared)
+    header = _header(head, weights)
     _check_size(file, weights, len(head) + header.data_bytes, _AGAIN)
     with _lent(buffers, header.data_bytes) as buffer:
         for number, checksum in enumerate(header.checksums):
@@ -205,7 +241,7 @@ _IMPORT = "import the expert again"
 
 
 def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[M, Content]:
-    name, size = weights.name, weights.manifest.bytes
+    name, size = weights.name, weights.bytes
     _check_size(file, weights, size, _IMPORT)
     start = safetensors_header.data_start(regular.read_at(file, safetensors_header.LENGTH_BYTES, 0), size, name)
     # The file begins at the offset that aligns its tensors as in a blob.
@@ -216,7 +252,7 @@ def _read_safetensors(file: int, weights: Weights, buffers: Lender[M]) -> tuple[
             with buffer.part(first + at, first + min(at + CHUNK, size)) as chunk:
                 _fill(file, chunk, at, name)
                 checksum.update(chunk)
-        if checksum.hexdigest() != weights.manifest.checksum:
+        if checksum.hexdigest() != weights.digest:
             raise StoreError(f"{name} is damaged (its checksum differs from the manifest); {_IMPORT}")
         with buffer.part(first + safetensors_header.LENGTH_BYTES, first + start) as head:
             text = bytes(head)

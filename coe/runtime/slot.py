@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -22,7 +22,8 @@ class Slot:
     """One skeleton, built once, used by one executor.
 
     Binding a blob points parameters at its tensors of the skeleton's precision, and converts the other tensors into the
-    arena. A further batch on the same blob does neither.
+    arena. A further batch on the same blob does neither. If the expert has a body, that is bound before it, unless it
+    is in place already: then the expert's own tensors alone are bound.
     """
 
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure = PLAIN) -> None:
@@ -37,6 +38,8 @@ class Slot:
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in self._targets.items()}
         self._empty = {name: torch.empty(0, dtype=t.dtype) for name, t in self._targets.items()}
         self._bound: Blob | None = None
+        self._body: Blob | None = None
+        """The body that is in place, with or without an expert bound."""
         self._lock = threading.Lock()
 
     def run(self, blob: Blob | None, images: torch.Tensor) -> Any:
@@ -49,30 +52,52 @@ class Slot:
             return self.kind.forward(self.module, images)
 
     def bind(self, blob: Blob) -> None:
-        """Make the skeleton run on a blob; raises RuntimeError if the blob has been released."""
+        """Make the skeleton run on a blob and its body; raises RuntimeError if one of them has been released."""
         with self._lock:
             if self._bound is blob:
                 return
-            if blob.is_released:
+            body = blob.body
+            if blob.is_released or (body is not None and body.is_released):
                 raise RuntimeError("a blob was run after it was released")
-            tensors = dict(blob.tensors)
-            if blob.converted:
-                # Not `unbind`, which would wait for this lock. The weights that this slot had there are overwritten.
-                self._bound = None
-                memory = self.arena.claim(blob.converted, self.structure.dtype, self)
-                with torch.inference_mode():
-                    tensors |= convert(blob, memory)
-            for name, target in self._targets.items():
-                target.data = tensors[name]
-            self._bound = blob
+            # Not `unbind`, which would wait for this lock. What this slot converted is overwritten, but for the body.
+            in_place, self._bound, self._body = self._body, None, None
+            common = body.converted if body is not None else 0
+            memory = torch.empty(0)
+            if size := common + blob.converted:
+                version = self.arena.version
+                memory = self.arena.claim(size, self.structure.dtype, self)
+                if version != self.arena.version:
+                    in_place = None
+            if body is not None and body is not in_place:
+                self._point(body, memory[:common])
+            self._point(blob, memory[common:])
+            self._bound, self._body = blob, body
+
+    def _point(self, blob: Blob, memory: torch.Tensor) -> None:
+        """Point parameters at the tensors of a blob; those of another precision are converted into `memory`."""
+        tensors = dict(blob.tensors)
+        if blob.converted:
+            with torch.inference_mode():
+                tensors |= convert(blob, memory)
+        for name, tensor in tensors.items():
+            self._targets[name].data = tensor
 
     def unbind(self, blob: Blob | None = None) -> None:
-        """Unbind `blob` if it is bound (None: whichever blob is bound), so that its memory can be reused."""
+        """Unbind `blob` if it is bound (None: whichever blob is bound), so that its memory can be reused.
+
+        The body of a blob stays, for the next expert that has it, until it is unbound itself.
+        """
         with self._lock:
-            if blob is None or self._bound is blob:
-                for name, target in self._targets.items():
-                    target.data = self._empty[name]
+            if blob is None or self._body is blob:
+                gone: Iterable[str] = self._targets
+                self._bound = self._body = None
+            elif self._bound is blob:
+                gone = blob.shapes
                 self._bound = None
+            else:
+                return
+            for name in gone:
+                self._targets[name].data = self._empty[name]
 
 
 _Key = tuple[str, int, Structure]

@@ -254,7 +254,7 @@ class Controller:
         alone = not executor.backlog.waiting(stage.expert)
         charge_s = cost.per_image_s + (cost.base_s if alone else 0.0)
         if alone and stage.expert not in executor.pool:
-            charge_s += self.world.switch_s(executor.device, stage.expert)
+            charge_s += self.world.switch_s(executor.pool, stage.expert)
         join = self._arrange.joins(stage.expert, executor.backlog, now)
         executor.backlog.add(stage, charge_s, join=join, now=now, due_s=self._due_s(stage))
 
@@ -450,7 +450,7 @@ class Controller:
         for expert in self._prefetch.rank(executor, self.world, now):
             if expert in pool:
                 ahead.add(expert)
-            elif (source := self.world.source(pool.device, expert)) in idle:
+            elif (source := self.world.source_for(pool, expert)) in idle:
                 if pool.state(expert) is None:
                     self._residency.make_room(pool, expert, _why(executor), ahead, now)
                 idle.remove(source)

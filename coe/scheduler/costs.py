@@ -19,13 +19,28 @@ class Tier(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Body:
+    """Weights that several experts have in common: a pool holds them once, as long as it holds one of these experts.
+
+    `id` tells the bodies of a device apart; each variant has its own. A body takes `bytes`, and `load_s` to load from
+    disk, which includes `copy_s` for the copy from host memory to the device.
+    """
+
+    id: str
+    bytes: int
+    load_s: float
+    copy_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """The cost of one expert on one device.
 
     A batch of n takes `per_image_s * n + base_s` (the paper's K and B) and holds
     `activation_bytes * n + workspace_bytes` in addition to the weights. The weights take `weights_bytes` while they are
     resident, and `load_s` to load from disk. `load_s` includes `copy_s` for the copy from host memory to the device, 0
-    if both are the same memory. `max_batch` is where the average latency stops falling. Raises ConfigError.
+    if both are the same memory. `max_batch` is where the average latency stops falling. If the expert has a `body`,
+    `weights_bytes`, `load_s` and `copy_s` are those of its own part alone. Raises ConfigError.
     """
 
     per_image_s: float
@@ -36,6 +51,7 @@ class Cost:
     max_batch: int = 32
     workspace_bytes: int = 0
     copy_s: float = 0.0
+    body: Body | None = None
 
     def __post_init__(self) -> None:
         for name in (
@@ -51,6 +67,11 @@ class Cost:
                 raise ConfigError(f"an expert cannot cost {name}={value}; it must be a number of 0 or more")
         if self.max_batch < 1:
             raise ConfigError(f"max_batch={self.max_batch} lets no image run; give at least 1")
+
+    @property
+    def whole_bytes(self) -> int:
+        """The bytes of the weights with those of the body."""
+        return self.weights_bytes + (self.body.bytes if self.body is not None else 0)
 
     def batch_s(self, images: int) -> float:
         """Return the latency of a batch in seconds."""

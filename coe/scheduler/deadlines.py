@@ -17,7 +17,7 @@ from itertools import count
 
 from coe.core import Request, Stage
 from coe.scheduler.cases import Cases
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Cost, Tier
 from coe.scheduler.policies.base import World
 from coe.scheduler.pool import State
 
@@ -299,7 +299,7 @@ class LeastTime:
             cost = self._costs(executor.device, expert)
             busy_s = executor.idle_from_s(now) - now
             here = executor.pool.state(expert) in (State.READY, State.LOADING)
-            load_s = 0.0 if here else self._world.switch_s(executor.device, expert)
+            load_s = 0.0 if here else self._world.switch_s(executor.pool, expert)
             least_s = min(least_s, max(busy_s, load_s) + cost.batch_s(1))
         return least_s
 
@@ -310,10 +310,14 @@ class LeastTime:
             costs = [self._costs(pool.device, expert) for pool in self._pools.values()]
             work_s += min(_batches_s(cost, stages) for cost in costs)
             if not any(expert in pool for pool in self._pools.values()):
+                # Bodies count for nothing, because many of these experts may share one.
                 copies_s += min(cost.copy_s for cost in costs)
-                switches = zip(self._pools.values(), costs, strict=True)
-                reads_s += min(self._world.switch_s(pool.device, expert) - cost.copy_s for pool, cost in switches)
+                reads = zip(self._pools.values(), costs, strict=True)
+                reads_s += min(self._read_s(pool.device, expert, cost) for pool, cost in reads)
         return max(max(reads_s, copies_s) / len(self._pools), work_s / len(self._executors))
+
+    def _read_s(self, device: str, expert: str, cost: Cost) -> float:
+        return 0.0 if self._world.source(device, expert) is Tier.HOST else cost.load_s - cost.copy_s
 
 
 def _batches_s(cost: Cost, stages: int) -> float:

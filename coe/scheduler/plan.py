@@ -80,7 +80,7 @@ def plan(
     for device, number in executors.items():
         wanted = (workspaces or {}).get(device)
         if loaded is not None:
-            sizes = {expert: costs(device, expert).weights_bytes for expert in experts}
+            sizes = {expert: costs(device, expert).whole_bytes for expert in experts}
             wanted = max(0, capacity - score_bytes(loaded / count, sizes))
         try:
             workspace = workspace_bytes(device, capacity, experts, costs, wanted)
@@ -189,8 +189,8 @@ def workspace_bytes(
     device_costs = [cost for expert in experts for cost in costs.each(device, expert)]
     single = max(cost.batch_bytes(1) for cost in device_costs)
     useful = max(cost.batch_bytes(cost.max_batch) for cost in device_costs)
-    largest = max(experts, key=lambda expert: max(cost.weights_bytes for cost in costs.each(device, expert)))
-    weights = max(cost.weights_bytes for cost in costs.each(device, largest))
+    largest = max(experts, key=lambda expert: max(cost.whole_bytes for cost in costs.each(device, expert)))
+    weights = max(cost.whole_bytes for cost in costs.each(device, largest))
     if weights + single > capacity_bytes:
         raise TooSmall(
             f"does not hold expert '{largest}' ({format_bytes(weights)}) and the activations of one image "

@@ -4,20 +4,23 @@ An expert is planned (it waits for room), then loading, ready, and leaving. Its 
 load until it is gone, so a slow copy cannot overcommit. The pool never chooses: it counts, refuses, and keeps the facts
 (recency, arrival, use) by which eviction policies rank.
 
+A body is held by the experts that have it, from their planning until they begin to leave. It counts once, in the state
+of the holder that is furthest. The last holder takes it along: its bytes become that expert's until it is gone.
+
 The file is long because whatever changes the books stands beside the check that proves them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Container, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
 from coe.config import format_bytes
 from coe.core import FULL
-from coe.scheduler.costs import Tier
+from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Why
 from coe.scheduler.plan import PoolSpec
 
@@ -45,18 +48,33 @@ class PoolWatcher(Protocol):
         """Take note of an expert that is gone, or leaving."""
         ...
 
+    def changed(self, expert: str) -> None:
+        """Take note that an expert, here or not, frees or needs other bytes now: others hold its body, or no longer."""
+        ...
+
 
 @dataclass(slots=True)
 class _Entry:
-    """`source` is the tier in which the weights of an expert on its way lie now."""
+    """`source` is the tier in which the weights of an expert on its way lie now; `bytes` are without the body."""
 
     bytes: int
     why: Why
     source: Tier
     variant: str
+    body: _HeldBody | None = None
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _HeldBody:
+    """A body, the experts that hold it, and its state: planned, loading, or ready once an expert has brought it."""
+
+    id: str
+    bytes: int
+    holders: dict[str, None] = field(default_factory=dict)
+    state: State = State.PLANNED
 
 
 class ModelPool:
@@ -74,6 +92,8 @@ class ModelPool:
         # Experts that no rule names any more are only counted: watchers do not know them.
         self._unnamed: dict[str, None] = {}
         self._watchers: tuple[PoolWatcher, ...] = ()
+        self._sharers: Mapping[str, Collection[str]] = {}
+        self._bodies: dict[str, _HeldBody] = {}
         self._bytes = dict.fromkeys(State, 0)
         self._count = dict.fromkeys(State, 0)
         self._coming = dict.fromkeys(Tier, 0)
@@ -85,9 +105,12 @@ class ModelPool:
         used, capacity = format_bytes(self.reserved_bytes), format_bytes(self.spec.capacity_bytes)
         return f"<ModelPool {self.id} {len(self)} resident, {self._pins} pinned, {used} of {capacity}>"
 
-    def tell(self, *watchers: PoolWatcher) -> None:
-        """Tell these watchers, and nobody else, of every change from now on."""
-        self._watchers = watchers
+    def tell(self, *watchers: PoolWatcher, sharers: Mapping[str, Collection[str]] | None = None) -> None:
+        """Tell these watchers, and nobody else, of every change from now on.
+
+        `sharers` are the experts of each body, by its id: the watchers are told of them when it comes or goes.
+        """
+        self._watchers, self._sharers = watchers, sharers or {}
 
     # Anybody may read these
 
@@ -105,8 +128,40 @@ class ModelPool:
         return entry.state if entry else None
 
     def size(self, expert: str) -> int:
-        """Return the bytes that an expert takes here."""
+        """Return the bytes that an expert takes here, without its body."""
         return self._entries[expert].bytes
+
+    def body_bytes(self, expert: str) -> int:
+        """Return the bytes of the body that an expert holds here; 0 if it holds none."""
+        body = self._entries[expert].body
+        return body.bytes if body is not None else 0
+
+    def needs(self, cost: Cost) -> int:
+        """Return the bytes that an expert of this cost takes in addition to what is here: its body counts if absent."""
+        if cost.body is None or cost.body.id in self._bodies:
+            return cost.weights_bytes
+        return cost.whole_bytes
+
+    def frees(self, expert: str, after: Collection[str] = (), kept: Body | None = None) -> int:
+        """Return the bytes that an expert frees if it leaves after the experts `after`.
+
+        Its body counts if the expert is the last to hold it; the body `kept` stays in any case.
+        """
+        entry = self._entries[expert]
+        if entry.body is None or (kept is not None and entry.body.id == kept.id):
+            return entry.bytes
+        others = len(entry.body.holders) - 1 - sum(other in entry.body.holders for other in after)
+        return entry.bytes if others else entry.bytes + entry.body.bytes
+
+    def holds(self, body: Body, besides: str) -> bool:
+        """Return whether an expert other than `besides` holds a body here."""
+        held = self._bodies.get(body.id)
+        return held is not None and (len(held.holders) > 1 or besides not in held.holders)
+
+    def lacks_body(self, expert: str) -> bool:
+        """Return whether an expert here has a body that no load has brought yet."""
+        body = self._entries[expert].body
+        return body is not None and body.state is not State.READY
 
     def variant(self, expert: str) -> str:
         """Return the variant in which an expert is here, or on its way."""
@@ -162,7 +217,7 @@ class ModelPool:
 
     @property
     def weights_bytes(self) -> int:
-        """Bytes of experts that take memory now."""
+        """Bytes of experts and bodies that take memory now."""
         return self._bytes[State.LOADING] + self._bytes[State.READY] + self._bytes[State.LEAVING]
 
     @property
@@ -185,7 +240,7 @@ class ModelPool:
 
     @property
     def evictable_bytes(self) -> int:
-        """Bytes of experts that may leave now."""
+        """Bytes of experts and bodies that may leave now, at most: a body stays while an expert holds it."""
         return self._bytes[State.READY] - self._pinned_bytes
 
     def batch_room_bytes(self) -> int:
@@ -195,19 +250,32 @@ class ModelPool:
 
     # Only the residency calls these
 
-    def plan(self, expert: str, size: int, why: Why, source: Tier = Tier.DISK, variant: str = FULL) -> None:
-        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be."""
+    def plan(
+        self,
+        expert: str,
+        size: int,
+        why: Why,
+        source: Tier = Tier.DISK,
+        variant: str = FULL,
+        body: Body | None = None,
+    ) -> None:
+        """Note that an expert is to be loaded as soon as its bytes are free. Raises ValueError if they will not be.
+
+        `size` is without the body, which the expert holds from now on.
+        """
         if expert in self._entries:
             raise ValueError(f"{self.id}: '{expert}' is here already ({self._entries[expert].state})")
-        if self.missing_bytes(size):
+        if self.missing_bytes(size + (body.bytes if body is not None and body.id not in self._bodies else 0)):
             raise ValueError(f"{self.id}: '{expert}' was planned without room")
-        self._entries[expert] = _Entry(size, why, source, variant)
+        entry = self._entries[expert] = _Entry(size, why, source, variant)
         self._coming[source] += 1
         self._recency[expert] = None
         self._planned[expert] = None
         self._may_reserve = True
         self._bytes[State.PLANNED] += size
         self._count[State.PLANNED] += 1
+        if body is not None:
+            self._hold(expert, entry, body)
         for watcher in self._watchers:
             watcher.entered(expert)
 
@@ -239,10 +307,13 @@ class ModelPool:
         """Begin the load of a planned expert if its bytes are free now; return whether they are."""
         entry = self._expect(expert, State.PLANNED)
         taken = self.weights_bytes + max(self.spec.workspace_bytes, self._activation_bytes)
-        if taken + entry.bytes > self.spec.capacity_bytes:
+        body = entry.body if entry.body is not None and entry.body.state is State.PLANNED else None
+        if taken + entry.bytes + (0 if body is None else body.bytes) > self.spec.capacity_bytes:
             return False
         del self._planned[expert]
         self._move(entry, State.LOADING)
+        if body is not None:
+            self._move_body(body, State.LOADING)
         self._note_peak()
         return True
 
@@ -259,30 +330,44 @@ class ModelPool:
         entry.source = tier
         self._coming[tier] += 1
 
-    def cancel(self, expert: str) -> None:
-        """Give up an expert that was planned and has not begun to load."""
+    def cancel(self, expert: str) -> bool:
+        """Give up an expert that was planned and has not begun to load; the answer is that of `abandon`."""
         entry = self._expect(expert, State.PLANNED)
-        self._tell_left(expert)
         del self._planned[expert]
-        self._drop(expert, entry)
+        return self._give_up(expert, entry)
 
     def commit(self, expert: str) -> None:
-        """Note that a load has ended well."""
-        self._move(self._expect(expert, State.LOADING), State.READY)
-
-    def abandon(self, expert: str) -> None:
-        """Note that a load has failed: its bytes are free."""
+        """Note that a load has ended well: if it has a body, that is in place now."""
         entry = self._expect(expert, State.LOADING)
-        self._tell_left(expert)
-        self._drop(expert, entry)
+        self._move(entry, State.READY)
+        if entry.body is not None and entry.body.state is State.LOADING:
+            self._move_body(entry.body, State.READY)
 
-    def leave(self, expert: str) -> None:
-        """Begin an eviction. Raises ValueError for an expert that is pinned or not ready."""
+    def abandon(self, expert: str) -> bool:
+        """Note that a load has failed: its bytes are free.
+
+        Return whether its body is in place and nobody else holds it: then the expert must be evicted, although it never
+        came. It is leaving, and takes the body along.
+        """
+        return self._give_up(expert, self._expect(expert, State.LOADING))
+
+    def leave(self, expert: str, kept: Body | None = None) -> bool:
+        """Begin an eviction. Raises ValueError for an expert that is pinned or not ready.
+
+        Return whether its body leaves with it, because nobody else holds it. The body `kept` stays: the expert for
+        which this expert leaves is about to be planned, and will hold it.
+        """
         entry = self._expect(expert, State.READY)
         if entry.pins:
             raise ValueError(f"{self.id}: '{expert}' is pinned by {entry.pins} batch(es) and cannot leave")
         self._move(entry, State.LEAVING)
         self._tell_left(expert)
+        body = self._let_go(expert, entry, kept)
+        if body is None:
+            return False
+        entry.bytes += body.bytes
+        self._bytes[State.LEAVING] += body.bytes
+        return True
 
     def release(self, expert: str) -> None:
         """Note that an evicted expert is gone."""
@@ -316,7 +401,8 @@ class ModelPool:
         """Prove the books; with `idle`, also that nothing runs or moves. Raises AssertionError."""
         for state in State:
             sizes = [entry.bytes for entry in self._entries.values() if entry.state is state]
-            book = (len(sizes), sum(sizes))
+            bodies = sum(body.bytes for body in self._bodies.values() if body.state is state)
+            book = (len(sizes), sum(sizes) + bodies)
             assert book == (self._count[state], self._bytes[state]), f"{self!r}: the book of {state} is wrong"
         on_their_way = [entry for entry in self._entries.values() if entry.state in _ON_THEIR_WAY]
         coming = {tier: sum(entry.source is tier for entry in on_their_way) for tier in Tier}
@@ -330,9 +416,77 @@ class ModelPool:
         assert all(entry.state is State.READY for entry in self._entries.values() if entry.pins), f"{self!r}: pins"
         pinned_bytes = sum(entry.bytes for entry in self._entries.values() if entry.pins)
         assert self._pinned_bytes == pinned_bytes, f"{self!r} miscounts pinned bytes"
+        self._check_bodies()
         if idle:
             assert not self._activation_bytes, f"{self!r}: {self._activation_bytes} bytes of activations at idle"
             assert all(entry.state is State.READY for entry in self._entries.values()), f"{self!r} moves at idle"
+
+    def _check_bodies(self) -> None:
+        held: dict[str, list[str]] = {}
+        for expert, entry in self._entries.items():
+            if entry.body is not None:
+                assert self._bodies.get(entry.body.id) is entry.body, f"{self!r}: '{expert}' holds a body that is gone"
+                held.setdefault(entry.body.id, []).append(expert)
+        for body in self._bodies.values():
+            assert list(body.holders) == held.get(body.id), f"{self!r}: the holders of body '{body.id}' are wrong"
+            states = {self._entries[expert].state for expert in body.holders}
+            assert State.LEAVING not in states, f"{self!r}: an expert that leaves holds body '{body.id}'"
+            if body.state is not State.READY:
+                furthest = State.LOADING if State.LOADING in states else State.PLANNED
+                assert State.READY not in states, f"{self!r}: body '{body.id}' of a ready expert is {body.state}"
+                assert body.state is furthest, f"{self!r}: body '{body.id}' is {body.state}, not {furthest}"
+
+    # Bodies
+
+    def _hold(self, expert: str, entry: _Entry, body: Body) -> None:
+        held = self._bodies.get(body.id)
+        if held is None:
+            held = self._bodies[body.id] = _HeldBody(body.id, body.bytes)
+            self._bytes[State.PLANNED] += body.bytes
+            self._tell_changed(self._sharers.get(body.id, ()))
+        entry.body = held
+        held.holders[expert] = None
+        if len(held.holders) == 2:
+            self._tell_changed(held.holders)
+
+    def _let_go(self, expert: str, entry: _Entry, kept: Body | None = None) -> _HeldBody | None:
+        """Let an expert hold its body no more; return the body if it is in place and must leave with the expert."""
+        held, entry.body = entry.body, None
+        if held is None:
+            return None
+        del held.holders[expert]
+        if held.holders:
+            if len(held.holders) == 1:
+                self._tell_changed(held.holders)
+            if held.state is State.LOADING and not any(self._is_loading(other) for other in held.holders):
+                self._move_body(held, State.PLANNED)
+            return None
+        if kept is not None and kept.id == held.id:
+            return None
+        del self._bodies[held.id]
+        self._bytes[held.state] -= held.bytes
+        self._tell_changed(self._sharers.get(held.id, ()))
+        return held if held.state is State.READY else None
+
+    def _is_loading(self, expert: str) -> bool:
+        return self._entries[expert].state is State.LOADING
+
+    def _move_body(self, body: _HeldBody, state: State) -> None:
+        self._bytes[body.state] -= body.bytes
+        body.state = state
+        self._bytes[state] += body.bytes
+
+    def _give_up(self, expert: str, entry: _Entry) -> bool:
+        self._tell_left(expert)
+        body = self._let_go(expert, entry)
+        self._drop(expert, entry)
+        if body is None:
+            return False
+        self._entries[expert] = _Entry(body.bytes, entry.why, entry.source, entry.variant, state=State.LEAVING)
+        self._recency[expert] = None
+        self._bytes[State.LEAVING] += body.bytes
+        self._count[State.LEAVING] += 1
+        return True
 
     def _expect(self, expert: str, state: State) -> _Entry:
         entry = self._entries.get(expert)
@@ -359,6 +513,11 @@ class ModelPool:
     def _tell_left(self, expert: str) -> None:
         for watcher in () if expert in self._unnamed else self._watchers:
             watcher.left(expert)
+
+    def _tell_changed(self, experts: Iterable[str]) -> None:
+        for expert in experts:
+            for watcher in () if expert in self._unnamed else self._watchers:
+                watcher.changed(expert)
 
     def _note_peak(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.reserved_bytes)

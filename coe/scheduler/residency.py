@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from coe.core import Batch
 from coe.scheduler import policies
-from coe.scheduler.costs import Tier
+from coe.scheduler.costs import Body, Cost, Tier
 from coe.scheduler.events import Command, Evict, Fill, Load, Why
 from coe.scheduler.executor import Executor
 from coe.scheduler.host_cache import HostCache, Passage
@@ -70,7 +71,7 @@ class Residency:
         self._early = {id: world.loads_ahead(pool.device) for id, pool in self.pools.items()}
         for id, pool in self.pools.items():
             self.evictions[id].watch(pool, world)
-            pool.tell(self.evictions[id], world.demand)
+            pool.tell(self.evictions[id], world.demand, sharers=_sharers(pool.device, world))
             for expert in pool.named():
                 self.evictions[id].entered(expert)
         if self.cache is not None:
@@ -85,7 +86,7 @@ class Residency:
             pool.name(world.graph.experts)
             for expert in pool.planned():
                 if expert not in world.graph.experts:
-                    pool.cancel(expert)
+                    self._cancel(pool, expert)
         self.watch(world)
         for spec in plan.pools:
             self.pools[spec.id].set_aside(spec.workspace_bytes)
@@ -98,9 +99,9 @@ class Residency:
     def _dismiss(self, pool: ModelPool) -> None:
         """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
         for expert in pool.unnamed() if pool.id not in self._lost else ():
-            pool.leave(expert)
+            with_body = pool.leave(expert)
             self._upgrades.left(pool.id, expert)
-            self._emit(Evict(pool.id, expert))
+            self._emit(Evict(pool.id, expert, with_body=with_body))
 
     def shrink(self, now: float) -> None:
         """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
@@ -111,12 +112,12 @@ class Residency:
             return
         self._overfull = False
         for pool in self.pools.values():
-            missing = pool.missing_bytes(0) if pool.id not in self._lost else 0
-            for victim in list(self.evictions[pool.id].rank(pool, self._world, now)) if missing else ():
-                if missing > 0 and pool.evictable(victim):
-                    missing -= pool.size(victim)
-                    self._evict(pool, victim, None)
-            self._overfull = self._overfull or missing > 0
+            if pool.id in self._lost or not pool.missing_bytes(0):
+                continue
+            for victim in list(self.evictions[pool.id].rank(pool, self._world, now)):
+                if pool.missing_bytes(0) and pool.evictable(victim):
+                    self._evict(pool, victim)
+            self._overfull = self._overfull or pool.missing_bytes(0) > 0
 
     def fill(self, now: float) -> None:
         """Begin the load of the next expert that fits into a pool without another leaving, if nothing is read.
@@ -134,13 +135,14 @@ class Residency:
             if all(pool.state(expert) is None for pool in pools):
                 for pool in pools:
                     variant = self._variant(pool, expert, Why.INITIAL, now)
-                    size = self._size(pool, expert, variant)
-                    if not pool.has_room(size):
+                    cost = self._cost(pool, expert, variant)
+                    needed = pool.needs(cost)
+                    if not pool.has_room(needed):
                         continue
-                    if pool.has_planned() or pool.missing_bytes(size):
+                    if pool.has_planned() or pool.missing_bytes(needed):
                         return  # running batches hold its bytes for now
                     self._unfilled.popleft()
-                    pool.plan(expert, size, Why.INITIAL, variant=variant)
+                    pool.plan(expert, cost.weights_bytes, Why.INITIAL, variant=variant, body=cost.body)
                     self.issue()
                     self._turn.remove(pool)
                     self._turn.append(pool)
@@ -169,7 +171,7 @@ class Residency:
         for pool in self.pools.values():
             for expert in pool.planned() if pool.has_planned() else ():
                 if pool.why(expert) is Why.SPECULATIVE and not self._is_wanted(pool, expert):
-                    pool.cancel(expert)
+                    self._cancel(pool, expert)
 
     def is_loading(self) -> bool:
         """Return whether an expert is on its way into a pool or into host memory."""
@@ -196,7 +198,7 @@ class Residency:
             if expert in self.cache or any(expert in pool for pool in served):
                 continue
             variant = self._variant(served[0], expert, Why.FILL, now)
-            if self.cache.begin_fill(expert, self._size(served[0], expert, variant), variant):
+            if self.cache.begin_fill(expert, self._cost(served[0], expert, variant).weights_bytes, variant):
                 self._emit(Fill(served[0].device, expert, variant))
                 return
 
@@ -222,8 +224,11 @@ class Residency:
         passage = Passage(Tier.DISK)
         if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
             passage = cache.fetch(expert, pool.size(expert), variant)
+        if with_body := pool.lacks_body(expert):
+            # Host memory has no bodies, so both are read.
+            passage = replace(passage, source=Tier.DISK)
         pool.lies_in(expert, passage.source)
-        self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant))
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep, passage.drops, variant, with_body))
 
     def idle_pools(self) -> set[str]:
         """Return the pools that can load from a tier from which nothing comes into them."""
@@ -259,16 +264,19 @@ class Residency:
         variant = self._upgrades.end(pool, expert)
         if variant is None or expert not in self._world.graph.experts:
             return
-        if not book.missing_bytes(size := self._size(book, expert, variant)):
+        cost = self._cost(book, expert, variant)
+        if not book.missing_bytes(book.needs(cost)):
             if self.cache is not None:
                 self.cache.forget(expert)
-            book.plan(expert, size, Why.UPGRADE, variant=variant)
+            book.plan(expert, cost.weights_bytes, Why.UPGRADE, variant=variant, body=cost.body)
 
     def failed(self, pool: str, expert: str) -> None:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
-        self._landed(self.pools[pool], expert)
-        self.pools[pool].abandon(expert)
-        if (cache := self._cache_of(self.pools[pool])) is not None:
+        book = self.pools[pool]
+        self._landed(book, expert)
+        if book.abandon(expert):
+            self._drop_body(book, expert)
+        if (cache := self._cache_of(book)) is not None:
             cache.forget(expert)
 
     def make_room(self, pool: ModelPool, expert: str, why: Why, keep: Collection[str], now: float) -> bool:
@@ -277,8 +285,8 @@ class Residency:
         An expert that was loaded and has not run yet stays while stages wait for it, unless the pool would stand still.
         """
         variant = self._variant(pool, expert, why, now)
-        size = self._size(pool, expert, variant)
-        missing = pool.missing_bytes(size)
+        cost = self._cost(pool, expert, variant)
+        missing = pool.missing_bytes(pool.needs(cost))
         victims: list[str] = []
         spared: list[str] = []
         if missing > pool.evictable_bytes:
@@ -296,19 +304,20 @@ class Residency:
                 if fresh:
                     spared.append(victim)
                     continue
+                missing -= pool.frees(victim, victims, cost.body)
                 victims.append(victim)
-                missing -= pool.size(victim)
                 if missing <= 0:
                     break
         if missing > 0 and why is Why.DEMAND and not pool.is_pinned() and not pool.is_moving():
             while spared and missing > 0:
-                victims.append(spared.pop(0))
-                missing -= pool.size(victims[-1])
+                victim = spared.pop(0)
+                missing -= pool.frees(victim, victims, cost.body)
+                victims.append(victim)
         if missing > 0:
             return False
         for victim in victims:
-            self._evict(pool, victim, expert)
-        pool.plan(expert, size, why, self._world.source(pool.device, expert), variant)
+            self._evict(pool, victim, expert, cost.body)
+        pool.plan(expert, cost.weights_bytes, why, self._world.source_for(pool, expert), variant, cost.body)
         if why is Why.SPECULATIVE:
             self._guessed.add((pool.id, expert))
         self.issue()
@@ -327,25 +336,40 @@ class Residency:
         for pool in self.pools.values():
             for expert in self._upgrades.candidates(pool.id):
                 variant = self._precision.choose(expert, pool, Why.UPGRADE, now)
-                more = self._size(pool, expert, variant) - pool.size(expert)
+                cost = self._cost(pool, expert, variant)
+                is_finer = cost.whole_bytes > self._cost(pool, expert, pool.variant(expert)).whole_bytes
                 is_idle = pool.evictable(expert) and not self._world.demand.open(expert)
-                if more > 0 and is_idle and not pool.missing_bytes(more):
+                more = pool.needs(cost) - pool.frees(expert)
+                if is_finer and is_idle and not pool.missing_bytes(more):
                     self._upgrades.begin(pool.id, expert, variant)
-                    self._evict(pool, expert, None)
+                    self._evict(pool, expert)
                     return
 
     def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
         return why is Why.SPECULATIVE and ((pool.id, victim) in self._guessed or self._is_wanted(pool, victim))
 
-    def _evict(self, pool: ModelPool, victim: str, wanted: str | None) -> None:
+    def _evict(self, pool: ModelPool, victim: str, wanted: str | None = None, kept: Body | None = None) -> None:
+        """Let an expert leave for the expert `wanted`, if it leaves for one, whose body is `kept`."""
         cache = self._cache_of(pool)
         passage = Passage(Tier.DISK)
         if cache is not None and self._upgrades.coming(pool.id) != victim:
             passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
-        pool.leave(victim)
+        with_body = pool.leave(victim, kept)
         self._upgrades.left(pool.id, victim)
-        self._emit(Evict(pool.id, victim, passage.keep, passage.drops))
+        self._emit(Evict(pool.id, victim, passage.keep, passage.drops, with_body))
+
+    def _cancel(self, pool: ModelPool, expert: str) -> None:
+        """Give up a planned expert; a body that is in place, and that it alone still holds, leaves."""
+        if pool.cancel(expert):
+            self._drop_body(pool, expert)
+
+    def _drop_body(self, pool: ModelPool, expert: str) -> None:
+        """Let the body of an expert leave that did not come, or, if the device is lost, note that it is gone."""
+        if pool.id in self._lost:
+            pool.release(expert)
+        else:
+            self._emit(Evict(pool.id, expert, with_body=True))
 
     def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
         """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""
@@ -372,7 +396,7 @@ class Residency:
         self._unfilled.clear()
         for pool in self.pools.values():
             for expert in pool.planned():
-                pool.cancel(expert)
+                self._cancel(pool, expert)
 
     def check(self, *, idle: bool = False) -> None:
         """Prove the books of all pools; raises AssertionError."""
@@ -395,7 +419,7 @@ class Residency:
         if pool.id not in self._lost:
             return
         for expert in pool.planned():
-            pool.cancel(expert)
+            self._cancel(pool, expert)
         for expert in [expert for expert in pool.by_arrival() if pool.evictable(expert)]:
             pool.leave(expert)
             pool.release(expert)
@@ -409,5 +433,15 @@ class Residency:
             return self.cache.variant(expert)
         return self._precision.choose(expert, pool, why, now)
 
-    def _size(self, pool: ModelPool, expert: str, variant: str) -> int:
-        return self._world.costs.of(pool.device, expert, variant).weights_bytes
+    def _cost(self, pool: ModelPool, expert: str, variant: str) -> Cost:
+        return self._world.costs.of(pool.device, expert, variant)
+
+
+def _sharers(device: str, world: World) -> dict[str, dict[str, None]]:
+    """Return the experts of each body of a device, by its id."""
+    sharers: dict[str, dict[str, None]] = {}
+    for expert in world.graph.experts:
+        for cost in world.costs.each(device, expert):
+            if cost.body is not None:
+                sharers.setdefault(cost.body.id, {})[expert] = None
+    return sharers

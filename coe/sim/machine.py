@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ from coe.board.rules import Rules
 from coe.config import format_bytes
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import Body, Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, TooSmall, workspace_bytes
 from coe.scheduler.strategies import Strategy
 from coe.sim import preset
-from coe.sim.preset import BlobCostPreset, Preset
+from coe.sim.preset import BlobCostPreset, Figure, Preset
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,31 @@ def workspace_wanted(capacity_bytes: int, expert_share: float) -> int:
     return int(capacity_bytes * (1 - expert_share))
 
 
-class Machine:
-    """A box made of a device preset."""
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The part of an expert's weights that is its own, and its body if it has one."""
 
-    def __init__(self, name: str) -> None:
+    bytes: int
+    read_s: float
+    copy_s: float
+    body: Body | None
+
+
+class Machine:
+    """A box made of a device preset.
+
+    With `body_share` all experts of a kind have one body of this share of their bytes, in each variant; it is read at
+    the disk's bandwidth, and each expert's own part in the rest of a load. Raises ConfigError for a share that is none.
+    """
+
+    def __init__(self, name: str, body_share: float = 0.0) -> None:
+        if not 0 <= body_share < 1:
+            raise ConfigError(f"a body cannot be {body_share:g} of an expert's bytes; give a share from 0 to below 1")
         self.preset: Preset = preset.load(name)
+        self._body_share = body_share
         self.name = name if name in preset.names() else name.rpartition("/")[2]
+        if body_share:
+            self.name += f" bodies {body_share:g}"
         self.scaling = {device: tuple(spec.scaling.value) for device, spec in self.preset.devices.items()}
 
     def __repr__(self) -> str:
@@ -62,16 +82,26 @@ class Machine:
             )
         figures = spec.kinds[expert.kind]
         area = (expert.input_size / kind.input.value) ** 2
-        copy_s = kind.weights.value / spec.lane.value if spec.lane else 0.0
+        weights = self._weights(expert.kind, FULL, kind.weights.value, spec.lane)
         return Cost(
             per_image_s=figures.per_image_ms.value / 1e3 * area,
             base_s=figures.base_ms.value / 1e3,
-            load_s=kind.weights.value / self.preset.disk.value + kind.open_ms.value / 1e3 + copy_s,
-            weights_bytes=kind.weights.value,
+            load_s=weights.read_s + kind.open_ms.value / 1e3 + weights.copy_s,
+            weights_bytes=weights.bytes,
             activation_bytes=int(figures.activation.value * area),
             max_batch=figures.max_batch.value,
-            copy_s=copy_s,
+            copy_s=weights.copy_s,
+            body=weights.body,
         )
+
+    def _weights(self, kind: str, variant: str, size: int, lane: Figure[int] | None) -> _Weights:
+        """Divide an expert's bytes into its own part and its body, and work out the times of both."""
+        common = int(size * self._body_share)
+        bandwidth = math.inf if lane is None else lane.value
+        body, read_s, copy_s = None, common / self.preset.disk.value, common / bandwidth
+        if common:
+            body = Body(f"{kind} {variant}", common, read_s + copy_s, copy_s)
+        return _Weights(size - common, (size - common) / self.preset.disk.value, (size - common) / bandwidth, body)
 
     def blob_costs(self, board: Rules, devices: Collection[str]) -> dict[tuple[str, str, str], Cost]:
         """Return the costs of a board's experts as blobs on some devices, by device, expert and variant.
@@ -96,18 +126,19 @@ class Machine:
 
     def _blob_cost(self, device: str, expert: Expert, variant: str) -> Cost:
         spec, kind = self.preset.devices[device], self.preset.kinds[expert.kind]
-        figures, size = spec.blobs[expert.kind][variant], kind.blobs[variant].value
+        figures = spec.blobs[expert.kind][variant]
         area = (expert.input_size / kind.input.value) ** 2
-        copy_s = size / spec.blob_lane.value if spec.blob_lane else 0.0
+        weights = self._weights(expert.kind, variant, kind.blobs[variant].value, spec.blob_lane)
         return Cost(
             per_image_s=figures.per_image_ms.value / 1e3 * area,
             base_s=figures.base_ms.value / 1e3,
-            load_s=size / self.preset.disk.value + copy_s,
-            weights_bytes=size,
+            load_s=weights.read_s + weights.copy_s,
+            weights_bytes=weights.bytes,
             activation_bytes=int(figures.activation.value * area),
             max_batch=figures.max_batch.value,
             workspace_bytes=figures.active.value,
-            copy_s=copy_s,
+            copy_s=weights.copy_s,
+            body=weights.body,
         )
 
     def usable_bytes(self, configuration: Configuration) -> int:

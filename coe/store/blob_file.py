@@ -13,6 +13,7 @@ from coe import regular
 from coe.errors import StoreError
 from coe.files import replacing
 from coe.store.blob_format import CHUNK, PAGE, Header, data_start, decode, digest, encode
+from coe.store.blob_layout import BlobBytes
 
 SUFFIX = ".blob.safetensors"
 VERSION_1_SUFFIX = ".blob"
@@ -34,16 +35,40 @@ def write(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBl
     Its name depends on its content (the header holds the checksums of the data), so two blobs of one name are equal.
     """
     start = encode(header)
-    start_digest = xxhash.xxh3_128_hexdigest(start)
-    name = f"{header.variant}-{start_digest}{SUFFIX}"
-    with replacing(folder / name) as file:
+    blob = _named(header, start)
+    with replacing(folder / blob.file) as file:
         file.write(start)
         file.writelines(data)
-    return WrittenBlob(name, len(start) + header.data_bytes, start_digest)
+    return blob
 
 
-def check(path: Path, size: int, start_digest: str) -> Header:
-    """Read a blob from end to end and prove its size and digest; raises StoreError, OSError."""
+def write_once(folder: Path, header: Header, data: Iterable[memoryview]) -> WrittenBlob:
+    """Write a blob as `write` does, unless it is in the folder already, undamaged."""
+    blob = _named(header, encode(header))
+    try:
+        check(folder / blob.file, blob.bytes, blob.digest)
+    except (StoreError, OSError):
+        return write(folder, header, data)
+    return blob
+
+
+def _named(header: Header, start: bytes) -> WrittenBlob:
+    start_digest = xxhash.xxh3_128_hexdigest(start)
+    return WrittenBlob(f"{header.variant}-{start_digest}{SUFFIX}", len(start) + header.data_bytes, start_digest)
+
+
+def read(path: Path, size: int, start_digest: str) -> BlobBytes:
+    """Read a blob into memory and prove it as `check` does; raises StoreError, OSError."""
+    data = bytearray()
+    header = check(path, size, start_digest, data)
+    return BlobBytes(header, memoryview(data))
+
+
+def check(path: Path, size: int, start_digest: str, into: bytearray | None = None) -> Header:
+    """Read a blob from end to end and prove its size and digest; its data are added to `into`.
+
+    Raises StoreError, OSError.
+    """
     again = "prepare the expert again (coe-experts prepare)"
     with regular.opened(path) as opened, os.fdopen(opened, "rb", closefd=False) as file:
         actual = os.fstat(opened).st_size
@@ -57,6 +82,8 @@ def check(path: Path, size: int, start_digest: str) -> Header:
         if len(start) + header.data_bytes != size:
             raise StoreError(f"{path.name} has {size:,} bytes, but its header states another size; {again}")
         for number, checksum in enumerate(header.checksums):
-            if digest(file.read(CHUNK)) != checksum:
+            if digest(chunk := file.read(CHUNK)) != checksum:
                 raise StoreError(f"{path.name} is damaged (the checksum of chunk {number} differs); {again}")
+            if into is not None:
+                into += chunk
     return header

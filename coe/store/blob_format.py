@@ -103,7 +103,9 @@ class Quantised(_HeaderPart):
 class Header(_HeaderPart):
     """What a blob holds. `folded` names (conv, norm) pairs: the batch norm was folded into the convolution before it.
 
-    `identity` comes from the weights that the blob was made from; None if they do not state it.
+    `identity` comes from the weights that the blob was made from; None if they do not state it. `body` is the digest of
+    the blob that holds the other tensors of the expert, "" if there are none. A body itself has 0 `labels` and no
+    identity, because several experts share it.
     """
 
     kind: str
@@ -116,6 +118,7 @@ class Header(_HeaderPart):
     checksums: tuple[str, ...]
     """The xxh3-64 of each chunk of the data, in hexadecimal."""
     identity: Identity | None = None
+    body: str = ""
 
 
 def padded(size: int, to: int) -> int:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe import regular
 from coe.errors import StoreError
-from coe.schema import Count, Record, Share
+from coe.schema import Bytes, Count, Record, Share
 from coe.store.blob_format import Identity, Variant
 
 _MAX_BYTES = 16 << 20
@@ -31,8 +31,21 @@ class Agreement(Record):
     generated: bool = False
 
 
+class BodyFile(Record):
+    """The file in the folder of bodies that holds the tensors which an expert has in common with other experts.
+
+    `digest` is the xxh3-128 (hexadecimal) of trained tensors' whole file, or of a blob's bytes before its data.
+    """
+
+    file: str
+    bytes: Bytes
+    digest: str
+
+
 class PreparedVariant(BaseModel):
     """A blob of an expert: its file, its size, the xxh3-128 of the bytes before its data, and how far to trust it.
+
+    With a `body`, the blob holds the expert's own tensors alone.
 
     `agreement` compares with the original weights file, in fp32. A finding whose margin is under `escalate_below` is
     run again in fp32; 0 means never.
@@ -45,13 +58,19 @@ class PreparedVariant(BaseModel):
     digest: str
     agreement: Agreement | None = None
     escalate_below: float = 0.0
+    body: BodyFile | None = None
+
+    @property
+    def whole_bytes(self) -> int:
+        """The bytes of the blob with those of the body."""
+        return self.bytes + (self.body.bytes if self.body is not None else 0)
 
 
 class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
 
     `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
-    state whose they are.
+    state whose they are. With a `body`, `file` holds the expert's own tensors alone.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
@@ -71,6 +90,18 @@ class Manifest(BaseModel):
     created: str = ""
     variants: dict[Variant, PreparedVariant] = {}
     original: str = ""
+    body: BodyFile | None = None
+
+    @property
+    def whole_bytes(self) -> int:
+        """The bytes of the weights file with those of the body."""
+        return self.bytes + (self.body.bytes if self.body is not None else 0)
+
+    @property
+    def bodies(self) -> tuple[BodyFile, ...]:
+        """The bodies of the trained weights and of all variants."""
+        parts = (self.body, *(prepared.body for prepared in self.variants.values()))
+        return tuple(body for body in parts if body is not None)
 
     def prove(self, identity: Identity | None, name: str) -> None:
         """Compare with the identity that weights carry; raises StoreError if they were made for another expert.
@@ -110,7 +141,8 @@ def read(path: Path, weights: str) -> Manifest:
             f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
             "copied or renamed is not an expert: put it back, or import it again"
         )
-    for file in (manifest.file, *(prepared.file for prepared in manifest.variants.values())):
+    files = [manifest.file, *(prepared.file for prepared in manifest.variants.values())]
+    for file in (*files, *(body.file for body in manifest.bodies)):
         if Path(file).name != file or file in ("", "..") or "\0" in file:
             raise StoreError(f"{path}: the weights file {file[:200]!r} lies outside the expert's folder; refused")
     return manifest

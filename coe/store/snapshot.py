@@ -52,9 +52,13 @@ def _changes(taken: Manifest, now: Manifest) -> list[str]:
         "kind": (taken.kind, now.kind),
         "labels": (taken.labels, now.labels),
         "input size": (taken.input_size, now.input_size),
-        "weights": ((taken.bytes, taken.checksum, taken.original), (now.bytes, now.checksum, now.original)),
+        "weights": (
+            (taken.bytes, taken.checksum, taken.original, taken.body),
+            (now.bytes, now.checksum, now.original, now.body),
+        ),
     }
     for variant, prepared in taken.variants.items():
         current = now.variants.get(variant)
-        pairs[variant] = ((prepared.digest, prepared.bytes), (current.digest, current.bytes) if current else None)
+        facts = (current.digest, current.bytes, current.body) if current else None
+        pairs[variant] = ((prepared.digest, prepared.bytes, prepared.body), facts)
     return [name for name, (before, after) in pairs.items() if before != after]

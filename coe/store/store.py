@@ -36,6 +36,9 @@ _ID_PART = 200
 """The most characters of each part of an id, because a part is the name of a folder."""
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 """Names that Windows reserves for devices, in any folder and with any ending."""
+BODIES = "bodies"
+"""The folder of the tensors that several experts have in common."""
+_ANEW = "train or import the expert again"
 _PLACES = ("weights", "weights-2")
 """Names of weights files, without suffix: a new file takes the name that the manifest does not use."""
 T = TypeVar("T")
@@ -118,8 +121,16 @@ class Store:
                 manifest = now
 
     def path(self, weights: str) -> Path:
-        """Return the path of an expert's weights file; raises StoreError if the expert is not known."""
+        """Return the path of an expert's weights file; raises StoreError if the expert is not known.
+
+        With a body, the file holds the expert's own tensors alone; see `load`.
+        """
         return self.folder(weights) / self.manifest(weights).file
+
+    @property
+    def bodies(self) -> Path:
+        """The folder of the bodies, which need not exist."""
+        return self.root / BODIES
 
     def put(
         self,
@@ -239,7 +250,7 @@ class Store:
                             stack.enter_context(alone(folder))
                             break
                     leftovers.sweep_board(folder.parent, MANIFEST)
-                    place = self._free_place(weights)
+                    place = self.free_place(weights)
                     try:
                         yield folder, place
                     except BaseException:
@@ -271,7 +282,8 @@ class Store:
                         "systems both would be one folder, so give it another name"
                     )
 
-    def _free_place(self, weights: str) -> str:
+    def free_place(self, weights: str) -> str:
+        """Return the name, without suffix, of an expert's next weights file; only while its folder is locked."""
         # If the manifest is damaged, no reader uses its files, and either name is free.
         with suppress(StoreError):
             if Path(self.manifest(weights).file).stem == _PLACES[0]:
@@ -300,6 +312,9 @@ class Store:
         path = self.folder(manifest.id) / manifest.file
         with _reading(manifest.id, path):
             weights_file.check(path, manifest)
+        if manifest.body is not None:
+            with _reading(manifest.id, path := self.bodies / manifest.body.file):
+                weights_file.check_body(path, manifest.body, f"{manifest.id}: its body {path.name}")
         return manifest
 
     def check_variant(self, manifest: Manifest, variant: Variant) -> None:
@@ -314,10 +329,28 @@ class Store:
                 "(coe-experts prepare)"
             )
         manifest.prove(header.identity, f"{manifest.id}: {path.name}")
+        if header.body != (prepared.body.digest if prepared.body is not None else ""):
+            raise StoreError(
+                f"{manifest.id}: {path.name} belongs to another body than the manifest names; prepare the expert again "
+                "(coe-experts prepare --force)"
+            )
+        if prepared.body is not None:
+            with _reading(manifest.id, path := self.bodies / prepared.body.file):
+                blob_file.check(path, prepared.body.bytes, prepared.body.digest)
 
     def load(self, weights: str) -> dict[str, torch.Tensor]:
         """Read an expert's tensors into new memory (for training and tools, not for the engine)."""
-        return self.steady(weights, lambda manifest: load_tensors(self.folder(weights) / manifest.file))
+        return self.steady(weights, self.tensors)
+
+    def tensors(self, manifest: Manifest) -> dict[str, torch.Tensor]:
+        """Read all tensors of an expert, those of its body too, into new memory; raises StoreError."""
+        tensors = load_tensors(self.folder(manifest.id) / manifest.file)
+        if manifest.body is None:
+            return tensors
+        body = load_tensors(self.bodies / manifest.body.file)
+        if twice := sorted(tensors.keys() & body.keys()):
+            raise StoreError(f"{manifest.id}: its body {manifest.body.file} holds its own '{twice[0]}' too; {_ANEW}")
+        return tensors | body
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

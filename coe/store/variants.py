@@ -10,8 +10,9 @@ import os
 from collections.abc import Iterable, Mapping
 
 from coe.errors import StoreError
-from coe.store import blob_file
+from coe.store import blob_file, bodies
 from coe.store.blob_format import Header, Variant
+from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Agreement, Manifest, PreparedVariant
 from coe.store.store import Store
 
@@ -27,9 +28,15 @@ def put(
 ) -> Manifest:
     """Put a blob beside an expert's weights, replacing the blob of the same variant; return the new manifest.
 
-    `data` are the header's data, in pieces. Raises OSError, which `Store.changing` translates.
+    `data` are the header's data, in pieces. The blob of a divided expert is divided as well. Raises OSError, which
+    `Store.changing` translates.
     """
     store.sweep(manifest)
+    if manifest.body is not None:
+        trust = PreparedVariant(file="", bytes=0, digest="", agreement=agreement, escalate_below=escalate_below)
+        whole = BlobBytes(header, memoryview(b"".join(data)))
+        with bodies.writing(store):
+            return _name(store, manifest, {header.variant: bodies.put_blob(store, manifest, whole, trust)})
     blob = blob_file.write(store.folder(manifest.id), header, data)
     prepared = PreparedVariant(
         file=blob.file, bytes=blob.bytes, digest=blob.digest, agreement=agreement, escalate_below=escalate_below

@@ -13,15 +13,17 @@ import xxhash
 
 from coe import regular, system
 from coe.errors import StoreError
-from coe.files import TEMPORARY
+from coe.files import TEMPORARY, replacing
 from coe.store import safetensors_header
 from coe.store.blob_format import Identity
-from coe.store.manifest import Manifest
+from coe.store.manifest import BodyFile, Manifest
 
 if TYPE_CHECKING:
     import torch
 
 SUFFIX = ".safetensors"
+_BODY_KIND = "coe.body"
+"""The metadata key under which a body states its kind."""
 
 
 def checksum(path: Path) -> str:
@@ -31,6 +33,13 @@ def checksum(path: Path) -> str:
     """
     with regular.opened(path) as number:
         return _checksum(number)
+
+
+def check_body(path: Path, body: BodyFile, name: str) -> None:
+    """Read the body of an expert's trained tensors from end to end and prove it; raises StoreError, OSError."""
+    with regular.opened(path) as number:
+        if os.fstat(number).st_size != body.bytes or _checksum(number) != body.digest:
+            raise StoreError(f"{name} is damaged (its size or checksum differs); train or import the expert again")
 
 
 def check(path: Path, manifest: Manifest) -> None:
@@ -44,6 +53,13 @@ def check(path: Path, manifest: Manifest) -> None:
             raise StoreError(f"{name} is damaged (its checksum differs); import it again")
         if path.suffix == SUFFIX:
             manifest.prove(safetensors_header.read(number, size, name).identity, name)
+
+
+def names(path: Path) -> list[str]:
+    """Return the names of the tensors of a safetensors file, from its header alone; raises StoreError, OSError."""
+    with regular.opened(path) as number:
+        entries = safetensors_header.read(number, os.fstat(number).st_size, path.name).entries
+    return [entry.name for entry in entries]
 
 
 def holds(path: Path, data: bytes) -> bool:
@@ -67,6 +83,24 @@ def write(path: Path, state: Mapping[str, torch.Tensor], made_for: Identity) -> 
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
     metadata = safetensors_header.metadata(made_for)
     return _place(path, lambda temporary: safetensors.torch.save_file(tensors, temporary, metadata=metadata))
+
+
+def write_body(folder: Path, kind: str, state: Mapping[str, torch.Tensor]) -> BodyFile:
+    """Write tensors that experts of a kind have in common, under a name that their content decides; raises OSError.
+
+    Equal tensors are equal bytes, so a body that is there already is not written again.
+    """
+    import safetensors.torch
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    # One key: several keys would stand in any order.
+    content = safetensors.torch.save(tensors, metadata={_BODY_KIND: kind})
+    digest = xxhash.xxh3_128_hexdigest(content)
+    path = folder / f"{digest}{SUFFIX}"
+    if not holds(path, content):
+        with replacing(path) as file:
+            file.write(content)
+    return BodyFile(file=path.name, bytes=len(content), digest=digest)
 
 
 def copy(path: Path, source: Path) -> Path:

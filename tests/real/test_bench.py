@@ -16,7 +16,7 @@ from coe.bench.recorded import recorded
 from coe.bench.rows import Heading
 from coe.bench.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.inspector.line_config import AskedSettings, LineConfig
-from coe.inspector.measuring import stored_bytes
+from coe.inspector.measuring import stored
 from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store import Store
 
@@ -87,7 +87,7 @@ def config_of(board, store, pictures, strategy):
 
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
-    size = stored_bytes(store.manifest(f"{board.stem}/e0"), "fp32")
+    size = stored(store.manifest(f"{board.stem}/e0"), "fp32").bytes
     pictures = synthetic_pictures(board, 8, 0)
     line_config = replace(config_of(board, store, pictures, "samba"), disk_bytes_per_s=10 * size)
     one = measured_run(line_config, pictures, heading=HEADING)

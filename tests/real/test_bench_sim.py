@@ -108,6 +108,8 @@ def test_a_variant_chosen_at_each_load_has_a_row_for_each_share_of_sound_experts
         (("--sound", "0.3"), "--sound is for lesser variants; add --precision on-miss, urgent or mixed"),
         (("--precision", "on-miss", "--sound", "half"), "--sound: 'half' is no share of experts"),
         (("--precision", "on-miss", "--sound", "1.5"), "--sound: '1.5' is no share of experts"),
+        (("--bodies", "most"), "--bodies: 'most' is no share of an expert"),
+        (("--bodies", "0,1"), "a body cannot be 1 of an expert's bytes"),
     ],
 )
 def test_precisions_that_cannot_be_simulated_are_refused(call, options, sentence) -> None:

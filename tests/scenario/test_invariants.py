@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coe.board.rules import Rules
 from coe.core import Finding
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Body, Cost
 from coe.scheduler.events import Evict, Load, Loaded, Run, Why
 from coe.scheduler.pool import State
 from coe.scheduler.strategies import STRATEGIES
@@ -48,7 +48,7 @@ class Case:
     ) -> VirtualLine:
         """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more."""
         single = max(cost.batch_bytes(1) for cost in self.costs.values())
-        capacity = max(cost.weights_bytes for cost in self.costs.values()) + single + spare
+        capacity = max(cost.whole_bytes for cost in self.costs.values()) + single + spare
         workspace = min(2 * single, single + spare)
         findings = {
             (number, expert): self.finding(number, expert)
@@ -121,6 +121,17 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(rules_from("\n".join(lines)), costs, sorted(arrivals), draw(st.integers(0, 99)))
 
 
+@st.composite
+def cases_with_bodies(draw: st.DrawFn) -> Case:
+    """Cases whose experts share two bodies, or have none."""
+    case = draw(cases())
+    sizes, seconds = st.integers(1, 40), st.sampled_from([0.0, 0.25, 3.0])
+    bodies = [None, *(Body(id, draw(sizes), draw(seconds)) for id in "PQ")]
+    costs = {expert: replace(cost, body=draw(st.sampled_from(bodies))) for expert, cost in case.costs.items()}
+    return replace(case, costs=costs)
+
+
+ANY_CASES = st.one_of(cases(), cases_with_bodies())
 Chosen = tuple[str, int, int, float]
 LINE = st.tuples(
     st.sampled_from(sorted(STRATEGIES)), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0])
@@ -150,7 +161,7 @@ def answers(line: VirtualLine) -> dict[int, tuple[object, ...]]:
     return {number: (result.verdict, result.error is None, result.findings) for number, result in line.results.items()}
 
 
-@given(cases(), st.lists(LINE, min_size=2, max_size=3))
+@given(ANY_CASES, st.lists(LINE, min_size=2, max_size=3))
 @settings(max_examples=27 * THOROUGH)
 def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[Chosen]) -> None:
     expected = None
@@ -163,7 +174,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: lis
         expected = answers(line)
 
 
-@given(cases(), LINE, st.data())
+@given(ANY_CASES, LINE, st.data())
 @settings(max_examples=27 * THOROUGH)
 def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
     experts = sorted(case.rules.experts)
@@ -217,7 +228,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
     assert not fresh
 
 
-@given(cases(), LINE, st.data())
+@given(ANY_CASES, LINE, st.data())
 @settings(max_examples=20 * THOROUGH)
 def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     case: Case, chosen: Chosen, data: st.DataObject
@@ -232,7 +243,7 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(
     fresh.check(idle=True)
 
 
-@given(cases(), LINE)
+@given(ANY_CASES, LINE)
 @settings(max_examples=15 * THOROUGH)
 def test_loads_of_one_expert_are_never_doubled(case: Case, chosen: Chosen) -> None:
     line = case.line(*chosen)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, cost
-from test_invariants import LINE, THOROUGH, Case, cases
+from test_invariants import ANY_CASES, LINE, THOROUGH, Case
 
 from coe.board.rules import Rules
 from coe.core import Finding, Request
@@ -71,7 +71,7 @@ def plan_of(line: VirtualLine) -> Plan:
     )
 
 
-@given(cases(), LINE)
+@given(ANY_CASES, LINE)
 @settings(max_examples=50 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
     line = case.line(*chosen)
@@ -93,7 +93,11 @@ def boxes(draw: st.DrawFn, case: Case) -> "Box":
         copied = draw(st.sampled_from([0.0, 0.5, 1.0]))
         prices = {
             expert: replace(
-                one, per_image_s=one.per_image_s * factor, base_s=one.base_s * factor, copy_s=one.load_s * copied
+                one,
+                per_image_s=one.per_image_s * factor,
+                base_s=one.base_s * factor,
+                copy_s=one.load_s * copied,
+                body=one.body and replace(one.body, copy_s=one.body.load_s * copied),
             )
             for expert, one in case.costs.items()
         }
@@ -101,7 +105,7 @@ def boxes(draw: st.DrawFn, case: Case) -> "Box":
         single = max(one.batch_bytes(1) for one in prices.values())
         number = draw(st.integers(1, 3))
         sharers = number if draw(st.booleans()) else 1
-        capacity = max(one.weights_bytes for one in prices.values()) + sharers * single + draw(st.integers(0, 90))
+        capacity = max(one.whole_bytes for one in prices.values()) + sharers * single + draw(st.integers(0, 90))
         for index in range(number):
             pool = f"{device}{0 if sharers > 1 else index}"
             if pool not in [one.id for one in pools]:
@@ -124,7 +128,7 @@ class Box:
         return f"{self.plan} {self.scaling}"
 
 
-@given(st.data(), cases(), st.sampled_from(sorted(STRATEGIES)), st.booleans())
+@given(st.data(), ANY_CASES, st.sampled_from(sorted(STRATEGIES)), st.booleans())
 @settings(max_examples=50 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
     box = data.draw(boxes(case))

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 from killed import KILLED, decide_late, run_line, start, status_of, tell_file
 from serving import activated, config_of
-from stations import DARK, LIGHT, accept, accept_request
+from stations import DARK, accept, accept_request, grey
 from test_serve_kills import (
     GATE_POINTS,
     Decided,
@@ -140,7 +140,8 @@ class Service:
 
 
 def chosen(chance: Random) -> dict[str, bytes]:
-    return {f"R{number}": chance.choice([LIGHT, LIGHT, DARK]) for number in range(3)}
+    """Return three pictures, light or dark, no two of them the same."""
+    return {f"R{number}": grey(chance.choice([200, 200, 20]) + number) for number in range(3)}
 
 
 def undisturbed(folder: Path, template: Path, tiny: tuple[Path, Path], service: Service) -> Decided:

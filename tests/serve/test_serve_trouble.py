@@ -160,8 +160,8 @@ def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room
 def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served: Served) -> None:
     parts = {f"R{number:0190}": "C" for number in range(15)}
     views = {refdes: {"refdes": refdes, "component": "C"} for refdes in parts}
-    for refdes in parts:
-        assert put(served.feeder, "k1", refdes, png(side=8)).status_code == 201
+    for seed, refdes in enumerate(parts):
+        assert put(served.feeder, "k1", refdes, png(seed, side=8)).status_code == 201
     with full(served.gate.database):
         refused = served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views})
         assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")

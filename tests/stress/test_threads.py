@@ -29,7 +29,7 @@ class Faulty(CpuDevice):
 
     chance = random.Random(0)
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         if self.chance.random() < 0.02:
             raise self.chance.choice([StoreError("the disk says no"), DeviceFull("no room"), ValueError("a bug")])
         super().load(pool, expert, keep=keep)

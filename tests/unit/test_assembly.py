@@ -11,7 +11,7 @@ from coe.board.rules import Rules
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.line_config import LineConfig
-from coe.inspector.measuring import measure, stored_bytes
+from coe.inspector.measuring import measure, stored
 from coe.inspector.opening import line_up
 from coe.inspector.settings import Settings
 from coe.scheduler.costs import Cost
@@ -48,6 +48,7 @@ class Bench:
 
     threads = 1
     memory_bytes = None
+    holds_bodies = False
 
     def __init__(self, manifests: dict[str, Manifest]) -> None:
         self.manifests, self.measured = manifests, []
@@ -57,7 +58,7 @@ class Bench:
 
     def measure(self, expert: Expert) -> Cost:
         self.measured.append((expert.kind, expert.input_size, expert.variant))
-        size = stored_bytes(self.manifests[expert.weights], expert.variant)
+        size = stored(self.manifests[expert.weights], expert.variant).whole_bytes
         return Cost(RUN_S[expert.variant] * expert.input_size**2 / 1024, 0.0, float(size), size, 8)
 
 

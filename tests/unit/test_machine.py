@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -115,6 +116,30 @@ def test_a_load_is_disk_and_opening_and_copy(box: Callable[[str], Machine]) -> N
     assert costs("gpu", "a").load_s == pytest.approx(1.0 + 0.05 + 0.1)
     assert costs("cpu", "a").copy_s == 0
     assert costs("cpu", "a").load_s == pytest.approx(1.0 + 0.05)
+
+
+@pytest.mark.parametrize(("name", "variant"), [("numa-rtx3080ti", "q8"), ("uma-m2", None)])
+def test_a_body_and_the_rest_of_an_expert_take_what_the_whole_expert_takes(name: str, variant: str | None) -> None:
+    whole, divided = Machine(name), Machine(name, 0.65)
+    for device in whole.preset.devices:
+        if variant is None:
+            before, after = whole.costs(BOARD)(device, "body"), divided.costs(BOARD)(device, "body")
+            other = divided.costs(BOARD)(device, "joint")
+        elif device not in whole.configuration("prepared", "A").executors:
+            continue
+        else:
+            before = whole.blob_costs(BOARD, [device])[device, "body", variant]
+            after, other = (divided.blob_costs(BOARD, [device])[device, e, variant] for e in ("body", "joint"))
+        assert after.body is not None
+        assert other.body is not None
+        assert after.body.id != other.body.id
+        assert after.body.bytes == int(0.65 * before.weights_bytes)
+        assert after.whole_bytes == before.weights_bytes
+        assert after.load_s + after.body.load_s == pytest.approx(before.load_s)
+        assert after.copy_s + after.body.copy_s == pytest.approx(before.copy_s)
+        assert replace(after, body=None, weights_bytes=0, load_s=0, copy_s=0) == replace(
+            before, weights_bytes=0, load_s=0, copy_s=0
+        )
 
 
 @pytest.mark.parametrize("name", preset.names())

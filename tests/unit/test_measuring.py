@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from coe.core import Expert
-from coe.inspector.measuring import _adapted, _from_disk, profiled_cost
-from coe.scheduler.costs import Cost
+from coe.inspector.measuring import _adapted, _divided, _from_disk, _whole, profiled_cost
+from coe.scheduler.costs import Body, Cost
+from coe.store.manifest import BodyFile
 
 SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small", "large"))
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
@@ -28,3 +29,14 @@ def test_reads_and_copies_take_time_by_their_bytes() -> None:
 def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: int | None, load_s: float) -> None:
     cost = _from_disk(COST, 1000, bytes_per_s)
     assert (cost.load_s, cost.copy_s) == (load_s, 0.25)
+
+
+def test_an_expert_and_its_body_take_their_parts_of_the_time_of_the_whole() -> None:
+    body = BodyFile(file="fp32-x.blob.safetensors", bytes=3000, digest="x")
+    divided = _divided(COST, 1000, body)
+    assert (divided.load_s, divided.copy_s, divided.weights_bytes) == (0.25, 0.0625, 4096)
+    assert divided.body == Body("fp32-x.blob.safetensors", 4096, 0.75, 0.1875)
+    assert divided.whole_bytes == 2 * 4096
+    whole = _whole(divided)
+    assert (whole.load_s, whole.copy_s, whole.body) == (1.0, 0.25, None)
+    assert _whole(COST) == COST

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from coe.core import Failure, FailureKind, Request
 from coe.results.metrics import Recorder
-from coe.scheduler.events import Arrived, Evicted, Loaded, Rejected
+from coe.scheduler.costs import Body
+from coe.scheduler.events import Arrived, Evicted, Load, Loaded, Rejected, Why
+from coe.scheduler.plan import PoolSpec
+from coe.scheduler.pool import ModelPool
 
 
 def refused(id: int, **times: float) -> Rejected:
@@ -36,3 +39,15 @@ def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
     recorder.observe(Evicted("cpu0", "b"), [], 7.0)
     recorder.observe(Loaded("cpu0", "a"), [], 9.0)
     assert recorder.metrics().wall_s == 1.0
+
+
+def test_a_body_counts_where_it_came_with_its_expert() -> None:
+    pool, body = ModelPool(PoolSpec("cpu0", "cpu", 1000, 0)), Body("x", 100, 1.0)
+    recorder = Recorder({"cpu0": pool})
+    for expert, with_body in (("a", True), ("b", False)):
+        pool.plan(expert, 10, Why.DEMAND, body=body)
+        assert pool.reserve(expert)
+        recorder.observe(None, [Load("cpu0", expert, Why.DEMAND, with_body=with_body)], 0.0)
+        pool.commit(expert)
+        recorder.observe(Loaded("cpu0", expert), [], 1.0)
+    assert (recorder.metrics().switches, recorder.metrics().switch_bytes) == (2, 10 + 100 + 10)

@@ -14,7 +14,7 @@ from coe.board.graph import ExpertGraph
 from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.precision import Choice, allowed, applied, check_precision, choose
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Body, Cost
 from coe.store.manifest import Agreement, PreparedVariant
 from coe.testing import rules_from
 
@@ -222,3 +222,11 @@ def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
     after = Choice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
     assert after.variants == {"a": "q8", "gone": "bf16", "b": "q8"}
     assert after.escalate_below == {"a": 0.5, "b": 0.25}
+
+
+def test_experts_that_share_a_body_take_an_equal_part_of_it_each():
+    shared = replace(price(1.0, 1.0, 2), body=Body("x", 6, 3.0))
+    costs = table(a={"fp32": shared}, b={"fp32": shared}, c={"fp32": BIG})
+    found = choose("fp32", {}, graph(a=1.0, b=1.0, c=0.1), costs, 10)
+    # 2 + 3 bytes each; whole, but one of them would fit.
+    assert found.resident == {"a", "b"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from coe.core import Expert
 from coe.prepare.fold import Folded
 from coe.prepare.layout import lay_out, tensors
 from coe.runtime.arena import dequantise
+from coe.runtime.blob import Blob
 from coe.runtime.buffers import Buffers
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.store.kinds import ModuleKind
+from coe.store.kinds import ModuleKind, resolve
 from coe.store.store import Store
 
 EXPERT = Expert("x", "scale", ("ok",), 8, "t/x")
@@ -222,3 +224,64 @@ def test_dequantising_in_steps_is_a_number_times_its_scale(blocks, seed):
     into = torch.empty(blocks * 128)
     dequantise(numbers, scales, into)
     assert torch.equal(into, (numbers.float().view(-1, 128) * scales.float()[:, None]).view(-1))
+
+
+# Experts that share a body
+
+
+def shared_blobs(store: Store, variant: str, buffers: Buffers) -> list[Blob]:
+    """Return the blobs of two experts that share a body, which is the first blob."""
+    files = [weights(store, Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}", variant=variant)) for id in "ab"]
+    assert files[0].body is not None
+    body = files[0].body.read(buffers)
+    return [body, *(file.read(buffers, body) for file in files)]
+
+
+@pytest.mark.parametrize("variant", ["fp32", "q8"])
+def test_a_body_that_is_in_place_stays_and_the_expert_s_own_tensors_alone_are_bound(
+    shared_trunk: Path, prepared_trunk: Path, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, buffers, images = resolve("narrow"), Buffers(), torch.full((1, 3, 32, 32), 90, dtype=torch.uint8)
+    assert isinstance(kind, ModuleKind)
+    experts = [Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}", variant=variant) for id in "ab"]
+    whole = [weights(Store(prepared_trunk), expert).read(buffers) for expert in experts]
+    expected = [Slot(kind, experts[0], blob.structure).run(blob, images).tolist() for blob in whole]
+    body, *own = shared_blobs(Store(shared_trunk), variant, buffers)
+    slot = Slot(kind, experts[0], own[0].structure)
+    for blob in own:
+        blob.expect(slot.spec)
+    bound: list[Blob] = []
+    point = Slot._point
+    monkeypatch.setattr(Slot, "_point", lambda slot, blob, memory: bound.append(blob) or point(slot, blob, memory))
+    # To the bit as from whole blobs, whichever was bound before.
+    assert [slot.run(own[turn], images).tolist() for turn in (0, 1, 0)] == [expected[turn] for turn in (0, 1, 0)]
+    assert bound == [body, own[0], own[1], own[0]]
+    # The body survives the eviction of an expert, and not its own.
+    slot.unbind(own[0])
+    assert slot.run(own[1], images).tolist() == expected[1]
+    slot.unbind(body)
+    assert slot.run(own[1], images).tolist() == expected[1]
+    assert bound[4:] == [own[1], body, own[1]]
+
+
+def test_another_network_in_the_arena_drives_a_converted_body_out(shared_trunk: Path, prepared_trunk: Path) -> None:
+    kind, buffers, images = resolve("narrow"), Buffers(), torch.full((1, 3, 32, 32), 90, dtype=torch.uint8)
+    assert isinstance(kind, ModuleKind)
+    first, other = (Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}", variant="q8") for id in "ad")
+    _, own, _ = shared_blobs(Store(shared_trunk), "q8", buffers)
+    alone = weights(Store(prepared_trunk), other).read(buffers)
+    slots = [Slot(kind, expert, own.structure) for expert in (first, other)]
+    slots[1].arena = slots[0].arena
+    expected = slots[0].run(own, images).tolist()
+    slots[1].run(alone, images)
+    assert slots[0].run(own, images).tolist() == expected
+
+
+def test_weights_that_were_released_with_their_body_are_refused(shared_trunk: Path) -> None:
+    kind, buffers = resolve("narrow"), Buffers()
+    assert isinstance(kind, ModuleKind)
+    body, own, _ = shared_blobs(Store(shared_trunk), "fp32", buffers)
+    body.release()
+    slot = Slot(kind, Expert("a", "narrow", ("ok", "bad"), 32, "trunk/a"), own.structure)
+    with pytest.raises(RuntimeError, match="after it was released"):
+        slot.bind(own)

@@ -24,12 +24,16 @@ SCRATCH_BYTES = 8 << 20
 
 @dataclass(eq=False, slots=True)
 class Resident:
-    """A blob on the device. `written` marks when it is there; `read` marks, by executor, when it was last read."""
+    """A blob on the device. `written` marks when it is there; `read` marks, by executor, when it was last read.
+
+    `body` is the blob that holds the expert's other tensors, if it has one.
+    """
 
     name: str
     extent: Extent
     size: int
     recipe: Recipe
+    body: Resident | None = None
     written: StreamMark | None = None
     read: dict[str, StreamMark] = field(default_factory=dict)
 
@@ -54,13 +58,13 @@ class BlobMemory:
         used, capacity = format_bytes(self._extents.used), format_bytes(self._extents.capacity)
         return f"<BlobMemory {len(self._residents)} blobs, {used} of {capacity}>"
 
-    def put(self, name: str, blob: torch.Tensor, recipe: Recipe) -> Resident:
+    def put(self, name: str, blob: torch.Tensor, recipe: Recipe, body: Resident | None = None) -> Resident:
         """Let the lane copy a blob, (n,) uint8 on the host, and return at once; raises DeviceFull, DeviceLost."""
         with self._lock:
             extent = self._extents.take(len(blob), self._move)
             if extent is None:
                 raise DeviceFull(f"{format_bytes(len(blob))} are more than is free in {self!r}")
-            resident = self._residents[extent] = Resident(name, extent, len(blob), recipe)
+            resident = self._residents[extent] = Resident(name, extent, len(blob), recipe, body)
             target = self._memory[extent.start : extent.start + len(blob)]
             try:
                 self._lane.do(f"copy {name}", lambda: target.copy_(blob, non_blocking=True))

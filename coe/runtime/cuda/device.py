@@ -16,14 +16,15 @@ from dataclasses import dataclass, replace
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import BoardsClash, CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
+from coe.runtime.cuda.bodies import BodyPlace, DeviceBodies, DeviceBody
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.host import Copy, HostMemory
+from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.recipe import Recipe
@@ -31,7 +32,7 @@ from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
 from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
-from coe.runtime.reading import weights
+from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import quick_cost
 from coe.scheduler.costs import Cost
 from coe.scheduler.lanes import STAGED
@@ -42,12 +43,17 @@ from coe.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class _LoadedExpert:
-    """An expert on the device, with all that its batches need."""
+    """An expert on the device, with all that its batches need.
+
+    `body` is the digest of its body, "" if it has none; `owns_body` if no other expert uses that.
+    """
 
     resident: Resident
     content: Content
     template: Template
     most: int
+    body: str = ""
+    owns_body: bool = False
 
 
 class CudaDevice:
@@ -59,6 +65,7 @@ class CudaDevice:
 
     threads = 1
     has_lane = True
+    holds_bodies = True
     depth = DEPTH
 
     def __init__(
@@ -83,6 +90,7 @@ class CudaDevice:
         self._host: HostMemory | None = None
         self._blobs: BlobMemory | None = None
         self._loaded: dict[tuple[str, str], _LoadedExpert] = {}
+        self._bodies = DeviceBodies()
         self._spare: list[Worker] = []
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
@@ -171,7 +179,7 @@ class CudaDevice:
         with self._watched():
             for expert in experts:
                 network = self._networks.recipe_of(expert), expert.input_size
-                size = weights(self.store, expert).bytes
+                size = passing_bytes(weights(self.store, expert))
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
                     raise BoardsClash(
                         f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
@@ -214,36 +222,46 @@ class CudaDevice:
 
     # The disk reader and the lane
 
-    def read(self, pool: str, expert: Expert) -> None:
-        """Read an expert into pinned memory, for the `load` that follows; raises StoreError, DeviceFull, DeviceLost."""
+    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
+        """Read an expert into pinned memory, for the `load` that follows, and with `body` its body, unless it is there.
+
+        Raises StoreError, DeviceFull, DeviceLost.
+        """
         assert self._host is not None, "read before prepare"
         with self._watched():
-            self._host.keep((pool, expert.id), Copy(*weights(self.store, expert).content(self._host)))
+            file = weights(self.store, expert)
+            if body and file.body is not None:
+                self._bodies.read(pool, file.body, self._host)
+            self._host.keep((pool, expert.id), self._read(file))
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
         assert self._host is not None, "fill before prepare"
         with self._watched():
-            self._host.keep(expert.id, Copy(*weights(self.store, expert).content(self._host)))
+            self._host.keep(expert.id, self._read(weights(self.store, expert)))
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def _read(self, file: Weights) -> Copy:
+        assert self._host is not None, "read before prepare"
+        return Copy(*file.content(self._host), body=file.body.digest if file.body is not None else "")
+
+    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Copy an expert to the device from host memory; with `keep` a copy stays there.
 
         Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
-        gone, it is read first. Raises StoreError, DeviceFull, DeviceLost.
+        gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
+        StoreError, DeviceFull, DeviceLost.
         """
         assert self._host is not None, "load before prepare"
         assert self._blobs is not None, "load before prepare"
         read = pool, expert.id
         with self._watched(), self._host.lock:
             if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
-                copy = Copy(*weights(self.store, expert).content(self._host))
+                copy = self._read(weights(self.store, expert))
                 self._host.keep(read, copy)
             try:
-                if copy.recipe is None:
-                    copy.recipe = self._networks.recipe(copy.content, expert)
-                resident = self._blobs.put(expert.id, copy.data(), copy.recipe)
-                copy.buffer.busy = resident.written
+                place = BodyPlace(pool, copy.body, expert, self._networks.of(expert).structure)
+                with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
+                    resident = self._put(expert, copy, common)
             except BaseException:
                 keep = False
                 # The next load reads the disk, as the books say.
@@ -256,26 +274,49 @@ class CudaDevice:
                 elif was_read is not None:
                     self._host.give(was_read.buffer)
             template, most = self._networks.template(expert), self._sizing.held(expert).most
-            self._loaded[pool, expert.id] = _LoadedExpert(resident, replace(copy.content, start=0), template, most)
+            content, owns = replace(copy.content, start=0), common is not None and common.is_private
+            self._loaded[read] = _LoadedExpert(resident, content, template, most, copy.body, owns)
+
+    def _put(self, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
+        assert self._blobs is not None, "load before prepare"
+        if copy.recipe is None:
+            copy.recipe = self._networks.recipe(copy.content, expert, common.content if common else None)
+        resident = self._blobs.put(expert.id, copy.data(), copy.recipe, common.resident if common else None)
+        copy.buffer.busy = resident.written
+        return resident
 
     def forget(self, expert: str) -> None:
         """Drop the copy of an expert in host memory, if there is one."""
         if self._host is not None:
             self._host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
-        loaded = self._loaded.pop((pool, expert.id))
+        loaded = self._loaded.pop((pool, expert.id), None)
+        digest = self._body_of(expert) if loaded is None else loaded.body
+        common = self._bodies.pop(pool, digest) if body else None
         assert self._host is not None, "evict before prepare"
         assert self._blobs is not None, "evict before prepare"
         if self._lost is not None:
             return
         with contextlib.suppress(DeviceLost), self._watched():
-            if keep and self._host.copy_of(expert.id) is None:
-                # It is only a copy: if there is no room for it, the next load reads the disk.
-                with contextlib.suppress(DeviceFull):
-                    self._bring_down(expert.id, loaded, self._host, self._blobs)
-            self._blobs.drop(loaded.resident)
+            if loaded is not None:
+                if keep and self._host.copy_of(expert.id) is None:
+                    # It is only a copy: if there is no room for it, the next load reads the disk.
+                    with contextlib.suppress(DeviceFull):
+                        self._bring_down(expert.id, loaded, self._host, self._blobs)
+                self._blobs.drop(loaded.resident)
+                if common is None and loaded.owns_body and loaded.resident.body is not None:
+                    self._blobs.drop(loaded.resident.body)
+            if common is not None:
+                self._blobs.drop(common.resident)
+
+    def _body_of(self, expert: Expert) -> str:
+        """Return the digest of the body of an expert that could not be loaded; "" if its manifest does not tell."""
+        with contextlib.suppress(CoeError):
+            file = weights(self.store, expert)
+            return file.body.digest if file.body is not None else ""
+        return ""
 
     def trim(self) -> None:
         """Do nothing: the memory for blobs has a fixed size."""
@@ -322,7 +363,7 @@ class CudaDevice:
             except BaseException:
                 host.give(buffer)
                 raise
-            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe))
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe, loaded.body))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

@@ -21,6 +21,8 @@ from coe.runtime.blob import Content
 from coe.runtime.cuda.driver import Driver, StreamMark
 from coe.runtime.cuda.extents import Extent, Extents
 from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.reading import Weights
+from coe.store.blob_format import PAGE, padded
 
 
 class Pinned:
@@ -55,15 +57,24 @@ class Pinned:
 
 @dataclass(slots=True)
 class Copy:
-    """An expert's weights in pinned memory; `recipe` is kept with them, because to look it up takes a while."""
+    """An expert's weights in pinned memory; `recipe` is kept with them, because to look it up takes a while.
+
+    `body` is the digest of the body that they need, "" if they are whole.
+    """
 
     buffer: Pinned
     content: Content
     recipe: Recipe | None = None
+    body: str = ""
 
     def data(self) -> torch.Tensor:
         """Return the data alone, (n,) uint8."""
         return self.buffer.tensor(self.content.start)[: self.content.data_bytes]
+
+
+def passing_bytes(file: Weights) -> int:
+    """Return the bytes that an expert and its body take on their way to the device, each in whole pages."""
+    return file.bytes if file.body is None else padded(file.bytes, PAGE) + padded(file.body.bytes, PAGE) + 2 * PAGE
 
 
 class HostMemory:

@@ -13,7 +13,7 @@ from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Content, Structure, expect
 from coe.runtime.cuda.recipe import Recipe, recipe_like, structure_on_gpu
 from coe.runtime.cuda.worker import Template
-from coe.runtime.reading import weights
+from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.store import Store
 
@@ -31,12 +31,20 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
+class _Contents:
+    """What lies in an expert's file, and in that of its body, if it has one."""
+
+    own: Content
+    body: Content | None
+
+
+@dataclass(frozen=True, slots=True)
 class _ExpertFile:
-    """What an expert's file says; `content` is None if the file is damaged."""
+    """What an expert's files say; `contents` is None if one of them is damaged."""
 
     network: Network
     running_bytes: int
-    content: Content | None
+    contents: _Contents | None
 
 
 class Networks:
@@ -50,7 +58,7 @@ class Networks:
         self._store, self._device = store, device
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, ModuleKind)}
         self._files: dict[tuple[str, str, str], _ExpertFile] = {}
-        self._recipes: dict[tuple[str, Content], Recipe] = {}
+        self._recipes: dict[tuple[str, Content, Content | None], Recipe] = {}
         self._templates: dict[tuple[Network, int], Template] = {}
 
     def kind(self, expert: Expert) -> ModuleKind:
@@ -75,20 +83,25 @@ class Networks:
             self._templates[key] = aside(lambda: Template(kind, expert, network.structure, self._device))
         return self._templates[key]
 
-    def recipe(self, content: Content, expert: Expert) -> Recipe:
-        """Return the recipe from an expert's blob to weights that run; raises StoreError if it is of another kind."""
-        key = expert.kind, replace(content, start=0)
+    def recipe(self, content: Content, expert: Expert, body: Content | None = None) -> Recipe:
+        """Return the recipe from an expert's blob to weights that run; raises StoreError if it is of another kind.
+
+        `body` is the content of the expert's body, if it has one.
+        """
+        key = expert.kind, replace(content, start=0), replace(body, start=0) if body is not None else None
         if key not in self._recipes:
-            recipe = Recipe(content, structure_on_gpu(content.variant, content.folded))
+            recipe = _recipe(content, body)
             expect(recipe.tensors, content.variant, self.template(expert).spec)
             self._recipes[key] = recipe
         return self._recipes[key]
 
     def recipe_of(self, expert: Expert) -> Recipe:
-        """Return the recipe from an expert's file to weights that run, from its header alone; raises StoreError."""
-        # If the header cannot be read, `outline` raises the reason.
-        content = self._file(expert).content or weights(self._store, expert).outline()
-        return self.recipe(content, expert)
+        """Return the recipe from an expert's file to weights that run, from headers alone; raises StoreError."""
+        contents = self._file(expert).contents
+        if contents is None:
+            # If a header cannot be read, this raises the reason.
+            contents = _outlines(weights(self._store, expert))
+        return self.recipe(contents.own, expert, contents.body)
 
     def likely_recipe(self, expert: Expert) -> Recipe:
         """Return `recipe_of` an expert, or a recipe for a sound blob of its kind if the expert's file is damaged.
@@ -105,11 +118,22 @@ class Networks:
         if key not in self._files:
             file = weights(self._store, expert)
             try:
-                outline = file.outline()
-                structure = structure_on_gpu(outline.variant, outline.folded)
-                network = Network(expert.kind, structure, any(entry.channels_last for entry in outline.entries))
-                self._files[key] = _ExpertFile(network, Recipe(outline, structure).bytes, outline)
+                contents = _outlines(file)
+                recipe = _recipe(contents.own, contents.body)
+                network = Network(
+                    expert.kind, recipe.structure, any(p.entry.channels_last for p in recipe.places.values())
+                )
+                self._files[key] = _ExpertFile(network, recipe.bytes, contents)
             except StoreError:
                 # The expert's load will report the damage; the others go on.
-                self._files[key] = _ExpertFile(Network(expert.kind, PLAIN, True), file.bytes, None)
+                self._files[key] = _ExpertFile(Network(expert.kind, PLAIN, True), file.whole_bytes, None)
         return self._files[key]
+
+
+def _outlines(file: Weights) -> _Contents:
+    return _Contents(file.outline(), file.body.outline() if file.body is not None else None)
+
+
+def _recipe(content: Content, body: Content | None) -> Recipe:
+    structure = structure_on_gpu(content.variant, content.folded)
+    return Recipe(content, structure, Recipe(body, structure) if body is not None else None)

@@ -18,8 +18,9 @@ from coe.errors import CoeError, ConfigError, DeviceFull
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.driver import Driver
 from coe.runtime.cuda.garbage import give_back
-from coe.runtime.cuda.host import Copy, HostMemory
+from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.networks import Networks
+from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.worker import Worker, sizes
 from coe.runtime.reading import Weights, weights
 from coe.runtime.trial import Trial
@@ -101,7 +102,7 @@ def gpu_trial(networks: Networks, driver: Driver, store: Store, expert: Expert, 
     file = weights(store, expert)
     bench = _Bench(networks, driver, file, expert, most)
     try:
-        trial = GpuTrial(bench.answer, expert.input_size, file.bytes, file.path, bench.load, copy=bench.copy)
+        trial = GpuTrial(bench.answer, expert.input_size, file.whole_bytes, file.path, bench.load, copy=bench.copy)
         # Once each before they are timed: set-up work is no part of the times.
         trial.load()
         trial.copy()
@@ -111,42 +112,57 @@ def gpu_trial(networks: Networks, driver: Driver, store: Store, expert: Expert, 
         bench.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """An expert in pinned memory, and its body, if it has one."""
+
+    own: Copy
+    body: Copy | None
+
+    @property
+    def all(self) -> list[Copy]:
+        return [self.own] if self.body is None else [self.own, self.body]
+
+
 class _Bench:
     """The device memory of a trial: a worker with its graphs, and room for blobs; two are resident."""
 
     def __init__(self, networks: Networks, driver: Driver, file: Weights, expert: Expert, most: int) -> None:
         self._networks, self._file, self._expert, self._most = networks, file, expert, most
         self._template, self._likely = networks.template(expert), networks.likely_recipe(expert)
-        size, room = expert.input_size, padded(file.bytes, PAGE)
+        size, room = expert.input_size, padded(passing_bytes(file), PAGE)
         self._worker = Worker("probe", driver, self._likely.bytes, most * 3 * size**2, threading.Lock())
         self._worker.prepare(self._template, self._likely, size, most)
         self._host = HostMemory(driver, 2 * (room + PAGE))
         self._blobs = BlobMemory(driver, driver.stream("probe lane"), 3 * room)
-        self._copies: list[Copy] = []
+        self._copies: list[_Copies] = []
         self._residents: list[Resident] = []
         self._turns = itertools.count()
         with contextlib.suppress(CoeError):
-            self._copies.append(Copy(*file.content(self._host)))
-            self._residents += [self._put(self._copies[0]), self._put(self._copies[0])]
+            copies = self._read()
+            self._copies.append(copies)
+            body = self._put_body(copies)
+            self._residents += [self._put(copies, body), self._put(copies, body)]
 
     def copy(self) -> None:
         """Copy the weights from pinned memory to the device, and wait until they are there."""
         if self._copies:
-            self._gone(self._put(self._copies[0]))
+            self._pass(self._copies[0])
 
     def load(self) -> None:
         """Read the weights from the file and copy them to the device, and wait until they are there."""
         # The load on the line will report a damaged file.
         with contextlib.suppress(CoeError):
-            fetched = Copy(*self._file.content(self._host))
-            self._gone(self._put(fetched))
-            self._host.give(fetched.buffer)
+            copies = self._read()
+            self._pass(copies)
+            for copy in copies.all:
+                self._host.give(copy.buffer)
 
     def answer(self, pixels: Image) -> Any:
         """Run a batch, (n, 3, S, S) uint8, and return its outputs on the host."""
         recipe = self._likely
         if self._residents:
-            # The two blobs take turns, as experts do on a line: each batch activates weights.
+            # The two blobs take turns, as experts do on a line: each batch activates weights, but for a common body.
             resident = self._residents[next(self._turns) % len(self._residents)]
             recipe = resident.recipe
             self._worker.activate(self._blobs, resident)
@@ -160,10 +176,26 @@ class _Bench:
         self._residents.clear()
         del self._worker, self._blobs, self._host
 
-    def _put(self, copy: Copy) -> Resident:
-        return self._blobs.put(self._expert.id, copy.data(), self._networks.recipe(copy.content, self._expert))
+    def _read(self) -> _Copies:
+        own = Copy(*self._file.content(self._host))
+        return _Copies(own, Copy(*self._file.body.content(self._host)) if self._file.body is not None else None)
 
-    def _gone(self, resident: Resident) -> None:
-        assert resident.written is not None, "a blob was put and not written"
-        resident.written.wait()
-        self._blobs.drop(resident)
+    def _put_body(self, copies: _Copies) -> Resident | None:
+        if copies.body is None:
+            return None
+        recipe = Recipe(copies.body.content, self._likely.structure)
+        return self._blobs.put(f"body of {self._expert.id}", copies.body.data(), recipe)
+
+    def _put(self, copies: _Copies, body: Resident | None) -> Resident:
+        common = copies.body.content if copies.body is not None else None
+        recipe = self._networks.recipe(copies.own.content, self._expert, common)
+        return self._blobs.put(self._expert.id, copies.own.data(), recipe, body)
+
+    def _pass(self, copies: _Copies) -> None:
+        """Copy an expert and its body to the device, wait until they are there, and drop them."""
+        body = self._put_body(copies)
+        for resident in (self._put(copies, body), body):
+            if resident is not None:
+                assert resident.written is not None, "a blob was put and not written"
+                resident.written.wait()
+                self._blobs.drop(resident)

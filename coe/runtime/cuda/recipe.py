@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from coe.errors import StoreError
-from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, shaped
+from coe.runtime.blob import DTYPES, NAMES, Content, Spec, Structure, converts, joined, shaped
 from coe.store.blob_format import ALIGNMENT, BLOCK, TensorEntry, Variant, lies_channels_last, padded
 
 _APART = 256
@@ -55,19 +55,26 @@ class TensorPlace:
 
 
 class Recipe:
-    """The steps for all blobs of one layout, and where their tensors then lie; `bytes` is the size of the result."""
+    """The steps for all blobs of one layout, and where their tensors then lie; `bytes` is the size of the result.
 
-    def __init__(self, content: Content, structure: Structure) -> None:
+    The recipe of an expert that has a body holds that of the body: its tensors lie first, wherever its own tensors lie
+    behind them, so what was written of a body can stay. The steps are those of the expert's own blob alone.
+    """
+
+    def __init__(self, content: Content, structure: Structure, body: Recipe | None = None) -> None:
         """Plan the steps from a header; raises StoreError for a tensor that is not aligned to its type."""
-        self.structure = structure
+        self.structure, self.body = structure, body
         self.places: dict[str, TensorPlace] = {}
         self.steps: list[ActivationStep] = []
-        self._end = 0
+        self._end: int = body.bytes if body is not None else 0
         if content.quantised is not None and content.quantised.blocks:
             self._dequantise(content)
         for row in _rows(content.entries):
             self._row(row)
-        self.bytes = padded(self._end, _APART)
+        self.bytes: int = padded(self._end, _APART)
+        if body is not None:
+            joined(self.tensors, body.tensors)
+            self.places |= body.places
 
     def __repr__(self) -> str:
         return f"<Recipe to {self.structure.dtype}, {len(self.steps)} steps, {self.bytes:,} bytes>"
@@ -81,7 +88,7 @@ class Recipe:
         }
 
     def apply(self, blob: torch.Tensor, weights: torch.Tensor) -> None:
-        """Write the weights of a blob; both are bytes of one device, (n,) uint8, at pages."""
+        """Write the weights of a blob, without its body; both are bytes of one device, (n,) uint8, at pages."""
         for step in self.steps:
             into = _numbers(weights, step.target, step.dtype, step.count)
             numbers = _numbers(blob, step.source, step.stored, step.count)
@@ -92,7 +99,7 @@ class Recipe:
                 torch.mul(numbers.view(-1, BLOCK), scales[:, None], out=into.view(-1, BLOCK))
 
     def views(self, weights: torch.Tensor) -> Mapping[str, torch.Tensor]:
-        """Return the tensors that lie in `weights`, by name."""
+        """Return the tensors that lie in `weights`, those of the body too, by name."""
         return {
             name: shaped(_numbers(weights, place.start, place.dtype, place.entry.elements), place.entry)
             if place.entry.elements

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.cuda.driver import Driver
+from coe.runtime.cuda.host import passing_bytes
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.probe import GraphMemory, held
 from coe.runtime.cuda.worker import sizes
@@ -87,7 +88,7 @@ class Sizing:
                 outputs[network, len(expert.labels), size] = graphs.outputs * size**2 // graphs.input_size**2
                 weights_bytes = max(weights_bytes, self._networks.running_bytes(expert))
                 images = max(images, graphs.most * 3 * size**2)
-                file = max(file, weights(self._store, expert).bytes)
+                file = max(file, passing_bytes(weights(self._store, expert)))
         return Sizes(weights_bytes, images, largest + sum(outputs.values()), file)
 
 

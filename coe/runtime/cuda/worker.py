@@ -113,6 +113,7 @@ class Worker:
         self._pinned = [_Pinned(driver.pinned_memory(input_bytes), driver.pinned_memory(1)) for _ in range(DEPTH)]
         self._turns = itertools.cycle(self._pinned)
         self._bound: Resident | None = None
+        self._body: Resident | None = None
         self._graphs: dict[tuple[Recipe, int, int], _Captured] = {}
         self._most: dict[tuple[Recipe, int], int] = {}
 
@@ -125,12 +126,21 @@ class Worker:
         return sum(tensor.nbytes for graph in self._graphs.values() for tensor in _tensors(graph.graph.outputs))
 
     def activate(self, memory: BlobMemory, resident: Resident) -> None:
-        """Make a blob's weights those that run; does nothing if they run already."""
+        """Make a blob's weights those that run; does nothing if they run already.
+
+        A body that is in place stays, and the expert's own part is written behind it. Graphs read fixed places, so they
+        hold for every body of a layout.
+        """
         if self._bound is not resident:
             # None until it is done: an activation that fails halfway must not count as an expert's weights.
-            self._bound = None
-            memory.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
-            self._bound = resident
+            in_place, self._bound, self._body = self._body, None, None
+            if resident.body is not None and resident.body is not in_place:
+                self._write(memory, resident.body)
+            self._write(memory, resident)
+            self._bound, self._body = resident, resident.body
+
+    def _write(self, memory: BlobMemory, resident: Resident) -> None:
+        memory.read(resident, self.name, self.stream, lambda blob: resident.recipe.apply(blob, self._weights))
 
     def prepare(self, template: Template, recipe: Recipe, size: int, most: int) -> None:
         """Capture the graphs of all batches of up to `most` images of `size` pixels.

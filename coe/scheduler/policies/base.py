@@ -55,17 +55,27 @@ class World:
     """The rules: which experts an image of a component will need."""
 
     def source(self, device: str, expert: str) -> Tier:
-        """Return the tier from which an absent expert would come to a device."""
+        """Return the tier in which the weights of an expert lie, without its body, that a device does not hold."""
         return Tier.HOST if self.cache is not None and self.cache.serves(device) and expert in self.cache else Tier.DISK
 
     def tiers(self, device: str) -> tuple[Tier, ...]:
         """Return the tiers from which experts come to a device; both bring them at the same time."""
         return tuple(Tier) if self.cache is not None and self.cache.serves(device) else (Tier.DISK,)
 
-    def switch_s(self, device: str, expert: str) -> float:
-        """Return the time in which an absent expert comes to a device from the tier where its weights lie now."""
-        cost = self.costs(device, expert)
-        if self.cache is None or self.source(device, expert) is Tier.DISK:
+    def source_for(self, pool: ModelPool, expert: str) -> Tier:
+        """Return the tier from which an absent expert would come into a pool: the disk, if its body would come too."""
+        body = self.costs(pool.device, expert).body
+        return self.source(pool.device, expert) if body is None or pool.holds(body, expert) else Tier.DISK
+
+    def switch_s(self, pool: ModelPool, expert: str) -> float:
+        """Return the time in which an expert comes into a pool from the tier where its weights lie now.
+
+        It is absent, or has left by then. If no other expert holds its body, that comes with it, from the disk.
+        """
+        cost = self.costs(pool.device, expert)
+        if cost.body is not None and not pool.holds(cost.body, expert):
+            return cost.load_s + cost.body.load_s
+        if self.cache is None or self.source(pool.device, expert) is Tier.DISK:
             return cost.load_s
         return cost.copy_s
 
@@ -160,6 +170,9 @@ class Eviction(Policy, ABC):
 
     def left(self, expert: str) -> None:
         """Take note of an expert that is gone, or leaving."""
+
+    def changed(self, expert: str) -> None:
+        """Take note that an expert, here or not, frees or needs other bytes now: others hold its body, or no longer."""
 
     @abstractmethod
     def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:

@@ -35,5 +35,5 @@ def additional_s(expert: str, executor: Executor, world: World) -> float:
     cost = world.costs(executor.device, expert)
     if executor.backlog.waiting(expert):
         return cost.per_image_s
-    switch_s = 0.0 if expert in executor.pool else world.switch_s(executor.device, expert)
+    switch_s = 0.0 if expert in executor.pool else world.switch_s(executor.pool, expert)
     return cost.per_image_s + cost.base_s + switch_s

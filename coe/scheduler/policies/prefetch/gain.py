@@ -9,6 +9,7 @@ from itertools import islice
 
 from coe import config
 from coe.scheduler.backlog import Group
+from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Need, Prefetch, World
 from coe.scheduler.policies.ranking import Ranking
@@ -78,20 +79,20 @@ class Gain(Prefetch):
     def _best_pool(self, expert: str, now: float) -> str:
         """Return the pool whose next expert to leave is needed last; of equals that of the quicker device."""
         costs = {id: self._world.costs(self._holders[id].device, expert) for id in self._able(expert)}
-        return max(costs, key=lambda id: (self._gives_up(id, costs[id].weights_bytes, now), -costs[id].batch_s(1)))
+        return max(costs, key=lambda id: (self._gives_up(id, costs[id], now), -costs[id].batch_s(1)))
 
     def _able(self, expert: str) -> list[str]:
         """Return the pools of the devices that run an image in less time than a load and the run take elsewhere."""
         runs_s, loads_s = {}, []
         for id, holder in self._holders.items():
             runs_s[id] = self._world.costs(holder.device, expert).batch_s(1)
-            loads_s.append(runs_s[id] + self._world.switch_s(holder.device, expert))
+            loads_s.append(runs_s[id] + self._world.switch_s(holder.pool, expert))
         return [id for id, run_s in runs_s.items() if run_s <= min(loads_s)]
 
-    def _gives_up(self, id: str, size: int, now: float) -> float:
+    def _gives_up(self, id: str, cost: Cost, now: float) -> float:
         """Return at which image from now the next expert to leave a pool is needed; infinity if there is room."""
         pool = self._holders[id].pool
-        if not pool.missing_bytes(size):
+        if not pool.missing_bytes(pool.needs(cost)):
             return math.inf
         ranking = self._world.evictions[id].rank(pool, self._world, now)
         first = next((leaving for leaving in ranking if pool.evictable(leaving)), None)
@@ -100,7 +101,9 @@ class Gain(Prefetch):
     def _to_fill(self, executor: Executor) -> Iterator[str]:
         """Yield the expert whose stages have waited longest, if no other expert must leave for it."""
         expert = next(iter(self._oldest), None)
-        if expert is None or executor.pool.missing_bytes(self._world.costs(executor.device, expert).weights_bytes):
+        if expert is None:
+            return
+        if executor.pool.missing_bytes(executor.pool.needs(self._world.costs(executor.device, expert))):
             return
         if not self._is_left_to_another(executor, expert):
             yield expert
@@ -111,7 +114,7 @@ class Gain(Prefetch):
             if id != executor.pool.id and work.parts and self._ready_s(id) > self._absent_s:
                 expert = next(iter(work.parts))
                 cost = self._world.costs(executor.device, expert)
-                switch_s = self._world.switch_s(executor.device, expert)
+                switch_s = self._world.switch_s(executor.pool, expert)
                 here_s = self._ready_s(executor.pool.id) + switch_s + cost.batch_s(self._backlog.waiting(expert))
                 if expert not in executor.pool and self._ready_s(id) > self._absent_s + here_s:
                     yield expert
@@ -122,7 +125,7 @@ class Gain(Prefetch):
         stages = round(self._backlog.waiting(expert) + self._later(expert))
         here_s = another_s = math.inf
         for id, holder in self._holders.items():
-            switch_s = self._world.switch_s(holder.device, expert)
+            switch_s = self._world.switch_s(holder.pool, expert)
             run_s = self._world.costs(holder.device, expert).batch_s(stages)
             if id == executor.pool.id:
                 here_s = self._ready_s(id) + switch_s + run_s
@@ -166,8 +169,8 @@ class Gain(Prefetch):
         gain = self._backlog.waiting(expert) / (1 + self._later(expert))
         load_s = math.inf
         for id, holder in self._holders.items():
-            switch_s = self._world.switch_s(holder.device, expert)
-            source = self._world.source(holder.device, expert)
+            switch_s = self._world.switch_s(holder.pool, expert)
+            source = self._world.source_for(holder.pool, expert)
             load_s = min(load_s, switch_s)
             for tier, order in self._order[id].items():
                 if tier is source:

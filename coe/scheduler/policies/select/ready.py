@@ -82,7 +82,7 @@ class Ready(Select):
                 continue
             if executor.backlog.waiting(expert):
                 return _group(executor, expert)
-            missing -= pool.size(expert)
+            missing -= pool.frees(expert)
         return None
 
     def _catch_up(self) -> None:

@@ -34,6 +34,6 @@ class Slack(Select):
         image = world.history.under_way[next(iter(group)).request_id]
         seconds = 0.0
         for expert in remaining(world.router, image):
-            switch_s = 0.0 if expert in executor.pool else world.switch_s(executor.device, expert)
+            switch_s = 0.0 if expert in executor.pool else world.switch_s(executor.pool, expert)
             seconds += switch_s + world.costs(executor.device, expert).batch_s(1)
         return seconds

@@ -1,0 +1,141 @@
+"""`coe-experts share` and `export`: experts that hold equal layers store them once; whole weights come out again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, get_args
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn
+from rich.table import Table
+
+from coe import config
+from coe.board import rules
+from coe.cli.common import Exit, complain, err, out, wide
+from coe.cli.console import Progress, words
+from coe.cli.options import AllowKindOption, StoreOption
+from coe.errors import ConfigError, StoreError
+from coe.prepare.sharing import Sharing, SharingOutcome, resident, stored
+from coe.store import bodies
+from coe.store.blob_format import Variant
+from coe.store.manifest import Manifest
+from coe.store.store import Store
+
+
+def share(
+    board: Annotated[str, typer.Argument(help="A board of the store, as demo; or a board's YAML file.")],
+    store: StoreOption = None,
+    allow_kind: AllowKindOption = None,
+) -> None:
+    """Store the layers that a board's experts have in common once, and load them once.
+
+    Experts that were fine-tuned from one network with its first layers frozen hold the same numbers there. These become
+    a body, and each expert keeps the rest. No number changes, so every verdict stays as it is. A line that runs goes on
+    with what it has loaded; open it again afterwards.
+
+    Exit status 1 if an expert could not be read or changed meanwhile; the others are shared.
+
+    Example: coe-experts share demo
+    """
+    shelf = Store(store)
+    ids = experts_of(shelf, board)
+    columns = (words("sharing", "bold"), words("{task.fields[expert]}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task("", total=len(ids), expert="")
+
+        def say(expert: str) -> None:
+            bar.update(task, expert=expert, advance=1)
+
+        outcome = Sharing(shelf, allow_kinds=allow_kind or (), say=say).share(ids)
+    for reason in outcome.failed.values():
+        complain(reason)
+    out.print(_sentence(outcome), soft_wrap=True)
+    raise typer.Exit(Exit.NOT_GOOD if outcome.failed else Exit.OK)
+
+
+def export(
+    id: Annotated[str, typer.Argument(help="An expert of the store, as BOARD/NAME.")],
+    file: Annotated[Path, typer.Argument(help="The file to write; a file that is there is replaced.")],
+    store: StoreOption = None,
+) -> None:
+    """Write the weights of an expert as one plain file, with the layers that it shares with others.
+
+    Example: coe-experts export demo/chip-resistor chip-resistor.safetensors
+    """
+    shelf = Store(store)
+    shelf.manifest(id)
+    try:
+        bodies.export(shelf, id, file)
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror or error}; give another place") from error
+    out.print(f"{id}: {config.format_bytes(file.stat().st_size)} in {file}", soft_wrap=True)
+
+
+def experts_of(shelf: Store, board: str) -> list[str]:
+    """Return the experts of a board in the store; raises StoreError if there is none, ConfigError, RulesError."""
+    ids = [id for id in shelf.ids() if id.startswith(f"{board}/")]
+    if not ids:
+        wanted = {expert.weights for expert in rules.load(board).experts.values()}
+        ids = [id for id in shelf.ids() if id in wanted]
+    if not ids:
+        raise StoreError(f"the store {shelf.root} holds no experts of board '{board}'")
+    return ids
+
+
+def share_new(shelf: Store, id: str, parent: str, allow_kinds: Sequence[str]) -> None:
+    """Let an expert that was just trained share the frozen layers of its parent, and say what that saves."""
+    body = Sharing(shelf, allow_kinds=allow_kinds).share_new(id, parent)
+    if body is None:
+        return
+    manifest = shelf.manifest(id)
+    common, whole = config.format_bytes(body.bytes), config.format_bytes(manifest.whole_bytes)
+    holders = [other for other in shelf.ids() if _body(shelf, other) == manifest.body]
+    count = "1 expert" if len(holders) == 1 else f"{len(holders)} experts"
+    sentence = f"{id}: {common} of its {whole} are a body, stored and loaded once for {count}"
+    if parent not in holders:
+        sentence += f"; {parent} holds the same layers, and `coe-experts share {id.partition('/')[0]}` lets it join"
+    out.print(sentence, soft_wrap=True)
+
+
+def show_bytes(manifests: Sequence[Manifest]) -> None:
+    """Print the bytes of experts that have bodies: stored whole and with bodies, and in memory in each variant."""
+    if not any(manifest.bodies for manifest in manifests):
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("bytes", "experts", "whole", "with bodies", "bodies"):
+        table.add_column(heading, justify="left" if heading == "bytes" else "right")
+    whole = sum(manifest.whole_bytes for manifest in manifests)
+    found = {manifest.body.digest for manifest in manifests if manifest.body is not None}
+    table.add_row("stored, as trained", *_cells(len(manifests), whole, stored(manifests), len(found)))
+    for variant in get_args(Variant):
+        prepared = [manifest for manifest in manifests if variant in manifest.variants]
+        blobs = [manifest.variants[variant] for manifest in prepared]
+        if blobs:
+            whole = sum(blob.whole_bytes for blob in blobs)
+            found = {blob.body.digest for blob in blobs if blob.body is not None}
+            table.add_row(f"in memory, {variant}", *_cells(len(blobs), whole, resident(prepared, variant), len(found)))
+    wide(out).print(table)
+
+
+def _cells(experts: int, whole: int, shared: int, bodies: int) -> tuple[str, ...]:
+    return str(experts), config.format_bytes(whole), config.format_bytes(shared), str(bodies)
+
+
+def _body(shelf: Store, id: str) -> object:
+    try:
+        return shelf.manifest(id).body
+    except StoreError:
+        return None
+
+
+def _sentence(outcome: SharingOutcome) -> str:
+    whole, now = config.format_bytes(outcome.whole_bytes), config.format_bytes(outcome.bytes)
+    if not outcome.shared:
+        return f"no two experts begin with equal layers: {whole}, as before"
+    experts = sum(len(body.experts) for body in outcome.shared)
+    bodies = "1 body" if len(outcome.shared) == 1 else f"{len(outcome.shared)} bodies"
+    return (
+        f"{experts} experts share {bodies}: {whole} as whole experts, {now} with bodies; "
+        f"{len(outcome.divided)} experts were changed"
+    )

@@ -1,0 +1,103 @@
+"""The bodies that lie on a device, each once for all experts of a pool that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.runtime.blob import Content, Structure
+from coe.runtime.cuda.blob_memory import BlobMemory, Resident
+from coe.runtime.cuda.host import Copy, HostMemory
+from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.reading import Weights, weights
+from coe.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBody:
+    """A body on the device; `is_private` if it belongs to one expert, because nobody brought it for its pool."""
+
+    resident: Resident
+    content: Content
+    is_private: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BodyPlace:
+    """The body of an expert in a pool, by its digest, "" if the expert has none; it runs in `structure`."""
+
+    pool: str
+    digest: str
+    expert: Expert
+    structure: Structure
+
+
+class DeviceBodies:
+    """Bodies by pool and digest. The disk reader calls `read`, the copy lane all else."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[tuple[str, str], DeviceBody] = {}
+
+    def __repr__(self) -> str:
+        return f"<DeviceBodies {len(self._bodies)}>"
+
+    def read(self, pool: str, file: Weights, host: HostMemory) -> None:
+        """Read the file of a body into pinned memory, unless the body is on the device.
+
+        Raises StoreError, DeviceFull.
+        """
+        if (pool, file.digest) not in self._bodies:
+            host.keep(_staged(pool, file.digest), Copy(*file.content(host)))
+
+    @contextmanager
+    def under(
+        self, place: BodyPlace, store: Store, host: HostMemory, memory: BlobMemory, *, bring: bool
+    ) -> Iterator[DeviceBody | None]:
+        """Give the body for an expert that is put on the device in the block; None if it has none.
+
+        A body that is not there is copied from pinned memory, or read first. With `bring` it stays for all experts of
+        the pool, unless the block fails. Raises StoreError, DeviceFull, DeviceLost.
+        """
+        key, staged = (place.pool, place.digest), _staged(place.pool, place.digest)
+        present = self._bodies.get(key)
+        if present is not None or not place.digest:
+            host.forget(staged)
+            yield present
+            return
+        brought = _copied(place, store, host, memory, is_private=not bring)
+        try:
+            yield brought
+        except BaseException:
+            memory.drop(brought.resident)
+            raise
+        if bring:
+            self._bodies[key] = brought
+
+    def pop(self, pool: str, digest: str) -> DeviceBody | None:
+        """Return a body, which leaves; None if it is not there."""
+        return self._bodies.pop((pool, digest), None)
+
+
+def _staged(pool: str, digest: str) -> tuple[str, str, str]:
+    """Return the name of a body in pinned memory, on its way into a pool."""
+    return pool, "body", digest
+
+
+def _copied(place: BodyPlace, store: Store, host: HostMemory, memory: BlobMemory, *, is_private: bool) -> DeviceBody:
+    """Copy a body to the device from pinned memory, or from disk if it was not read."""
+    staged = _staged(place.pool, place.digest)
+    if (copy := host.copy_of(staged)) is None:
+        file = weights(store, place.expert).body
+        if file is None or file.digest != place.digest:
+            raise StoreError(f"expert '{place.expert.id}' has another body than when it was read; open the line again")
+        copy = Copy(*file.content(host))
+        host.keep(staged, copy)
+    try:
+        resident = memory.put(f"body of {place.expert.id}", copy.data(), Recipe(copy.content, place.structure))
+        copy.buffer.busy = resident.written
+        return DeviceBody(resident, replace(copy.content, start=0), is_private)
+    finally:
+        host.forget(staged)

@@ -1,0 +1,160 @@
+"""Bodies: tensors that several experts have in common, stored once under a name that their content decides.
+
+An expert is divided in one step: its body and its own files are written beside the old files, and then its manifest is
+replaced. So a reader finds the expert whole, or divided. The folder of bodies is locked from the write of a body until
+a manifest names it, so that no other process sweeps it away meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from coe.errors import StoreError
+from coe.files import TEMPORARY, alone
+from coe.store import blob_file, blob_layout, weights_file
+from coe.store.blob_layout import BlobBytes
+from coe.store.manifest import BodyFile, Manifest, PreparedVariant
+from coe.store.store import Store
+
+
+@contextmanager
+def writing(store: Store) -> Iterator[Path]:
+    """Give the folder of bodies, locked, until a manifest names what was written there; raises OSError."""
+    store.bodies.mkdir(parents=True, exist_ok=True)
+    with alone(store.bodies):
+        yield store.bodies
+
+
+def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest:
+    """Store an expert as a body, its trained tensors of these `names`, and its own part; return the new manifest.
+
+    The bytes of all tensors stay, in every variant. Call it only within `Store.changing`. Raises StoreError for files
+    that are damaged, OSError.
+    """
+    state = store.tensors(manifest)
+    identity = weights_file.identity(store.folder(manifest.id) / manifest.file)
+    if identity is None:
+        raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
+    own = {name: tensor for name, tensor in state.items() if name not in names}
+    whole = {variant: whole_blob(store, manifest, prepared) for variant, prepared in manifest.variants.items()}
+    folder = store.folder(manifest.id)
+    with writing(store) as bodies:
+        body = weights_file.write_body(
+            bodies, manifest.kind, {name: tensor for name, tensor in state.items() if name in names}
+        )
+        path = weights_file.write(folder / f"{store.free_place(manifest.id)}{weights_file.SUFFIX}", own, identity)
+        divided = manifest.model_copy(
+            update={
+                "file": path.name,
+                "bytes": path.stat().st_size,
+                "checksum": weights_file.checksum(path),
+                "body": body,
+                "variants": {
+                    variant: _put_blob(bodies, folder, blob, own, manifest.variants[variant])
+                    for variant, blob in whole.items()
+                },
+            }
+        )
+        store.rewrite(divided)
+    return divided
+
+
+def names(store: Store, manifest: Manifest) -> list[str]:
+    """Return the names of the trained tensors in an expert's body, from its header; [] without a body.
+
+    Raises StoreError.
+    """
+    if manifest.body is None:
+        return []
+    try:
+        return weights_file.names(store.bodies / manifest.body.file)
+    except OSError as error:
+        reason = error.strerror or error
+        raise StoreError(f"{manifest.id}: its body {manifest.body.file} cannot be read: {reason}") from error
+
+
+def export(store: Store, weights: str, to: Path) -> Path:
+    """Write the whole weights of an expert as one file, as it would be without a body; return `to`.
+
+    Raises StoreError for weights that are damaged, OSError.
+    """
+
+    def work(manifest: Manifest) -> Path:
+        file = store.folder(weights) / manifest.file
+        if manifest.body is None:
+            return weights_file.copy(to, file)
+        identity = weights_file.identity(file)
+        assert identity is not None, "only an expert whose weights state their identity is divided"
+        return weights_file.write(to, store.tensors(manifest), identity)
+
+    store.check_weights(weights)
+    return store.steady(weights, work)
+
+
+def whole_file(store: Store, weights: str, folder: Path) -> Path:
+    """Return a file with all trained tensors of an expert: its own or, if it has a body, an export in `folder`.
+
+    Raises StoreError, OSError.
+    """
+    if store.manifest(weights).body is None:
+        return store.path(weights)
+    return export(store, weights, folder / f"{weights.replace('/', '-')}{weights_file.SUFFIX}")
+
+
+def put_blob(store: Store, manifest: Manifest, blob: BlobBytes, prepared: PreparedVariant) -> PreparedVariant:
+    """Write a whole blob of a divided expert as the blob of its body and its own; return where they are.
+
+    Call it only within `writing`, until the manifest names them. `prepared` tells how far to trust the blob.
+    """
+    folder = store.folder(manifest.id)
+    return _put_blob(store.bodies, folder, blob, weights_file.names(folder / manifest.file), prepared)
+
+
+def whole_blob(store: Store, manifest: Manifest, prepared: PreparedVariant) -> BlobBytes:
+    """Read a blob of an expert with the tensors of its body; raises StoreError."""
+    path = store.folder(manifest.id) / prepared.file
+    try:
+        own = blob_file.read(path, prepared.bytes, prepared.digest)
+        if prepared.body is None:
+            return own
+        path = store.bodies / prepared.body.file
+        return blob_layout.joined(blob_file.read(path, prepared.body.bytes, prepared.body.digest), own)
+    except OSError as error:
+        raise StoreError(f"{manifest.id}: {path.name} cannot be read: {error.strerror or error}") from error
+
+
+def sweep(store: Store) -> None:
+    """Remove bodies that no expert names, and half-written files; nothing if a manifest cannot be read.
+
+    Raises StoreError.
+    """
+    if not store.bodies.is_dir():
+        return
+    try:
+        with writing(store) as folder:
+            named = {body.file for id in store.ids() for body in store.manifest(id).bodies}
+            for path in [*folder.glob(f"*{weights_file.SUFFIX}"), *folder.glob(f".*{TEMPORARY}")]:
+                if path.name not in named:
+                    with suppress(OSError):
+                        path.unlink()
+    except OSError as error:
+        raise StoreError(f"the folder {store.bodies} cannot be written: {error.strerror or error}") from error
+
+
+def _put_blob(
+    bodies: Path, folder: Path, whole: BlobBytes, own: Collection[str], prepared: PreparedVariant
+) -> PreparedVariant:
+    names = blob_layout.body_names([entry.name for entry in whole.header.tensors], own, whole.header.folded)
+    body = blob_layout.body_of(whole, names)
+    written = blob_file.write_once(bodies, body.header, body.chunks())
+    rest = blob_layout.rest_of(whole, names, written.digest)
+    blob = blob_file.write(folder, rest.header, rest.chunks())
+    update = {
+        "file": blob.file,
+        "bytes": blob.bytes,
+        "digest": blob.digest,
+        "body": BodyFile(file=written.file, bytes=written.bytes, digest=written.digest),
+    }
+    return prepared.model_copy(update=update)

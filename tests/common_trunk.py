@@ -1,0 +1,88 @@
+"""Experts with a common trunk: as if fine-tuned from one network whose first layers were frozen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from built_once import Build, linked_copy
+
+from coe.core import Expert
+from coe.prepare.fold import fold
+from coe.prepare.layout import chunks, lay_out
+from coe.prepare.sharing import Sharing
+from coe.store import kinds
+from coe.store.blob_format import Variant
+from coe.store.manifest import Agreement
+from coe.store.store import Store
+from coe.store.variants import put
+from coe.store.weights_file import identity
+
+TRUNK = ("conv1", "bn1", "layer1", "layer2", "layer3", "wide")
+BOARD = """
+board: trunk
+experts:
+  a: {kind: narrow, labels: [ok, bad], input: 32}
+  b: {kind: narrow, labels: [ok, bad], input: 32}
+  c: {kind: narrow, labels: [ok, bad, worse], input: 32}
+  d: {kind: narrow, labels: [ok, bad], input: 32}
+components:
+  A: {count: 4, inspect: a, then: {ok: OK, bad: NG}}
+  B: {count: 3, inspect: b, then: {ok: OK, bad: NG}}
+  C: {count: 2, inspect: c, then: {ok: OK, bad: NG, worse: NG}}
+  D: {count: 1, inspect: d, then: {ok: OK, bad: NG}}
+"""
+"""`a`, `b` and `c` have one trunk; `d` was trained by itself."""
+AGREEMENT = Agreement(images=1, labels_equal=1.0, largest_score_difference=0.0)
+IDS = [f"trunk/{name}" for name in "abcd"]
+LABELS = {"a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse"), "d": ("ok", "bad")}
+
+
+def weights(name: str) -> dict[str, torch.Tensor]:
+    """Return the trained tensors of an expert; statistics of batch norms differ from their initial values."""
+    kind = kinds.resolve("narrow")
+    assert isinstance(kind, kinds.ModuleKind)
+    expert = Expert(name, "narrow", LABELS[name], 32, f"trunk/{name}")
+    state = kinds.random_weights(kind, expert, seed=ord(name))
+    if name != "d":
+        common = kinds.random_weights(kind, Expert("x", "narrow", ("ok", "bad"), 32, ""), seed=0)
+        state |= {key: value for key, value in common.items() if key.startswith(TRUNK)}
+    chance = torch.Generator().manual_seed(7 if name != "d" else 8)
+    for key, value in state.items():
+        if key.endswith("running_mean"):
+            state[key] = 0.1 * torch.randn(value.shape, generator=chance)
+    return state
+
+
+def fill(folder: Path, *prepared: Variant) -> Store:
+    """Put the experts of the board into a store in a folder, with blobs of the variants named; and its file there."""
+    (folder / "trunk.yaml").write_text(BOARD, encoding="utf-8")
+    store = Store(folder / "store")
+    kind = kinds.resolve("narrow")
+    assert isinstance(kind, kinds.ModuleKind)
+    for name, labels in LABELS.items():
+        id, state = f"trunk/{name}", weights(name)
+        store.put(id, kind="narrow", labels=labels, input_size=32, state=state)
+        folded = fold(kind, Expert(name, "narrow", labels, 32, id), state)
+        for variant in prepared:
+            made = lay_out(folded, variant, kind="narrow", labels=len(labels), identity=identity(store.path(id)))
+            with store.changing(id) as manifest:
+                put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
+    return store
+
+
+@pytest.fixture(scope="session")
+def prepared_trunk(built_once: Build) -> Path:
+    """A store of experts with a common trunk, in two variants, that are not shared; do not change it."""
+    return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
+
+
+@pytest.fixture(scope="session")
+def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
+    """The same experts, which share a body; do not change them."""
+
+    def make(folder: Path) -> None:
+        Sharing(Store(linked_copy(prepared_trunk, folder / "store"))).share(IDS)
+
+    return built_once("shared-trunk", make) / "store"

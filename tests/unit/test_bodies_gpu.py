@@ -1,0 +1,206 @@
+"""Experts that share a body on a fake GPU: the body lies there once, and is activated where another is in place."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fake_gpu import FakeDriver
+
+from coe.core import Expert, Finding
+from coe.errors import DeviceFull, StoreError
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda.device import CudaDevice
+from coe.store import bodies
+from coe.store.kinds import ModuleKind, Prepared
+from coe.store.store import Store
+
+NUMBERS = 100_000
+"""So many numbers has a body, and so many the rest, that a handful of experts fill the device."""
+SIZE = 4 * NUMBERS + 4096
+VALUES = {"a": (2.0, 3.0), "b": (2.0, 5.0), "c": (7.0, 3.0), "d": (7.0, 11.0), "whole": (2.0, 13.0)}
+"""The first numbers of body and rest; `a` and `b` share a body, `c` and `d` another, `whole` has none."""
+EXPERTS = {name: Expert(name, "product", ("ok",), 8, f"t/{name}") for name in VALUES}
+
+
+class Product(ModuleKind):
+    """A network that multiplies the mean of an image with the first number of its body and that of the rest."""
+
+    name = "product"
+    task = "classify"
+
+    def preprocess(self, image, expert):
+        raise NotImplementedError
+
+    def skeleton(self, expert):
+        module = torch.nn.Module()
+        module.first = torch.nn.Linear(NUMBERS, 1, bias=False)
+        module.last = torch.nn.Linear(NUMBERS, 1, bias=False)
+        return module
+
+    def forward(self, module, images):
+        return images.float().mean(dim=(1, 2, 3))[:, None] * module.first.weight[:, :1] * module.last.weight[:, :1]
+
+    def postprocess(self, outputs, prepared, expert):
+        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    shelf = Store(tmp_path_factory.mktemp("products"))
+    for name, (first, last) in VALUES.items():
+        state = {"first.weight": torch.full((1, NUMBERS), first), "last.weight": torch.full((1, NUMBERS), last)}
+        shelf.put(f"t/{name}", kind="product", labels=("ok",), input_size=8, state=state)
+        if name != "whole":
+            with shelf.changing(f"t/{name}") as manifest:
+                bodies.divide(shelf, manifest, {"first.weight"})
+    return shelf
+
+
+def device_of(store: Store, driver: FakeDriver, room: float = 4.2) -> CudaDevice:
+    """Make a device with room for so many bodies or rests."""
+    experts = list(EXPERTS.values())
+    probe = CudaDevice(store, {"product": Product()}, FakeDriver(image_bytes=100), executors=1, memory_bytes=100 << 20)
+    probe.prepare(experts)
+    memory = probe.fixed_bytes(experts, 1) + int(room * SIZE)
+    host = 8 * SIZE
+    device = CudaDevice(store, {"product": Product()}, driver, executors=1, memory_bytes=memory, host_bytes=host)
+    device.prepare(experts)
+    driver.log.clear()
+    return device
+
+
+def bring(device: CudaDevice, name: str, *, body: bool, keep: bool = False) -> None:
+    device.read("pool", EXPERTS[name], body=body)
+    device.load("pool", EXPERTS[name], body=body, keep=keep)
+
+
+def says(device: CudaDevice, name: str, shade: int) -> float:
+    image = Prepared(np.full((3, 8, 8), shade, np.uint8), 8, 8)
+    return device.run("one", "pool", EXPERTS[name], [image])[0].score
+
+
+def expected(name: str, shade: int) -> float:
+    first, last = VALUES[name]
+    return shade * first * last
+
+
+@pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"}), frozenset({"executor 1"})])
+def test_a_body_is_copied_once_and_activated_where_another_is_in_place(store: Store, eager: frozenset[str]) -> None:
+    driver = FakeDriver(image_bytes=100, eager=eager)
+    device = device_of(store, driver, room=6.2)
+    bring(device, "a", body=True)
+    bring(device, "b", body=False)
+    bring(device, "c", body=True)
+    turns = "ababcab"
+    assert [says(device, name, 10) for name in turns] == [expected(name, 10) for name in turns]
+    copied = [line.removeprefix("lane: copy ") for line in driver.log if "copy" in line]
+    assert copied == ["body of a", "a", "b", "body of c", "c"]
+    activated = [line.removeprefix("executor 1: activate ") for line in driver.log if "activate" in line]
+    assert activated == ["body of a", "a", "b", "a", "b", "body of c", "c", "body of a", "a", "b"]
+    # The graphs are those that were captured before: one layout, whichever body.
+    assert not any("capture" in line for line in driver.log)
+
+
+def test_a_whole_expert_overwrites_a_body_that_is_in_place(store: Store) -> None:
+    device = device_of(store, FakeDriver(image_bytes=100))
+    bring(device, "a", body=True)
+    bring(device, "whole", body=False)
+    turns = ["a", "whole", "a"]
+    assert [says(device, name, 3) for name in turns] == [expected(name, 3) for name in turns]
+
+
+def test_a_body_leaves_with_its_last_expert_and_comes_again(store: Store) -> None:
+    driver = FakeDriver(image_bytes=100)
+    device = device_of(store, driver)
+    for _ in range(5):
+        bring(device, "a", body=True)
+        bring(device, "b", body=True)  # it came with another expert meanwhile
+        assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
+        device.evict("pool", EXPERTS["a"])
+        assert says(device, "b", 4) == expected("b", 4)
+        device.evict("pool", EXPERTS["b"], body=True)
+        bring(device, "c", body=True)
+        bring(device, "d", body=False)
+        assert [says(device, name, 5) for name in "dc"] == [expected(name, 5) for name in "dc"]
+        device.evict("pool", EXPERTS["c"])
+        device.evict("pool", EXPERTS["d"], body=True)
+    assert driver.log.count("lane: copy body of a") == 5
+    device._blobs.check()
+    assert device._blobs._extents.used == 0
+
+
+def test_an_expert_alone_brings_a_body_of_its_own(store: Store) -> None:
+    """Tools load experts one by one, and say nothing of bodies."""
+    device = device_of(store, FakeDriver(image_bytes=100))
+    for name in "ab":
+        device.load("pool", EXPERTS[name])
+    assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
+    for name in "ab":
+        device.evict("pool", EXPERTS[name])
+    assert device._blobs._extents.used == 0
+
+
+def test_a_copy_in_host_memory_comes_up_without_the_disk_while_its_body_is_there(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = device_of(store, FakeDriver(image_bytes=100))
+    bring(device, "a", body=True)
+    bring(device, "b", body=False, keep=True)
+    device.evict("pool", EXPERTS["b"])
+    device.evict("pool", EXPERTS["a"], keep=True, body=True)
+    bring(device, "b", body=True)
+    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
+    device.load("pool", EXPERTS["a"])
+    assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
+
+
+def test_a_body_that_came_with_a_load_that_failed_goes(store: Store) -> None:
+    driver = FakeDriver(image_bytes=100)
+    device = device_of(store, driver)
+    driver.troubles["copy a"] = [DeviceFull("no memory")]
+    with pytest.raises(DeviceFull):
+        bring(device, "a", body=True)
+    assert device._blobs._extents.used == 0
+    bring(device, "b", body=True)
+    assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) -> None:
+    """b took over the body from a, and could not be loaded then: nobody holds the body."""
+    device = device_of(store, FakeDriver(image_bytes=100))
+    bring(device, "a", body=True)
+    assert says(device, "a", 2) == expected("a", 2)
+    device.evict("pool", EXPERTS["a"])
+    device.evict("pool", EXPERTS["b"], body=True)
+    assert device._blobs._extents.used == 0
+    bring(device, "b", body=True)
+    assert says(device, "b", 2) == expected("b", 2)
+
+
+def test_on_a_cpu_a_body_leaves_in_the_name_of_an_expert_that_never_came(store: Store) -> None:
+    device = CpuDevice(store, {"product": Product()}, 1)
+    device.prepare(EXPERTS.values())
+    device.load("pool", EXPERTS["a"], body=True)
+    assert len(list(device._bodies)) == 1
+    device.evict("pool", EXPERTS["a"])
+    device.evict("pool", EXPERTS["b"], body=True)
+    assert not list(device._bodies)
+    device.evict("pool", EXPERTS["b"], body=True)  # what is not there passes
+
+
+def test_a_body_that_is_missing_fails_its_experts_alone(store: Store, tmp_path: Path) -> None:
+
+    own = Store(shutil.copytree(store.root, tmp_path / "store"))
+    device = device_of(own, FakeDriver(image_bytes=100))
+    body = own.manifest("t/a").body
+    assert body is not None
+    (own.bodies / body.file).unlink()
+    for name in "ab":
+        with pytest.raises(StoreError, match=rf"the body {body.file} of 't/{name}' cannot be read"):
+            bring(device, name, body=True)
+    bring(device, "c", body=True)
+    assert says(device, "c", 2) == expected("c", 2)
