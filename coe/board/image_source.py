@@ -16,7 +16,7 @@ from coe.board.image_size import pixels_in
 from coe.board.picture_file import PictureFile
 from coe.errors import ConfigError, ImageError
 
-ImageLike = NDArray[np.uint8] | str | Path | bytes | bytearray | memoryview
+ImageLike = NDArray[np.uint8] | str | Path | PictureFile | bytes | bytearray | memoryview
 """The forms in which an image may be handed over."""
 
 _ARRAY_BYTES, _DECODER_BYTES = 3, 4
@@ -71,6 +71,8 @@ class ImageSource:
             return cls(encoded, order, len(encoded))
         if isinstance(image, str | Path):
             return cls(PictureFile(Path(image)), order, 0)
+        if isinstance(image, PictureFile):
+            return cls(image, order, 0)
         given = "a single number" if isinstance(image, np.generic) else type(image).__name__
         raise TypeError(f"an image is an array (H, W, 3) or (H, W), the bytes of a file or a path, not {given}")
 

@@ -7,6 +7,7 @@ so that nothing can take its place between the check and the reading.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ from coe.errors import ImageError
 
 
 class PictureFile:
-    """An encoded picture at a path; many threads may call `read`."""
+    """An encoded picture at a path, with this SHA-256 (hexadecimal) if one is given; many threads may call `read`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, sha256: str = "") -> None:
+        self.path, self._sha256 = path, sha256
         self._seen: bytes | None = None
 
     def read(self, limit_bytes: int) -> bytes:
@@ -37,6 +38,10 @@ class PictureFile:
             raise ImageError(f"has {size / 2**20:.0f} MiB, more than a picture within the limit can have")
         digest = xxhash.xxh3_128_digest(data)
         if self._seen is None:
+            if self._sha256 and hashlib.sha256(data).hexdigest() != self._sha256:
+                raise ImageError(
+                    "is not the picture that was handed in, because its file was changed on the disk; hand it in again"
+                )
             self._seen = digest
         if digest != self._seen:
             raise ImageError("was changed while it was inspected; leave a picture as it is until its result is there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from pathlib import Path
@@ -39,8 +40,9 @@ def found(path: Path) -> Located:
     """Locate the drawn board, as the line does."""
     layout = layout_of(WHOLE)
     path.write_bytes(png(BOARD))
+    digest = hashlib.sha256(png(BOARD)).hexdigest()
     items = Items([Item(site.name, site.component, 1, None) for site in layout.sites], [])
-    return located(Whole(1, path, WholeBoard.model_validate(WHOLE), ()), items)
+    return located(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
 
 
 def places(board: Located) -> dict[str, Any]:

@@ -247,6 +247,15 @@ def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
     assert served.operator.get("/api/v1/faults").json()["faults"] == []
 
 
+def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served: Served) -> None:
+    with served.database.writing() as connection:
+        faults.note(connection, NewFault(Process.GATE, FaultKind.DISK_FULL, "of the gate before"), now_us())
+        faults.note(connection, NewFault(Process.LINE, FaultKind.DISK_FULL, "of the line"), now_us())
+    assert put(served.feeder, "k", "v").status_code == 201
+    (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
+    assert fault["process"] == "line"
+
+
 def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> None:
     patient = served.gate.database
     served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)

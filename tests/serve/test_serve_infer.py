@@ -172,3 +172,11 @@ def test_a_stock_triton_client_is_answered(decided: Served) -> None:
     with pytest.raises(triton.InferenceServerException, match="no such active recipe"):
         client.infer("none", [image, component], headers=headers)
     client.close()
+
+
+def test_a_request_that_is_refused_leaves_no_picture(served: Served) -> None:
+    body, headers = with_bytes(LIGHT, component="nothing")
+    for _ in range(2):
+        answer = served.feeder.post(PATH, content=body, headers=headers)
+        assert (answer.status_code, "no component 'nothing'" in answer.json()["error"]) == (422, True)
+    assert [file for file in served.gate.pictures.folder.glob("*/*") if file.is_file()] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from quick_line import QuickDevice
 from serving import activated, config_of
-from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
+from stations import DARK, LIGHT, accept, deciding, eventually, grey, quick_opener, state_of
 from tiny_line import TINY
 
 from coe.core import Batch, Stage, Verdict
@@ -118,6 +118,23 @@ def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_o
         eventually(lambda: state_of(database, board.id).verdict is Verdict.NG)
     assert [call.verdict for call in calls_of(database, board)] == [Verdict.REVIEW, Verdict.NG]
     assert kinds(database, board)[-1] is EventKind.BOARD_AMENDED
+
+
+def test_a_picture_that_was_changed_on_the_disk_is_review(
+    config: ServeConfig, database: Database, device: QuickDevice, tiny: tuple[Path, Path]
+) -> None:
+    """A dark part whose file now shows a light part would be OK, and nobody would have seen the part."""
+    recipe = activated(database, TINY)
+    board = accept(config, database, recipe.id, {"R1": DARK, "R2": LIGHT})
+    for file in config.pictures.glob("*/*"):
+        if file.is_file() and file.read_bytes() == DARK:
+            file.write_bytes(grey(201))
+    with deciding(config, database, quick_opener(tiny, device)):
+        eventually(lambda: is_decided(database, board))
+    assert state_of(database, board.id).verdict is Verdict.REVIEW
+    (call,) = calls_of(database, board)
+    assert (call.refdes, call.reason) == ("R1", CallReason.FAILED)
+    assert "its file was changed on the disk" in call.detail
 
 
 def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
+from pathlib import Path
 
 import httpx
 from serve_rows import decided, ng
 from serving import Served
 
 from coe.serve.database import keys
+from coe.serve.gate.ended_sessions import EndedSessions
 from coe.serve.gate.sessions import COOKIE, SECRET
 from coe.serve.moments import now_us
 from coe.serve.words import Role
@@ -52,6 +55,38 @@ def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Ser
         with served.database.writing() as connection:
             keys.revoke(connection, "ann", now_us())
         assert person.get("/api/v1/calls").status_code == 401
+
+
+def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(served: Served) -> None:
+    key = keys.generate()
+    with served.database.writing() as connection:
+        keys.add(connection, "ann", Role.OPERATOR, key, now_us=now_us())
+
+    def status_of(cookie: str) -> int:
+        return served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code
+
+    cookies = []
+    for _ in range(2):
+        with httpx.Client(base_url=served.address, timeout=20) as person:
+            person.post("/api/v1/session", json={"key": key}, headers=WITH_HEADER)
+            cookies.append(person.cookies[COOKIE])
+    token = served.nobody.get("/verify", headers={"Cookie": f"{COOKIE}={cookies[0]}"}).text
+    csrf = re.search(r'name="csrf" content="([^"]+)"', token)
+    assert csrf is not None
+    headers = {"Cookie": f"{COOKIE}={cookies[0]}", "X-CSRF-Token": csrf[1]}
+    assert served.nobody.delete("/api/v1/session", headers=headers).status_code == 204
+    assert [status_of(cookie) for cookie in cookies] == [401, 200]
+    served.gate.ended_sessions = EndedSessions(served.gate.config.data)  # as after a start
+    assert [status_of(cookie) for cookie in cookies] == [401, 200]
+
+
+def test_the_list_of_ended_sessions_is_short(tmp_path: Path) -> None:
+    ended = EndedSessions(tmp_path)
+    ended.add("a", ends_us=10, now_us=1)
+    ended.add("b", ends_us=20, now_us=2)
+    ended.add("c", ends_us=30, now_us=11)
+    for sessions in (ended, EndedSessions(tmp_path)):
+        assert [name in sessions for name in ("a", "b", "c")] == [False, True, True]
 
 
 def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served: Served) -> None:

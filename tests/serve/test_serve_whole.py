@@ -205,6 +205,18 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
+def test_a_picture_that_was_changed_on_the_disk_is_review(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
+) -> None:
+    recipe = activated(database, TINY, whole=WHOLE)
+    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+    (file,) = (path for path in config.pictures.glob("*/*") if path.is_file())
+    file.write_bytes(png(BOARD) + b"one byte more")
+    (of_board,) = decided(config, database, tiny, board)
+    assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
+    assert "its file was changed on the disk" in of_board[0].detail
+
+
 def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,10 +19,11 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 import coe
-from coe.errors import ConfigError
+from coe.errors import CoeError, ConfigError
 from coe.serve.database import boards, calls, findings, recipes
 from coe.serve.database.boards import Board
 from coe.serve.database.recipes import Recipe
+from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.form import of_json
 from coe.serve.gate.boards import hand_in, take_back, until_decided
 from coe.serve.gate.bodies import Body, expect_query, whole_body
@@ -30,7 +31,7 @@ from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.texts import name_from
-from coe.serve.gate.uploads import keep_view
+from coe.serve.gate.uploads import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.serve.words import BoardState
 
@@ -87,7 +88,12 @@ async def infer(visit: Visit) -> Response:
     data: dict[str, Any] = {"recipe": recipe.name, "version": recipe.version, "views": views}
     within_s = asked.request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
-    handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
+    try:
+        handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
+    except (Problem, CoeError):
+        with suppress(DatabaseTrouble, OSError):  # else it goes with the pictures that nobody hands in
+            await gate.run(partial(discard_views, gate, key))
+        raise
     decided = await until_decided(gate, handed.board.id, LONGEST_WAIT_S)
     if decided.verdict is None and decided.state is not BoardState.ABORTED:  # nobody waits for it any more
         with suppress(Problem):  # it may be decided at this moment

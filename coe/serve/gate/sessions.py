@@ -1,26 +1,28 @@
 """A person's session in a browser: a signed cookie. Law: a session may do what its key may, and ends with its key.
 
-The cookie names the key and its own end; a secret of the service signs it, so no table of sessions is needed, and
-another gate of the same service takes it too. Requests that change something need a token beside the cookie, which a
-page of another site cannot read.
+The cookie names the key and its own end; a secret of the service signs it, so no table of sessions is needed, but a
+short list of those that people have ended (`ended_sessions`). Requests that change something need a token beside the
+cookie, which a page of another site cannot read.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+from functools import partial
 from http import HTTPStatus
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from coe.files import NotWritten
 from coe.serve.database import keys
 from coe.serve.database.keys import Key
 from coe.serve.form import Form
 from coe.serve.gate.bodies import expect_query, json_body
 from coe.serve.gate.operations import ANY, Operation, Visit
-from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US, SECOND_US
 from coe.serve.secret_file import read_or_make
@@ -59,6 +61,8 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
     if key is None:
         return None
     genuine = _cookie(await _secret(gate), key, int(ends_us))
+    if _name_of(cookie) in gate.ended_sessions:
+        return None
     return key if hmac.compare_digest(genuine.encode(), cookie.encode()) else None
 
 
@@ -111,8 +115,15 @@ async def sign_in(visit: Visit) -> Response:
 
 
 async def sign_out(visit: Visit) -> Response:
-    """End the session."""
+    """End the session; nobody who has copied its cookie can go on with it."""
     expect_query(visit)
+    gate, cookie = visit.gate, visit.request.cookies.get(COOKIE, "")
+    if await key_of(gate, visit.request) is not None:
+        ends_us = int(cookie.split(".")[1])
+        try:
+            await gate.run(partial(gate.ended_sessions.add, _name_of(cookie), ends_us, gate.now_us()))
+        except NotWritten as error:
+            raise disk_full(str(error)) from None
     response = Response(status_code=int(HTTPStatus.NO_CONTENT))
     _set(visit, response, "", 0)
     return response
@@ -126,6 +137,11 @@ def _set(visit: Visit, response: Response, value: str, lasts_s: int) -> None:
 def _cookie(secret: bytes, key: Key, ends_us: int) -> str:
     # The key's hash is part of what is signed: an id of another database means another key.
     return f"{key.id}.{ends_us}.{_signed(secret, f'session {key.id} {key.hash} {ends_us}')}"
+
+
+def _name_of(cookie: str) -> str:
+    """Return under which name a session is listed: the list gives no cookie away."""
+    return hashlib.sha256(cookie.encode()).hexdigest()
 
 
 def _signed(secret: bytes, text: str) -> str:

@@ -19,6 +19,7 @@ from coe.serve.database import faults
 from coe.serve.database.faults import NewFault
 from coe.serve.database.opening import Database
 from coe.serve.database.trouble import DatabaseTrouble
+from coe.serve.gate.ended_sessions import EndedSessions
 from coe.serve.gate.feed import Feed
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
@@ -45,7 +46,11 @@ class Gate:
     """The bytes of bodies that are in memory now."""
     _drawing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DRAWN))
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(THREADS, "coe-gate"))
-    _faults: set[FaultKind] = field(default_factory=set)
+    # They may be open from before the gate was started.
+    _faults: set[FaultKind] = field(default_factory=lambda: {FaultKind.DISK_FULL, FaultKind.RETENTION})
+
+    def __post_init__(self) -> None:
+        self.ended_sessions = EndedSessions(self.config.data)
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do work that waits for a disk on a thread."""

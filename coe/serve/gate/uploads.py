@@ -173,6 +173,17 @@ def _answer(view: View, status: HTTPStatus) -> Response:
     return JSONResponse(body, int(status))
 
 
+def discard_views(gate: Gate, key: str) -> None:
+    """Remove the pictures of a board that is not accepted; raises DatabaseTrouble, and OSError."""
+    with gate.database.writing() as connection:
+        views.hold(connection)
+        if boards.of_key(connection, key) is not None:
+            return
+        gone = views.of_board(connection, key)
+        views.removed(connection, [view.id for view in gone], gate.now_us())
+    gate.pictures.remove(view.file for view in gone)
+
+
 OPERATIONS = [
     Operation(
         "PUT",

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from coe.board.image_source import ImageLike
+from coe.board.picture_file import PictureFile
 from coe.core import Failure, FailureKind, Request, Result
 from coe.errors import ImageError, LineClosed, sentence_of
 from coe.serve import points
@@ -126,7 +127,7 @@ class Feeder:
 def _image(task: _Task, item: Item) -> ImageLike:
     """Return the picture of a component; a crop is cut now, and the line copies it. Raises ImageError."""
     if item.image is not None:
-        return item.image
+        return PictureFile(item.image, item.sha256)
     if task.located is None:
         raise ImageError(f"{item.refdes} has no crop")
     return task.located.crop(item.refdes)

@@ -26,7 +26,7 @@ NOWHERE: Mapping[str, Any] = {"polygon": []}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A component with its picture: the path of a file, or None for a crop of the board's picture.
+    """A component with its picture: a file with its `sha256`, or None for a crop of the board's picture.
 
     `place` says where it lies in the view, as JSON: `{"polygon": [[x, y], ...], "size": [width, height]}`, the corners
     in pixels of the view, from the upright crop's top left on and round, and the pixels of the crop; see
@@ -38,6 +38,7 @@ class Item:
     view_id: int
     image: Path | None
     place: Any = None
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,13 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A picture of a whole board, which `cut` divides; `bad_marks` are units that are known to be bad."""
+    """A picture of a whole board, a file with its `sha256`; `cut` divides it, `bad_marks` are bad units."""
 
     view_id: int
     path: Path
     cut: WholeBoard
     bad_marks: Sequence[str]
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ def _named(board: Board, content: RecipeContent, views: Sequence[View], pictures
     if request.whole is not None:
         return _of_whole(request, content, by_name[request.whole], pictures)
     seen = [
-        Item(shown.refdes, shown.component, by_name[name].id, pictures.path(by_name[name].file))
-        for name, shown in request.views.items()
+        Item(shown.refdes, shown.component, view.id, pictures.path(view.file), sha256=view.sha256)
+        for view, shown in ((by_name[name], shown) for name, shown in request.views.items())
     ]
     shown_refdes = {item.refdes for item in seen}
     detail = "the recipe names the component, and no picture of it came"
@@ -126,7 +128,7 @@ def _of_whole(request: BoardRequest, content: RecipeContent, view: View, picture
     return Items(
         [Item(site.name, site.component, view.id, None, NOWHERE) for site in sites if site.unit not in bad],
         [skipped(unit, "it was named as bad", view.id) for unit in bad],
-        whole=Whole(view.id, pictures.path(view.file), content.whole, bad),
+        whole=Whole(view.id, pictures.path(view.file), content.whole, bad, view.sha256),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from coe.board.picture_file import PictureFile
 from coe.errors import ImageError, sentence_of
 from coe.placement import BoardPicture, Layout, Site, outline, read_board
 from coe.serve.line.items import NOWHERE, Item, Items, Unseen, Whole, skipped
@@ -44,7 +45,7 @@ def located(whole: Whole, items: Items) -> Located:
     lost = None if whole.path.exists() else whole.path
     try:
         layout = whole.cut.layout
-        picture = read_board(whole.path, layout, "", skip=whole.bad_marks)
+        picture = read_board(PictureFile(whole.path, whole.sha256), layout, "", skip=whole.bad_marks)
         is_registered = picture.location is not None and picture.location.registered
         sites = {site.name: site for site in layout.sites}
         return Located(_items(whole, layout, picture), is_registered, lost, picture, sites)
