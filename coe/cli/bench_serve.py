@@ -86,7 +86,6 @@ def serve(  # noqa: PLR0913
     is 0 in any case: judge figures by the machine that made them.
 
     Example: coe-bench serve --parts pages,intake --history 100000
-    Example: coe-bench serve --soak 3600 --plot soak.png --json soak.json
     """
     from coe.bench.service import plan
     from coe.bench.service import plot as drawing

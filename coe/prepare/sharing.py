@@ -163,7 +163,7 @@ class Sharing:
         """Divide an expert unless it is divided so; return whether it was. Raises StoreError if it has changed."""
         with self._store.changing(seen.id) as manifest:
             if manifest != seen:
-                raise StoreError(f"{seen.id}: changed while it was compared with the others; share again")
+                raise _changed(seen.id)
             if self._body_names(manifest) == frozenset(names):
                 return False
             self._say(seen.id)
@@ -182,8 +182,14 @@ class Sharing:
         kind = kinds.resolve(manifest.kind, self._allowed)
         if not isinstance(kind, ModuleKind) or manifest.original:
             return manifest, ()
-        manifest = self._store.check_weights(id)
-        state = self._store.tensors(manifest)
+        try:
+            manifest = self._store.check_weights(id)
+            state = self._store.tensors(manifest)
+        except StoreError as error:
+            # A writer that has just replaced the expert also removes its old files.
+            if self._store.manifest(id) != manifest:
+                raise _changed(id) from error
+            raise
         order = self._order(kind, manifest)
         if set(order) != set(state):
             raise StoreError(f"{id}: its weights do not fit kind '{manifest.kind}'; import or train it again")
@@ -211,6 +217,10 @@ def resident(manifests: Sequence[Manifest], variant: str) -> int:
     blobs = [next((b for v, b in m.variants.items() if v == variant), None) or m for m in manifests]
     once = {blob.body.digest: blob.body.bytes for blob in blobs if blob.body is not None}
     return sum(blob.bytes for blob in blobs) + sum(once.values())
+
+
+def _changed(id: str) -> StoreError:
+    return StoreError(f"{id}: changed while it was compared with the others; share again")
 
 
 def _digest(name: str, tensor: torch.Tensor) -> TensorDigest:

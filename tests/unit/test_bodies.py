@@ -223,6 +223,20 @@ def test_an_expert_that_changes_meanwhile_stays_as_it_is(whole: Store, monkeypat
     assert whole.manifest("trunk/c").body is None
 
 
+def test_an_expert_that_is_replaced_while_it_is_compared_says_so(whole: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {**whole.load("trunk/c"), "fc.bias": torch.full((3,), 5.0)}
+    read = Store.tensors
+
+    def read_later(self: Store, manifest: Manifest) -> dict[str, torch.Tensor]:
+        if manifest.id == "trunk/c":
+            whole.put("trunk/c", kind="narrow", labels=LABELS["c"], input_size=32, state=state)
+        return read(self, manifest)
+
+    monkeypatch.setattr(Store, "tensors", read_later)
+    failed = Sharing(whole).share(IDS).failed
+    assert failed == {"trunk/c": "trunk/c: changed while it was compared with the others; share again"}
+
+
 def test_two_writers_share_and_train_at_once(whole: Store) -> None:
     """Each expert ends whole or divided, and as one of the two left it; nothing that a manifest names is swept away."""
     states = [{**whole.load("trunk/c"), "fc.bias": torch.full((3,), float(number))} for number in range(4)]
@@ -242,7 +256,7 @@ def test_two_writers_share_and_train_at_once(whole: Store) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert all("changed while it was compared" in reason for reason in failed)
+    assert all("changed while it was compared" in reason for reason in failed), failed
     assert Sharing(whole).share(IDS).failed == {}
     for id in IDS:
         whole.check(id)
