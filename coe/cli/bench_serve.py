@@ -16,7 +16,7 @@ from rich.table import Table
 from coe import config
 from coe.cli.bench_out import STANDARD_OUTPUT, check_json, write_json
 from coe.cli.common import err, out, wide
-from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite
+from coe.cli.options import AllowKindOption, JsonOption, StoreOption, finite, found_here
 from coe.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def serve(  # noqa: PLR0913
     soaked = (
         None if soak is None else replace(plan.FACTORY, boards_per_hour=boards_per_hour, components=40, seconds=soak)
     )
-    wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or KINDS))
+    wanted = Wanted(board, store or Path(config.STORE_FOLDER), memory, tuple(allow_kind or found_here(KINDS) or ()))
     with _folder(work) as folder:
         samples = folder / "samples.json"
         planned = plan.Plan(wanted, images, folder, chosen, replace(amounts, pace=pace, soak=soaked), samples)

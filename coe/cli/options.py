@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -63,12 +65,23 @@ InputOption = Annotated[
     typer.Option("--input", min=config.MIN_INPUT, max=config.MAX_INPUT, help="Side of the square input in pixels."),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
+
+
+def found_here(packages: list[str] | None) -> list[str] | None:
+    """Let Python find the packages that are allowed in the working folder, too, after all other places."""
+    if packages and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return packages
+
+
 AllowKindOption = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-kind",
         metavar="PACKAGE",
-        help="Allow the board to name kinds of this Python package by a dotted path; their code will run. Repeatable.",
+        callback=found_here,
+        help="Allow the board to name kinds of this Python package, installed or in the working folder, by a dotted "
+        "path; their code will run. Repeatable.",
     ),
 ]
 WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]

@@ -341,3 +341,16 @@ def test_a_kind_in_a_board_file_is_refused_with_status_2(tmp_path: Path, call: C
     assert (said.status, said.out) == (2, "")
     assert "kind" in said.words
     assert not foreign.exists()
+
+
+def test_a_package_in_the_working_folder_is_found_once_it_is_allowed(
+    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kinds_at_hand.py").write_text("raise RuntimeError('it was found')")
+    (tmp_path / "x.safetensors").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    given = ("import", "t/x", "x.safetensors", "--kind", "kinds_at_hand:Kind", "--input", "32", "--labels", "a,b")
+    said = call(*given, "--store", tmp_path / "store", "--allow-kind", "kinds_at_hand", command=experts)
+    assert said.status == 2
+    assert "RuntimeError: it was found" in said.words
