@@ -73,9 +73,6 @@ class Decision:
     steps: tuple[Step, ...] = ()
 
 
-_CERTAIN = {verdict: Decision(verdict) for verdict in Verdict}
-
-
 @dataclass(frozen=True, slots=True)
 class Component:
     """A component type: its count on a board, and the step with which its inspection begins.
@@ -175,12 +172,6 @@ class Router:
         labels is high enough for that label; it means REVIEW instead if none is. The worst verdict decides: a good box
         hides no bad box. A finding in doubt means REVIEW if it does not mean NG, and no step follows it.
         """
-        if not finding.boxes and not finding.doubt:
-            # One label has one outcome: nothing to compare. Most findings are such.
-            outcome = _outcome(step, finding.label)
-            if not step.believes(finding.label, finding.score):
-                outcome = Verdict.REVIEW
-            return _CERTAIN[outcome] if isinstance(outcome, Verdict) else Decision(None, tuple(dict.fromkeys(outcome)))
         scores = {finding.label: finding.score}
         for box in finding.boxes:
             if box.label != finding.label:  # the finding's score is that of the best box with its label

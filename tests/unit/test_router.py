@@ -162,14 +162,13 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
 @pytest.mark.parametrize("label", ["ok", "odd", "bad"])
 @pytest.mark.parametrize("score", [0.0, 0.4, 0.6, 1.0, math.nan])
 def test_a_box_of_the_label_that_decides_changes_nothing(label: str, score: float) -> None:
-    """A finding without boxes takes a shorter way to the same decision."""
     rules = board(
         f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}",
         "  R1: {inspect: a, min_score: 0.5, then: {ok: [x, y], odd: OK, bad: NG}}",
     )
     step = rules.router.first("R1")
-    short = rules.router.next(step, Finding("a", "fp32", label, score))
-    assert short == rules.router.next(step, Finding("a", "fp32", label, score, (Box(label, score, (0, 0, 1, 1)),)))
+    decision = rules.router.next(step, Finding("a", "fp32", label, score))
+    assert decision == rules.router.next(step, Finding("a", "fp32", label, score, (Box(label, score, (0, 0, 1, 1)),)))
     believed = {"ok": None, "odd": Verdict.OK, "bad": Verdict.NG}[label]
-    assert short.verdict == (believed if score >= 0.5 else Verdict.REVIEW)
-    assert [following.expert for following in short.steps] == (["x", "y"] if label == "ok" and score >= 0.5 else [])
+    assert decision.verdict == (believed if score >= 0.5 else Verdict.REVIEW)
+    assert [following.expert for following in decision.steps] == (["x", "y"] if label == "ok" and score >= 0.5 else [])
