@@ -20,6 +20,7 @@ import typer
 
 from apps.trickle import foretold, pictures
 from coe import config
+from coe.bench import synthetic
 from coe.bench.engine import MeasuredRun, measured_run
 from coe.bench.rows import Heading, Row
 from coe.board import rules
@@ -82,14 +83,7 @@ def material(work: Path, kind: str, experts: int, input_size: int, frozen: Seque
     for store in made.stores.values():
         for index, id in enumerate(ids[_FILES:]):
             store.link(id, originals[index % _FILES], labels=LABELS)
-    lines = [f"board: {name}", "experts:"]
-    lines += [f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}}}" for index in range(experts)]
-    lines.append("components:")
-    lines += [
-        f"  C{index}: {{count: {experts / (index + 1):.2f}, inspect: e{index}, then: {{ok: OK, bad: NG}}}}"
-        for index in range(experts)
-    ]
-    made.board.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    synthetic.board_of_equals(made.board, kind=kind, experts=experts, input_size=input_size)
     return made
 
 

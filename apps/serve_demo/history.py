@@ -3,27 +3,26 @@
     python -m apps.serve_demo.history line7/serve.yaml --boards 2000 --hours 72
 
 The rows are those that a line and its operators would have left; pictures are drawn for the newest boards alone.
-The file is long because it makes a row for each table of the history.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection
 
 from apps.demo.render import COMPONENTS, render
+from coe.bench.service.rows import HistoryRows, Row
 from coe.core import Verdict
 from coe.serve import config as configs
-from coe.serve.database import counts, faults, recipes, schema, tallies
+from coe.serve.database import faults, recipes
 from coe.serve.database.blind import Face
 from coe.serve.database.faults import NewFault
 from coe.serve.database.findings import GoodComponent, pack
@@ -33,7 +32,7 @@ from coe.serve.database.tallies import Tally
 from coe.serve.moments import HOUR_US, SECOND_US, hour_of, now_us
 from coe.serve.pictures import Pictures
 from coe.serve.recipe import RecipeContent
-from coe.serve.words import BoardState, CallKind, CallReason, FaultKind, Outcome, Process, Side
+from coe.serve.words import CallKind, CallReason, FaultKind, Outcome, Process
 
 ENDS_US = 10 * SECOND_US
 """The newest board was decided so long ago."""
@@ -62,15 +61,6 @@ class Wanted:
     pictured: int = 0
 
 
-@dataclass
-class _Rows:
-    boards: list[dict[str, Any]] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    words: list[dict[str, Any]] = field(default_factory=list)
-    views: list[dict[str, Any]] = field(default_factory=list)
-    tallies: list[Tally] = field(default_factory=list)
-
-
 def parts() -> list[Part]:
     """Return the parts of the board, as the demo board has them."""
     numbers: dict[str, int] = {}
@@ -89,10 +79,10 @@ def fill(database: Database, recipe: recipes.Recipe, wanted: Wanted, pictures: P
     moments = [end_us - ENDS_US - (wanted.boards - 1 - number) * step_us for number in range(wanted.boards)]
     for first in range(0, wanted.boards, TOGETHER):
         with database.writing() as connection:
-            writer.begin(connection)
+            writer.rows = HistoryRows(connection)
             for number, moment in enumerate(moments[first : first + TOGETHER], first):
                 writer.board(number, moment, newest=wanted.boards - number - 1, pictured=wanted.pictured)
-            writer.write(connection)
+            writer.rows.insert()
     with database.writing() as connection:
         faults.note(
             connection,
@@ -102,46 +92,18 @@ def fill(database: Database, recipe: recipes.Recipe, wanted: Wanted, pictures: P
 
 
 class _Writer:
-    """Makes rows with ids of its own, because rows of many boards are inserted together."""
+    """Makes boards, with their pictures; `rows` are those of the transaction that is open."""
 
     def __init__(
         self, rng: np.random.Generator, recipe_id: int, parts: Sequence[Part], pictures: Pictures | None
     ) -> None:
         self._rng, self._recipe_id, self._parts, self._pictures = rng, recipe_id, parts, pictures
-        self._rows = _Rows()
-        self._ids: dict[str, int] = {}
         self._drawn: dict[tuple[str, str], list[bytes]] = {}
-
-    def begin(self, connection: Connection) -> None:
-        self._rows = _Rows()
-        for table in (schema.board, schema.call, schema.verification, schema.view):
-            self._ids[table.name] = connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) or 0
-
-    def write(self, connection: Connection) -> None:
-        rows = self._rows
-        for table, listed in (
-            (schema.board, rows.boards),
-            (schema.view, rows.views),
-            (schema.call, [{**row, "verification_id": None} for row in rows.calls]),
-            (schema.verification, rows.words),
-        ):
-            if listed:
-                connection.execute(insert(table), listed)
-        for row in rows.calls:
-            if row["verification_id"]:
-                of_call = schema.call.c.id == row["id"]
-                connection.execute(schema.call.update().where(of_call).values(verification_id=row["verification_id"]))
-        tallies.add(connection, rows.tallies)
-        written = [row["id"] for row in rows.boards]
-        counts.add(connection, schema.board.c.id.between(min(written), max(written)))
-
-    def _next(self, table: str) -> int:
-        self._ids[table] += 1
-        return self._ids[table]
+        self.rows: HistoryRows
 
     def board(self, number: int, moment_us: int, *, newest: int, pictured: int) -> None:
         """Add a board; `newest` counts from the newest board, which is 0."""
-        rng, id, key = self._rng, self._next("board"), f"demo-{number:06d}"
+        rng, key = self._rng, f"demo-{number:06d}"
         hour = moment_us // HOUR_US
         # One shift of three makes more defects, for a reason that the Pareto shows.
         bad_share = 0.0014 if hour // 8 % 3 == 1 else 0.0006
@@ -151,93 +113,56 @@ class _Writer:
         chances = rng.random(len(self._parts))
         bad = {index for index, chance in enumerate(chances) if chance < bad_share + 0.0008}
         audited = int(rng.integers(len(self._parts))) if rng.random() < _AUDITED else -1
-        good, calls = [], []
+        good: list[GoodComponent] = []
+        calls: list[Row] = []
+        real: list[Row] = []
         for index, part in enumerate(self._parts):
             if index in bad:
                 is_real = bool(chances[index] < bad_share)
-                calls.append(self._call(id, key, part, moment_us, is_real=is_real, is_pictured=is_pictured))
+                calls.append(self._call(key, part, moment_us, is_real=is_real, is_pictured=is_pictured))
+                real += calls[-1:] if is_real else []
                 continue
             if not is_pictured:
                 continue
             view = self._view(key, part, "", moment_us)
             good.append(GoodComponent(part.refdes, part.component, view, None, [self._finding(part, "ok", 0.97)]))
             if index == audited:
-                audit = self._row(id, part, moment_us, view)
-                audit |= {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND, "label": "ok"}
-                calls.append(audit | {"face": self._face(part)})
-        answered = not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED)
-        if answered:
+                blind = {"kind": CallKind.AUDIT, "verdict": Verdict.OK, "reason": CallReason.BLIND}
+                shown = {"view_id": view, "face": self._face(part)}
+                calls.append(self.rows.call(part.refdes, part.component, "ok", moment_us, **blind, **shown))
+        if not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED):
             for call in calls:
-                self._answer(call, moment_us + int(rng.integers(5, 300)) * SECOND_US)
-        defects = [call for call in calls if call["kind"] is CallKind.DEFECT]
-        worst = max((call["verdict"] for call in defects), key=lambda one: one.severity, default=Verdict.OK)
+                self._answer(call, moment_us + int(rng.integers(5, 300)) * SECOND_US, is_real=call in real)
         self._tally(moment_us, calls, hour)
-        self._rows.calls += [{name: value for name, value in call.items() if name != "is_real"} for call in calls]
-        self._rows.boards.append(
-            {
-                "id": id,
-                "key": key,
-                "digest": hashlib.sha256(key.encode()).hexdigest(),
-                "recipe_id": self._recipe_id,
-                "state": BoardState.VERIFIED if answered or not calls else BoardState.DECIDED,
-                "serial": f"SN{240_000 + number}",
-                "side": Side.TOP,
-                "work_order": f"WO-{hour // 8 % 1000}",
-                "request": {},
-                "pass_number": 1 if rng.random() < 0.98 else 2,
-                "fed_by": "feeder",
-                "accepted_us": moment_us - 4 * SECOND_US,
-                "due_us": moment_us + 6 * SECOND_US,
-                "started_us": moment_us - 3 * SECOND_US,
-                "attempts": 1,
-                "decided_us": moment_us,
-                "verified_us": moment_us + 60 * SECOND_US if answered else None,
-                "verdict": worst,
-                "late": bool(rng.random() < _LATE),
-                "components": len(self._parts),
-                "calls": len(defects),
-                "findings": pack(good) if is_pictured else None,
-            }
+        self.rows.board(
+            key,
+            self._recipe_id,
+            moment_us,
+            calls,
+            serial=f"SN{240_000 + number}",
+            work_order=f"WO-{hour // 8 % 1000}",
+            pass_number=1 if rng.random() < 0.98 else 2,
+            due_us=moment_us + 6 * SECOND_US,
+            late=bool(rng.random() < _LATE),
+            components=len(self._parts),
+            findings=pack(good) if is_pictured else None,
         )
 
-    def _row(self, board_id: int, part: Part, moment_us: int, view_id: int) -> dict[str, Any]:
-        return {
-            "id": self._next("call"),
-            "board_id": board_id,
-            "kind": CallKind.DEFECT,
-            "refdes": part.refdes,
-            "component": part.component,
-            "view_id": view_id or None,
-            "verdict": Verdict.NG,
-            "reason": CallReason.EXPERT,
-            "detail": "",
-            "expert": f"body-{part.component.lower()}",
-            "label": "",
-            "score": None,
-            "findings": [],
-            "opened_us": moment_us,
-            "revision": 0,
-            "verification_id": None,
-            "face": None,
-            "is_real": False,
-        }
-
-    def _call(
-        self, board_id: int, key: str, part: Part, moment_us: int, *, is_real: bool, is_pictured: bool
-    ) -> dict[str, Any]:
+    def _call(self, key: str, part: Part, moment_us: int, *, is_real: bool, is_pictured: bool) -> Row:
         defects = COMPONENTS[part.component].defects
         label = defects[int(self._rng.integers(len(defects)))]
-        view = self._view(key, part, label if is_real else "", moment_us) if is_pictured else 0
+        view = self._view(key, part, label if is_real else "", moment_us) if is_pictured else None
         score = float(np.clip(self._rng.normal(0.93 if is_real else 0.74, 0.06), 0.5, 0.999))
-        row = self._row(board_id, part, moment_us, view)
-        row |= {
-            "label": label,
-            "score": score,
-            "is_real": is_real,
-            "verdict": Verdict.NG if is_real else Verdict.REVIEW,
-        }
-        row["findings"] = [self._finding(part, label, score)]
-        return row
+        return self.rows.call(
+            part.refdes,
+            part.component,
+            label,
+            moment_us,
+            view_id=view,
+            score=score,
+            verdict=Verdict.NG if is_real else Verdict.REVIEW,
+            findings=[self._finding(part, label, score)],
+        )
 
     def _face(self, part: Part) -> dict[str, Any]:
         """Return what a person sees of a blind audit, as if the expert had called the part."""
@@ -250,18 +175,13 @@ class _Writer:
         expert = f"body-{part.component.lower()}"
         return {"expert": expert, "variant": "float32", "label": label, "score": round(score, 4), "boxes": []}
 
-    def _answer(self, call: dict[str, Any], moment_us: int) -> None:
+    def _answer(self, call: Row, moment_us: int, *, is_real: bool) -> None:
         outcome = Outcome.FALSE_CALL
-        if call["is_real"]:
+        if is_real:
             outcome = Outcome.CONFIRMED if self._rng.random() < 0.93 else Outcome.ACCEPTED
-        id = self._next("verification")
-        by = _OPERATORS[int(self._rng.integers(len(_OPERATORS)))]
-        self._rows.words.append(
-            {"id": id, "call_id": call["id"], "outcome": outcome, "verified_us": moment_us, "verified_by": by}
-        )
-        call |= {"verification_id": id, "revision": 1}
+        self.rows.answer(call, outcome, moment_us, _OPERATORS[int(self._rng.integers(len(_OPERATORS)))])
 
-    def _tally(self, moment_us: int, calls: Sequence[dict[str, Any]], hour: int) -> None:
+    def _tally(self, moment_us: int, calls: Sequence[Row], hour: int) -> None:
         at_us = hour_of(moment_us)
         called = [call for call in calls if call["kind"] is CallKind.DEFECT]
         for call in called:
@@ -275,7 +195,7 @@ class _Writer:
         sums, squares = findings * score, findings * (score**2 + 0.0004)
         expert = f"body-{component.lower()}"
         key = (at_us, self._recipe_id, component, expert, label)
-        self._rows.tallies.append(Tally(*key, findings, called, sums, squares))
+        self.rows.tallies.append(Tally(*key, findings, called, sums, squares))
 
     def _view(self, key: str, part: Part, defect: str, moment_us: int) -> int:
         """Keep a picture of a part, and return its view's id; pictures of a kind are drawn a few times."""
@@ -287,20 +207,15 @@ class _Writer:
         receiving = self._pictures.receive()
         receiving.write(content)
         kept = receiving.keep()
-        id = self._next("view")
-        self._rows.views.append(
-            {
-                "id": id,
-                "board_key": key,
-                "name": part.refdes,
-                "file": kept.file,
-                "sha256": kept.sha256,
-                "size_bytes": kept.size_bytes,
-                "pixels": COMPONENTS[part.component].size ** 2,
-                "received_us": moment_us - 5 * SECOND_US,
-            }
+        return self.rows.view(
+            key,
+            part.refdes,
+            moment_us - 5 * SECOND_US,
+            file=kept.file,
+            sha256=kept.sha256,
+            size_bytes=kept.size_bytes,
+            pixels=COMPONENTS[part.component].size ** 2,
         )
-        return id
 
 
 def _png(picture: np.ndarray[Any, Any]) -> bytes:

@@ -63,16 +63,23 @@ def synthetic_board(
         expert = Expert(f"e{index}", kind, labels, input_size, weights)
         state = aside(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
-    lines = [f"board: {name}", "experts:"]
+    return board_of_equals(folder / f"{name}.yaml", kind=kind, experts=experts, input_size=input_size), store
+
+
+def board_of_equals(path: Path, *, kind: str, experts: int, input_size: int) -> Path:
+    """Write a board whose experts `e0`, `e1`... are of one kind, each with a component; counts fall as 1 / rank.
+
+    The weights are those of the board's name, which is the stem of `path`. Returns `path`.
+    """
+    lines = [f"board: {path.stem}", "experts:"]
     lines += [
         f"  e{index}: {{kind: {kind}, labels: [ok, bad], input: {input_size}, reject: [bad], then: {{none: OK}}}}"
         for index in range(experts)
     ]
     lines.append("components:")
     lines += [f"  C{index}: {{count: {experts / (index + 1):.2f}, inspect: e{index}}}" for index in range(experts)]
-    path = folder / f"{name}.yaml"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path, store
+    return path
 
 
 def prepare(

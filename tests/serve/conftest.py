@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, activated, config_of, serving
+from serving import Served, activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
 from tiny_line import TINY
 
+from coe.serve.config import ServeConfig
 from coe.serve.database.migration import migrate
 from coe.serve.database.opening import Database, open_database, sqlite_url
 
@@ -124,15 +125,19 @@ def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: 
 
 
 @pytest.fixture
+def config(tmp_path: Path) -> ServeConfig:
+    """A config whose line ends soon."""
+    return config_of(tmp_path, drain_s=5)
+
+
+@pytest.fixture
 def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
     """A gate with an embedded database, a key of each role, and the tiny board's recipe."""
     config = config_of(tmp_path)
-    shutil.copy(sqlite_template, tmp_path / "serve.db")
-    database = open_database(config.database_url)
-    activated(database, TINY)
-    with serving(config, database) as running:
-        yield running
-    database.close()
+    with embedded(config, sqlite_template) as database:
+        activated(database, TINY)
+        with serving(config, database) as running:
+            yield running
 
 
 def _with_name(url: str, name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from PIL import Image
 
 from coe.serve.config import Limits, ServeConfig
 from coe.serve.database import keys, recipes
-from coe.serve.database.opening import Database
+from coe.serve.database.opening import Database, open_database
 from coe.serve.gate.server import make_server, open_gate
 from coe.serve.gate.state import Gate
 from coe.serve.moments import now_us
@@ -77,6 +78,15 @@ def serving(config: ServeConfig, database: Database) -> Iterator[Served]:
         server.should_exit = True
         thread.join()
         gate.close()
+
+
+@contextmanager
+def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterator[Database]:
+    """Open the embedded database of a config, a copy of a migrated one; it waits so long for a lock."""
+    shutil.copy(template, config.data / "serve.db")
+    database = open_database(config.database_url, busy_s=busy_s)
+    yield database
+    database.close()
 
 
 def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> recipes.Recipe:

@@ -17,6 +17,7 @@ from coe.bench import synthetic
 from coe.bench.service import history, pace, parts, plot, soak
 from coe.bench.service.figures import Goal, Measured, Part, times_ms
 from coe.bench.service.pace import Pace
+from coe.bench.service.parts import Heard
 from coe.bench.service.processes import Stamps
 from coe.bench.service.running import Picture, Running
 from coe.bench.service.soak import Sample
@@ -115,6 +116,12 @@ def test_each_part_measures_a_running_service(measured: Running, served: Served,
     # Each client hears of the acceptance, the start and the decision of each board, and of the verification.
     assert by_name["an event at 3 clients, p50"].samples >= 3 * 2 * 3
     assert by_name["an event at 3 clients, p99"].note.startswith("0 of")
+
+
+def test_an_event_that_came_before_all_clients_were_there_was_missed_by_nobody() -> None:
+    first = [Heard(1, 0.9), Heard(None, 0.8), Heard(2, 0.1), Heard(2, 0.2)]
+    assert parts.heard_of([2], [first, [Heard(2, 0.3), Heard(2, 0.4)]]) == ([0.1, 0.2, 0.3, 0.4], 0)
+    assert parts.heard_of([2], [first, [Heard(2, 0.3)]]) == ([0.1, 0.2, 0.3], 1)
 
 
 def test_a_soak_tells_what_grew_and_draws_it(measured: Running, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from quick_line import QuickDevice
 from serve_rows import NOON, accepted, decision, ng
-from serving import Served, config_of
+from serving import Served, config_of, embedded
 from stations import LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
@@ -27,7 +26,7 @@ from coe.serve.database.events import Event
 from coe.serve.database.findings import GoodComponent
 from coe.serve.database.history import Window
 from coe.serve.database.keys import Key
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database.opening import Database
 from coe.serve.database.verifications import NewVerification
 from coe.serve.database.views import NewView, View
 from coe.serve.gate import faces
@@ -340,10 +339,8 @@ def check_truth(truth: Board, rows: Sequence[Call], names: dict[str, list[str]])
 @pytest.fixture
 def audited(tmp_path: Path, sqlite_template: Path) -> Iterator[tuple[Any, Database]]:
     config = config_of(tmp_path, drain_s=5, audits={"ok_per_1000": 1000})
-    shutil.copy(sqlite_template, config.data / "serve.db")
-    database = open_database(config.database_url)
-    yield config, database
-    database.close()
+    with embedded(config, sqlite_template) as database:
+        yield config, database
 
 
 def test_a_line_opens_audits_in_the_transaction_of_its_decision(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
-from serving import activated, config_of
+from serving import activated, config_of, embedded
 from stations import DARK, LIGHT, accept, deciding, eventually, grey, quick_opener, state_of
 from tiny_line import TINY
 
@@ -41,16 +40,9 @@ from coe.serve.words import (
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
-    return config_of(tmp_path, drain_s=5)
-
-
-@pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    shutil.copy(sqlite_template, config.data / "serve.db")
-    found = open_database(config.database_url, busy_s=0.2)
-    yield found
-    found.close()
+    with embedded(config, sqlite_template, busy_s=0.2) as database:
+        yield database
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from quick_line import QuickDevice
-from serving import activated, config_of
+from serving import activated, config_of, embedded
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from tiny_line import TINY
 
@@ -23,7 +23,7 @@ from coe.inspector.line import Line
 from coe.serve.config import LineSettings, ServeConfig
 from coe.serve.database import calls, events, faults, recipes, states
 from coe.serve.database.boards import Board
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database.opening import Database
 from coe.serve.database.recipes import Activation, Recipe
 from coe.serve.line import changeover
 from coe.serve.line.product import RECIPES
@@ -53,16 +53,9 @@ components:
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
-    return config_of(tmp_path, drain_s=5)
-
-
-@pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    shutil.copy(sqlite_template, config.data / "serve.db")
-    found = open_database(config.database_url, busy_s=0.2)
-    yield found
-    found.close()
+    with embedded(config, sqlite_template, busy_s=0.2) as database:
+        yield database
 
 
 @dataclass
@@ -145,12 +138,10 @@ def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_li
     for name, rules in (("strict", TINY), ("mild", MILD)):
         alone = config_of(tmp_path / name, drain_s=5)
         alone.data.mkdir()
-        shutil.copy(sqlite_template, alone.data / "serve.db")
-        own = open_database(alone.database_url)
-        recipe = activated(own, rules, name)
-        same = [accept(alone, own, recipe.id, shown, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
-        separate += decided_by(alone, own, same, Opener(tiny))
-        own.close()
+        with embedded(alone, sqlite_template) as own:
+            recipe = activated(own, rules, name)
+            same = [accept(alone, own, recipe.id, shown, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
+            separate += decided_by(alone, own, same, Opener(tiny))
     assert sorted(together, key=str) == sorted(separate, key=str)
     assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}  # type: ignore[misc]
 

@@ -6,7 +6,6 @@ Locks, full disks and certificates are real; minutes and hours pass on clocks of
 from __future__ import annotations
 
 import resource
-import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
-from serving import Served, activated, config_of, hand_in, png, put
+from serving import Served, activated, embedded, hand_in, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from test_serve_bridge import Remembered, append, told, waiting
@@ -50,16 +49,9 @@ from coe.serve.words import EventKind, FaultKind, Outcome, Role
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
-    return config_of(tmp_path, drain_s=5)
-
-
-@pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    shutil.copy(sqlite_template, config.data / "serve.db")
-    found = open_database(config.database_url, busy_s=0.1)
-    yield found
-    found.close()
+    with embedded(config, sqlite_template, busy_s=0.1) as database:
+        yield database
 
 
 def is_decided(database: Database, id: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from drawn_boards import PARTS, Pose, draw, truth
 from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
-from serving import Served, activated, config_of, put
+from serving import Served, activated, embedded, put
 from stations import accept_request, deciding, eventually, grey, quick_opener, state_of
 from tiny_line import TINY
 
@@ -33,7 +32,7 @@ from coe.serve.database import boards, calls, decisions, events, faults, finding
 from coe.serve.database.boards import Board
 from coe.serve.database.calls import Call, NewCall
 from coe.serve.database.decisions import Decision
-from coe.serve.database.opening import Database, open_database
+from coe.serve.database.opening import Database
 from coe.serve.form import of_json
 from coe.serve.line import locating
 from coe.serve.line.located import Located, located
@@ -93,16 +92,9 @@ class RedDevice(QuickDevice):
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
-    return config_of(tmp_path, drain_s=5)
-
-
-@pytest.fixture
 def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
-    shutil.copy(sqlite_template, config.data / "serve.db")
-    found = open_database(config.database_url, busy_s=0.2)
-    yield found
-    found.close()
+    with embedded(config, sqlite_template, busy_s=0.2) as database:
+        yield database
 
 
 def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board) -> list[list[Call]]:

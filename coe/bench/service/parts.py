@@ -10,7 +10,8 @@ import io
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import cycle, islice
 from statistics import median
@@ -121,8 +122,26 @@ def clients(service: Running, number: int, boards_: int, picture: Picture) -> li
     return times_ms(Part.CLIENTS, f"an event at {number} clients", delays_s, 1000, missing)
 
 
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An event that a client heard of: of which board, if of any, and how many seconds after it happened."""
+
+    board_id: int | None
+    delay_s: float
+
+
+def heard_of(ids: Collection[int], heard: Sequence[Sequence[Heard]]) -> tuple[list[float], int]:
+    """Return the delays of all clients' events about some boards, in seconds, and how many events were missed.
+
+    Events of earlier boards do not count: some clients were there when they came, and others were not yet.
+    """
+    delays_s = [[event.delay_s for event in mine if event.board_id in ids] for mine in heard]
+    most = max(map(len, delays_s))
+    return [delay_s for mine in delays_s for delay_s in mine], sum(most - len(mine) for mine in delays_s)
+
+
 async def _listen(service: Running, number: int, boards_: int, picture: Picture) -> tuple[list[float], int]:
-    heard: list[list[float]] = [[] for _ in range(number)]
+    heard: list[list[Heard]] = [[] for _ in range(number)]
     connections = [await _connected(service) for _ in range(number)]
     listening = [asyncio.create_task(_hear(reader, mine)) for (reader, _), mine in zip(connections, heard, strict=True)]
     ids = await asyncio.to_thread(
@@ -134,8 +153,7 @@ async def _listen(service: Running, number: int, boards_: int, picture: Picture)
         task.cancel()
     for _, writer in connections:
         writer.close()
-    most = max(map(len, heard))
-    return [delay for mine in heard for delay in mine], sum(most - len(mine) for mine in heard)
+    return heard_of(ids, heard)
 
 
 async def _connected(service: Running) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -146,8 +164,9 @@ async def _connected(service: Running) -> tuple[asyncio.StreamReader, asyncio.St
     return reader, writer
 
 
-async def _hear(reader: asyncio.StreamReader, heard: list[float]) -> None:
+async def _hear(reader: asyncio.StreamReader, heard: list[Heard]) -> None:
     while line := await reader.readline():
         if line.startswith(b"data: "):
-            happened_s = datetime.fromisoformat(json.loads(line[6:])["at"]).timestamp()
-            heard.append(time.time() - happened_s)
+            event = json.loads(line[6:])
+            happened_s = datetime.fromisoformat(event["at"]).timestamp()
+            heard.append(Heard(event.get("board"), time.time() - happened_s))

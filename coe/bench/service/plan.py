@@ -99,7 +99,8 @@ def _measured(part: Part, service: Running, plan: Plan, pictures: Sequence[Pictu
     amounts = plan.amounts
     match part:
         case Part.SPEED:
-            return speed.speed(service, speed.Load(pictures, amounts.speed_boards), amounts.rounds)
+            load = speed.Load(plan.wanted.board, pictures, amounts.speed_boards)
+            return speed.speed(service, load, amounts.rounds)
         case Part.DECISIONS:
             return parts.decisions(service, pictures, amounts.decisions)
         case Part.INTAKE:

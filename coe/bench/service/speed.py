@@ -24,8 +24,9 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The boards of one round: all have the same components."""
+    """The boards of one round, of a board file given by name or path: all have the same components."""
 
+    board: str
     pictures: Sequence[Picture]
     boards: int
 
@@ -83,7 +84,7 @@ def _cpu_s(service: Running) -> float:
 
 def _engine(service: Running, load: Load) -> _Round:
     """Return how a line of the same settings inspects the same images; it is ready before it gets them."""
-    with Line(_line_config(service.config)) as line:
+    with Line(_line_config(service.config, load.board)) as line:
         line.ready()
         before_s, began_s = time.process_time(), time.perf_counter()
         answered = sum(
@@ -97,10 +98,10 @@ def _engine(service: Running, load: Load) -> _Round:
         return _Round(answered / (time.perf_counter() - began_s), time.process_time() - before_s)
 
 
-def _line_config(config: ServeConfig) -> LineConfig:
+def _line_config(config: ServeConfig, board: str) -> LineConfig:
     settings = config.line
     return LineConfig(
-        board=config.station,
+        board=board,
         store=Store(settings.store),
         asked=settings.asked(),
         precision=settings.precision,
