@@ -31,8 +31,11 @@ class PictureFile:
     def read(self, limit_bytes: int) -> bytes:
         """Return the file's bytes; raises ImageError, without its name, if it cannot be read or has changed."""
         with self.opened() as (file, stated_bytes):
-            # The limit ends the reading of a file that grows all the time.
-            data = file.read(limit_bytes + 1) if stated_bytes <= limit_bytes else b""
+            # Python reserves memory for all that it is to read. The limit ends the reading of a file that grows all the
+            # time, and may be a gigabyte; so it is asked for only where there is more than the file said.
+            data = file.read(stated_bytes + 1) if stated_bytes <= limit_bytes else b""
+            if len(data) > stated_bytes:
+                data += file.read(limit_bytes + 1 - len(data))
         size = max(stated_bytes, len(data))
         if size > limit_bytes:
             raise ImageError(f"has {size / 2**20:.0f} MiB, more than a picture within the limit can have")

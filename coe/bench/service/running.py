@@ -26,6 +26,7 @@ from coe.serve.config import ServeConfig
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 from coe.serve.database import schema
 from coe.serve.database.opening import Database, open_database
+from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.words import EventKind, Process
 
 STARTS_S = 180.0
@@ -142,11 +143,25 @@ class Running:
     def line_stopped(self) -> Iterator[None]:
         """Let the line stand still during the block: what comes in waits."""
         line = self.processes[Process.LINE]
-        line.send_signal(signal.SIGSTOP)
         try:
+            while not self._stands_outside(line):
+                time.sleep(_LOOK_S)
             yield
         finally:
             line.send_signal(signal.SIGCONT)
+
+    def _stands_outside(self, line: psutil.Process) -> bool:
+        """Stop the line; if it holds the lock of the database, so that nobody else could write, let it go on."""
+        line.send_signal(signal.SIGSTOP)
+        impatient = open_database(self.config.database_url, busy_s=_LOOK_S)
+        try:
+            with impatient.writing():
+                return True
+        except DatabaseTrouble:
+            line.send_signal(signal.SIGCONT)
+            return False
+        finally:
+            impatient.close()
 
     def hand_in(self, key: str, pictures: Sequence[Picture], *, within_s: float | None = None) -> int:
         """Hand a board in with a picture of each component, and return its id; raises ServiceFailed."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, func, insert, or_, select, update
 
 from coe.core import Verdict
 from coe.serve.database import events
@@ -80,6 +80,15 @@ class Board:
 
 
 _COLUMNS = columns(board, "findings", "swept_us")
+# Statements of the line are built once: to build them takes longer than to run them.
+_UNDECIDED_AFTER = (
+    select(*_COLUMNS)
+    .where(board.c.state.in_(UNDECIDED), board.c.id > bindparam("after_id"))
+    .order_by(board.c.id)
+    .limit(bindparam("at_most"))
+)
+_BEGIN = update(board).where(board.c.id == bindparam("begun_id"), board.c.state.in_(UNDECIDED))
+_BEGIN_AND_COUNT = _BEGIN.values(attempts=board.c.attempts + 1)
 
 
 def accept(connection: Connection, new: NewBoard) -> Board:
@@ -120,10 +129,7 @@ def undecided(connection: Connection, *, after_id: int = 0, limit: int = 100) ->
 
     After a crash these are also the boards that the line had begun.
     """
-    query = (
-        select(*_COLUMNS).where(board.c.state.in_(UNDECIDED), board.c.id > after_id).order_by(board.c.id).limit(limit)
-    )
-    return records(Board, connection.execute(query))
+    return records(Board, connection.execute(_UNDECIDED_AFTER, {"after_id": after_id, "at_most": limit}))
 
 
 def count_undecided(connection: Connection) -> int:
@@ -156,13 +162,8 @@ def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = Fa
 
     `is_counted` says that `take_up` has counted this attempt.
     """
-    attempts = board.c.attempts if is_counted else board.c.attempts + 1
-    begun = connection.execute(
-        update(board)
-        .where(board.c.id == id, board.c.state.in_(UNDECIDED))
-        .values(state=BoardState.RUNNING, started_us=now_us, attempts=attempts)
-    )
-    return begun.rowcount == 1
+    begun = {"begun_id": id, "state": BoardState.RUNNING, "started_us": now_us}
+    return connection.execute(_BEGIN if is_counted else _BEGIN_AND_COUNT, begun).rowcount == 1
 
 
 def located(connection: Connection, id: int) -> bool:

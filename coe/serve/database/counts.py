@@ -1,7 +1,8 @@
 """Counts of boards and calls by the hour. Law: they change in the transaction that changes what they count.
 
-What a board adds to the counts is defined by one query over its rows, and that query runs before and after each change:
-the difference goes into the tables `board_count` and `call_count`. A recount of all rows gives the same numbers.
+What a board adds to the counts is defined by one query over its rows. It runs before and after each change, and the
+difference goes into the tables `board_count` and `call_count`; before its decision a board counts nowhere. A recount of
+all rows gives the same numbers.
 
 First passes alone have calls here, because a board that comes back from repair says nothing about the process. The hour
 is that of the board's decision, so that a call counts where its board does.
@@ -158,6 +159,12 @@ def followed(connection: Connection, board_id: int) -> Iterator[None]:
         sums = _sums(counted, connection.execute(query, followed))
         sums.subtract(sums_before)
         _add(connection, counted, sums)
+
+
+def newly_decided(connection: Connection, board_id: int) -> None:
+    """Count a board that got its decision in this transaction, and counted nowhere before."""
+    for counted, query in _OF_BOARD:
+        _add(connection, counted, _sums(counted, connection.execute(query, {"followed_id": board_id})))
 
 
 def add(connection: Connection, which: ColumnElement[bool]) -> None:

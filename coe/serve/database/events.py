@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, literal, select
+from sqlalchemy import BigInteger, Connection, Integer, bindparam, func, insert, literal, select
 
 from coe.serve.database.rows import in_turn, record, records
 from coe.serve.database.schema import event, outbox, sink
 from coe.serve.words import EventKind
+
+# Built once: to build them takes longer than to run them.
+_APPEND = insert(event).returning(event)
+_TOLD = (bindparam("told_id", type_=Integer), bindparam("told_us", type_=BigInteger), literal(0), literal(""))
+_TELL_SINKS = insert(outbox).from_select(
+    ["sink", "event_id", "next_try_us", "attempts", "error"], select(sink.c.name, *_TOLD)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +53,9 @@ def append(connection: Connection, new: NewEvent) -> Event:
         "happened_us": new.happened_us,
         "body": dict(new.body),
     }
-    appended = connection.execute(insert(event).values(row).returning(event)).one()
-    waiting = select(sink.c.name, literal(appended.id), literal(new.happened_us), literal(0), literal(""))
-    connection.execute(insert(outbox).from_select(["sink", "event_id", "next_try_us", "attempts", "error"], waiting))
-    return record(Event, appended)
+    appended = record(Event, connection.execute(_APPEND, row).one())
+    connection.execute(_TELL_SINKS, {"told_id": appended.id, "told_us": new.happened_us})
+    return appended
 
 
 def after(connection: Connection, id: int, *, limit: int = 500, board_id: int | None = None) -> list[Event]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from coe.errors import ImageError, LineClosed, sentence_of
 from coe.serve import points
 from coe.serve.line.items import Item
 from coe.serve.line.located import Located
-from coe.serve.line.run import BoardRun
+from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,23 @@ class _Task:
     """A board to hand in; `located` has the crops of a whole board, and is let go once they are handed in."""
 
     run: BoardRun
+    items: Sequence[Item]
     located: Located | None
 
 
 class Feeder:
-    """Takes boards from the loop, hands their pictures in one by one, and gives results back through `found`."""
+    """Takes boards from the loop, hands their pictures in one by one, and gives results back through `found`.
+
+    It rings when the loop has something to do: a board has all its results, a result is late, the line has failed. To
+    wake the loop for each result would take a tenth of the interpreter's time from small networks.
+    """
 
     def __init__(self, now_s: Callable[[], float], ring: Callable[[], None]) -> None:
         self._now_s, self._ring = now_s, ring
         self._boards: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Found] = queue.SimpleQueue()
         self._handing = 0
+        self._missing: dict[BoardRun, int] = {}
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="coe-feeder", daemon=True)
         self._thread.start()
@@ -55,9 +61,12 @@ class Feeder:
 
     def feed(self, run: BoardRun, located: Located | None = None) -> None:
         """Hand in the pictures of a board that have no result yet; the crops of a whole board come from `located`."""
+        items = run.waiting
         with self._lock:
             self._handing += 1
-        self._boards.put(_Task(run, located))
+            if items:
+                self._missing[run] = len(items)
+        self._boards.put(_Task(run, items, located))
 
     def found(self) -> list[Found]:
         """Return the results since the last call."""
@@ -82,7 +91,7 @@ class Feeder:
         task = self._boards.get()
         if task is None:
             return False
-        for item in task.run.waiting:
+        for item in task.items:
             self._hand_in(task, item)
         with self._lock:
             self._handing -= 1
@@ -121,7 +130,13 @@ class Feeder:
 
     def _answer(self, run: BoardRun, item: Item, result: Result) -> None:
         self._found.put(Found(run, item.refdes, result))
-        self._ring()
+        with self._lock:
+            self._missing[run] -= 1
+            is_last = self._missing[run] == 0
+            if is_last:
+                del self._missing[run]
+        if is_last or run.is_decided or (result.failure is not None and result.failure.kind in UNSEEN_BY_LINE):
+            self._ring()
 
 
 def _image(task: _Task, item: Item) -> ImageLike:
