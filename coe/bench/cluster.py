@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,7 @@ class ClusterRun:
     stages: int = 0
     experts_moved: int = 0
     mishap_s: float = 0.0
+    head_s: float = 0.0
 
     def answer(self, result: Result, now: float) -> None:
         """Take in a result."""
@@ -212,7 +214,9 @@ class _Running:
             routing = CountLru(views, max(1, int(scene.budget("").bytes / mean_bytes)))
         head = Head(scene.fleet.rules.router, routing, self._homes)
         self._done = ClusterRun()
-        self._cluster = ClusterSimulator(head, scene.network, scene.oracle, self._rules, self._homes, self._done.answer)
+        self._cluster = ClusterSimulator(
+            head, scene.network, scene.oracle, self._rules, self._homes, self._done.answer, time.perf_counter
+        )
         self._recorders: dict[str, Recorder] = {}
 
     def run(self, mishap: Mishap, mishap_s: float) -> ClusterRun:
@@ -231,6 +235,7 @@ class _Running:
         self._done.boxes = {name: recorder.metrics() for name, recorder in self._recorders.items()}
         self._done.images_moved = self._cluster.traffic.images.total()
         self._done.stages = self._cluster.traffic.stages
+        self._done.head_s = self._cluster.head_s
         return self._done
 
     def _view(self, name: str) -> BoxView:

@@ -7,7 +7,7 @@ carries out the orders and reports what happened. Rules and verdicts are here al
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 from coe.board.router import Router
@@ -123,16 +123,24 @@ class _Sent:
     failed_on: frozenset[str]
 
 
+@dataclass(slots=True)
+class _Image:
+    """An image under way: its request, since when it waits, and the boxes that have it."""
+
+    request: Request
+    since_s: float
+    boxes: set[str] = field(default_factory=set)
+
+
 class Head:
     """Images under way, and where each of their stages runs. `routing` chooses the boxes and holds their views."""
 
     def __init__(self, router: Router, routing: Routing, homes: Homes) -> None:
         self._routing, self._homes = routing, homes
         self._cases = Cases(router)
-        self._requests: dict[int, Request] = {}
+        self._images: dict[int, _Image] = {}
         self._sent: dict[int, _Sent] = {}
         self._on_box: dict[str, dict[int, None]] = {box: {} for box in routing.views}
-        self._holding: dict[int, set[str]] = {}
         self._stranded: list[Stage] = []
         self._ids = count()
         self._orders: list[Order] = []
@@ -149,9 +157,9 @@ class Head:
         """Take an event and return the orders, in their order. `now` is in seconds and never goes back."""
         match event:
             case ImageCame():
-                self._requests[event.request.id] = replace(event.request, submitted_s=event.request.since_s(now))
-                self._holding[event.request.id] = set()
-                self._go_on(event.request.id, self._cases.open(event.request, now), now)
+                request = event.request
+                self._images[request.id] = _Image(request, request.since_s(now))
+                self._go_on(request.id, self._cases.open(request, now), now)
             case StageDone():
                 self._done(event, now)
             case BoxTold():
@@ -173,8 +181,7 @@ class Head:
         for box, ids in self._on_box.items():
             waiting = self._routing.views[box].waiting
             assert sum(waiting.values()) == len(ids), f"{self!r}: {waiting} stages on {box}"
-        assert set(self._holding) == set(self._requests), f"{self!r}: images"
-        assert not idle or not (self._cases or self._sent or self._requests or self._stranded), f"{self!r} at idle"
+        assert not idle or not (self._cases or self._sent or self._images or self._stranded), f"{self!r} at idle"
 
     # Images
 
@@ -183,13 +190,12 @@ class Head:
             self._send(stage, frozenset(), now)
         if advance.result is not None:
             self._orders.append(Answer(advance.result))
-            del self._requests[request_id]
-            self._orders += [Release(box, request_id) for box in sorted(self._holding.pop(request_id))]
+            self._orders += [Release(box, request_id) for box in sorted(self._images.pop(request_id).boxes)]
 
     def _send(self, stage: Stage, failed_on: frozenset[str], now: float, failure: Failure | None = None) -> None:
         """Send a stage to a box. `failure` is that of the last box of `failed_on`."""
-        holding = self._holding[stage.request_id]
-        box = self._routing.choose(stage.expert, holding, failed_on)
+        image = self._images[stage.request_id]
+        box = self._routing.choose(stage.expert, image.boxes, failed_on)
         if box is None:
             if failure is not None:
                 self._fail(stage, failure, now)
@@ -205,10 +211,10 @@ class Head:
         self._sent[stage_id] = _Sent(stage, box, failed_on)
         self._on_box[box][stage_id] = None
         self._routing.views[box].sent(stage.expert)
-        image = self._requests[stage.request_id]
-        request = Request(stage_id, stage.expert, serial=image.serial, due_s=image.due_s, submitted_s=image.submitted_s)
-        self._orders.append(SendStage(box, request, stage.request_id, box not in holding))
-        holding.add(box)
+        given = image.request
+        request = Request(stage_id, stage.expert, serial=given.serial, due_s=given.due_s, submitted_s=image.since_s)
+        self._orders.append(SendStage(box, request, stage.request_id, box not in image.boxes))
+        image.boxes.add(box)
 
     def _done(self, event: StageDone, now: float) -> None:
         sent = self._sent.pop(event.stage_id, None)
@@ -234,8 +240,8 @@ class Head:
         """Go on without a box: its stages go to other boxes, with their images."""
         if self._routing.views.pop(box, None) is None:
             return
-        for holding in self._holding.values():
-            holding.discard(box)
+        for image in self._images.values():
+            image.boxes.discard(box)
         lost = [self._sent.pop(stage_id) for stage_id in self._on_box.pop(box)]
         stranded, self._stranded = ([], self._stranded) if self._on_box else (self._stranded, [])
         for stage in stranded:

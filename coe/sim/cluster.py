@@ -120,9 +120,12 @@ class ClusterSimulator:
         rules_of: Callable[[Homes, str, frozenset[str]], StageRules],
         homes: Homes,
         answered: Callable[[Result, float], None] = lambda result, now: None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.head, self.network, self.traffic = head, network, Traffic()
-        self.agenda = Agenda()
+        self.agenda = Agenda(clock)
+        self.head_s = 0.0
+        """The time of the head's decisions, by `clock`."""
         self._rules_of, self._homes, self._answered = rules_of, homes, answered
         self._images: dict[int, Request] = {}
         """By stage id: the request of its image."""
@@ -190,7 +193,10 @@ class ClusterSimulator:
 
     def _tell_head(self, event: HeadEvent) -> None:
         now = self.agenda.now
-        for order in self.head.handle(event, now):
+        began = self.agenda.clock()
+        orders = self.head.handle(event, now)
+        self.head_s += self.agenda.clock() - began
+        for order in orders:
             match order:
                 case SendStage():
                     self._send(order)
