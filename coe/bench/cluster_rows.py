@@ -21,8 +21,8 @@ class ClusterRow:
 
     `images_moved` is how often an image went to a box, `experts_moved` how many experts got another home after the
     mishap. `recovered` is the throughput from `RECOVERY_S` after the mishap on, as a share of that of a cluster which
-    had so many boxes from the beginning, for the same number of last images. `head_us` is the time in which the head
-    decides, for an image.
+    had so many boxes from the beginning, for the same number of last images; None if no image was left by then.
+    `head_us` is the time in which the head decides, for an image.
     """
 
     task: str

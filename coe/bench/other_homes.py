@@ -9,23 +9,25 @@ import xxhash
 from coe.scheduler.homes import USUAL_TRAFFIC, BoxBudget, Homes, Needs, Traffic
 from coe.scheduler.placer import Placer
 
-Rule = Callable[[Sequence[str], int], Mapping[str, Sequence[int]]]
-"""From experts and a number of boxes to the boxes of each expert: the home, then the standby if there is another."""
+Rule = Callable[[Sequence[str], Sequence[str]], Mapping[str, Sequence[int]]]
+"""From experts and boxes to the numbers of each expert's boxes: the home, then the standby if there is another."""
 
 
-def by_hash(experts: Sequence[str], boxes: int) -> dict[str, list[int]]:
+def by_hash(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]]:
     """Return the boxes of each expert with the highest hashes (rendezvous hashing: Thaler and Ravishankar, 1998)."""
 
     def rank(expert: str) -> list[int]:
-        return sorted(range(boxes), key=lambda box: xxhash.xxh3_64_intdigest(f"{box}/{expert}".encode()))[-1:-3:-1]
+        hashes = [xxhash.xxh3_64_intdigest(f"{box}/{expert}".encode()) for box in boxes]
+        return sorted(range(len(boxes)), key=hashes.__getitem__)[-1:-3:-1]
 
     return {expert: rank(expert) for expert in experts}
 
 
-def in_turn(experts: Sequence[str], boxes: int) -> dict[str, list[int]]:
+def in_turn(experts: Sequence[str], boxes: Sequence[str]) -> dict[str, list[int]]:
     """Return one box after another (round robin), in the order of the experts."""
+    count = len(boxes)
     return {
-        expert: list(dict.fromkeys([number % boxes, (number + 1) % boxes])) for number, expert in enumerate(experts)
+        expert: list(dict.fromkeys([number % count, (number + 1) % count])) for number, expert in enumerate(experts)
     }
 
 
@@ -41,7 +43,7 @@ def homes_by(
     fitting = {name: need for name, need in needs.items() if need.bytes <= most_bytes}
     placer = Placer(fitting, boxes, traffic)
     standbys: dict[str, int] = {}
-    for expert, chosen in rule(list(fitting), len(boxes)).items():
+    for expert, chosen in rule(list(fitting), [box.id for box in boxes]).items():
         able = [number for number, box in enumerate(boxes) if box.bytes >= fitting[expert].bytes]
         places = list(dict.fromkeys(min(able, key=lambda box: (box - start) % len(boxes)) for start in chosen))
         placer.settle(expert, places[:1])

@@ -75,7 +75,7 @@ def check(homes: Homes, experts: list[Needs], boxes: list[BoxBudget]) -> None:
 
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
     experts: list[Needs], budgets: list[int], chance: random.Random
 ) -> None:
@@ -86,7 +86,7 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
@@ -98,7 +98,7 @@ def test_names_of_boxes_change_nothing(experts: list[Needs], budgets: list[int],
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: list[int], data: st.DataObject) -> None:
     boxes = boxes_of(*budgets)
     before = place(experts, boxes, TRAFFIC)
@@ -114,7 +114,7 @@ def test_when_a_box_goes_only_its_experts_move(experts: list[Needs], budgets: li
 
 
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
     experts: list[Needs], budgets: list[int], budget: int
 ) -> None:
