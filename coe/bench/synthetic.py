@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.bench.forms import Form, handed_in
+from coe.bench.forms import PictureForm, handed_in
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError
@@ -98,7 +98,7 @@ def prepare(
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 
-def synthetic_pictures(board: Path, requests: int, seed: int, form: Form = Form.ARRAY) -> list[Picture]:
+def synthetic_pictures(board: Path, requests: int, seed: int, form: PictureForm = PictureForm.ARRAY) -> list[Picture]:
     """Draw `requests` pictures of noise, with components by their counts.
 
     Arrays have 240 x 240 pixels. JPEGs have 640 x 480, and as many bytes as a photograph of that size.
@@ -106,7 +106,7 @@ def synthetic_pictures(board: Path, requests: int, seed: int, form: Form = Form.
     components = rules.load(board).components
     chance = random.Random(seed)
     names = chance.choices(list(components), [c.count for c in components.values()], k=requests)
-    height, width, detail = (240, 240, 1) if form is Form.ARRAY else (480, 640, 4)
+    height, width, detail = (240, 240, 1) if form is PictureForm.ARRAY else (480, 640, 4)
     noise = np.random.default_rng(seed).integers(0, 255, (height // detail, width // detail, 3), dtype=np.uint8)
     pixels = np.asarray(Image.fromarray(noise).resize((width, height)))
     return handed_in([Picture(pixels, name, name=f"{index}") for index, name in enumerate(names)], form)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coe.board.images import Item
+from coe.board.images import FoundImage
 from coe.board.router import GIVEN, Component
 from coe.errors import ConfigError
 
 
-def check(items: Iterable[Item], components: Iterable[Component]) -> None:
+def check(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
     """Raise ConfigError if an image lacks the reference that it must bring, or has one that nothing compares with."""
     given = {component.name: component.reference == GIVEN for component in components}
     for item in items:

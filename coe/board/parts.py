@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coe.board import text_table
-from coe.board.text_table import SEPARATORS, Line
+from coe.board.text_table import SEPARATORS, TextLine
 from coe.errors import ConfigError, did_you_mean
 
 REFDES = ("refdes", "designator", "ref", "reference")
@@ -76,7 +76,7 @@ class _Header:
     component: int
 
 
-def _header(path: Path, lines: Sequence[Line]) -> _Header:
+def _header(path: Path, lines: Sequence[TextLine]) -> _Header:
     """Return the header of a list: the first line that names both columns, a remark only if no other line does."""
     for line in sorted(lines, key=lambda line: line.is_remark):
         for separator in SEPARATORS:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from coe.board.scores import honest
 from coe.calibrate.answers import Answers
 from coe.calibrate.honest import Honesty, calibrated
-from coe.calibrate.thresholds import DIGITS, Choice, Curve, Goal, Use, Wanted, choose, curves
+from coe.calibrate.thresholds import DIGITS, Curve, Goal, ThresholdChoice, Use, WantedRate, choose, curves
 from coe.core import NOTHING
 from coe.rates import trials_needed
 
@@ -35,8 +35,8 @@ class Calibrated:
     answers: Answers
     honesty: Honesty | None
     curves: tuple[Curve, ...]
-    choices: tuple[Choice, ...]
-    wanted: Wanted
+    choices: tuple[ThresholdChoice, ...]
+    wanted: WantedRate
 
     @property
     def temperature(self) -> float:
@@ -80,7 +80,7 @@ class Calibrated:
         return "; ".join(parts)
 
 
-def calibrate(answers: Answers, wanted: Wanted) -> Calibrated:
+def calibrate(answers: Answers, wanted: WantedRate) -> Calibrated:
     """Return the temperature and the thresholds of an expert."""
     honesty = calibrated(answers.answers)
     all_curves = curves(answers, honesty.temperature if honesty else 1.0)
@@ -88,7 +88,7 @@ def calibrate(answers: Answers, wanted: Wanted) -> Calibrated:
     return Calibrated(answers, honesty, tuple(all_curves), tuple(choices), wanted)
 
 
-def sentence(choice: Choice, wanted: Wanted) -> str:
+def sentence(choice: ThresholdChoice, wanted: WantedRate) -> str:
     """Say what a threshold shows in the pictures: "ok: escapes 0 of 300, at most 0.99 %; false calls 3 of 400, ..."."""
     rates = (("escapes", choice.point.escapes), ("false calls", choice.point.false_calls))
     told = ", ".join(
@@ -101,7 +101,7 @@ def sentence(choice: Choice, wanted: Wanted) -> str:
     return f"{choice.curve.label}: {told}{proof}"
 
 
-def unreached(curve: Curve, wanted: Wanted) -> str:
+def unreached(curve: Curve, wanted: WantedRate) -> str:
     """Say why no threshold of a curve holds the wanted rate."""
     noun = "escapes" if wanted.goal is Goal.ESCAPES else "false calls"
     rates = [rate for point in curve.points if (rate := point.rate(wanted.goal)) is not None]

@@ -18,7 +18,7 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.measuring import body_bytes, file_bytes, measure
 from coe.inspector.memory import experts_bytes, fixed_bytes, planned
-from coe.inspector.precision import Choice
+from coe.inspector.precision import VariantChoice
 from coe.inspector.settings import Settings, settle
 from coe.inspector.weights_used import reference_digests
 from coe.runtime.device import Device
@@ -36,7 +36,7 @@ class Lineup:
 
     board: Rules
     costs: LineCosts
-    choice: Choice
+    choice: VariantChoice
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from coe.runtime.arena import Arena
 from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
-from coe.runtime.measured import HERE, Measured, identity
+from coe.runtime.measured import HERE, MeasuredOnce, identity
 from coe.runtime.pool_bodies import PoolBodies
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Needs, Weights, proved, weights
@@ -47,7 +47,7 @@ class CpuDevice:
     depth = 1
 
     def __init__(
-        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: Measured[Cost] = HERE
+        self, store: Store, kinds: Mapping[str, Kind], threads: int, *, measured: MeasuredOnce[Cost] = HERE
     ) -> None:
         self.store, self.kinds, self.threads = store, kinds, threads
         self._measured = measured

@@ -120,13 +120,16 @@ class Engine:
         self._filled = self._stopped = False
         self._settled = threading.Event()
         self._began = time.monotonic()
-        bodies: dict[str, Callable[[], None]] = {
+        functions: dict[str, Callable[[], None]] = {
             "coe-control": self._control,
             "coe-reply": self._answer,
-            **self._carriers.bodies(),
-            **{name: body for runner in self._runners.values() for name, body in runner.bodies().items()},
+            **self._carriers.thread_functions(),
         }
-        self._threads = [threading.Thread(target=body, name=name, daemon=True) for name, body in bodies.items()]
+        for runner in self._runners.values():
+            functions |= runner.thread_functions()
+        self._threads = [
+            threading.Thread(target=function, name=name, daemon=True) for name, function in functions.items()
+        ]
         self._threads += self._inputs.threads
         self.line_threads.threads = frozenset(self._threads)
         end_at_exit(self)

@@ -81,8 +81,8 @@ class Carriers:
         self._turn = threading.Condition()
         self._closed = threading.Event()
 
-    def bodies(self) -> dict[str, Callable[[], None]]:
-        """Return the body of each thread, by the name of the thread."""
+    def thread_functions(self) -> dict[str, Callable[[], None]]:
+        """Return the function of each thread, by the name of the thread."""
         names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
         return {name: partial(self._work, place) for place, name in names.items()}
 

@@ -76,7 +76,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ExportScope:
     """What is exported: answers from `start_us` on and before `end_us`; of a recipe; so many good parts by label."""
 
     start_us: int
@@ -86,7 +86,7 @@ class Asked:
 
 
 def export(
-    database: Database, pictures: Pictures, folder: Path, asked: Asked, now_us: int, *, limit_pixels: int
+    database: Database, pictures: Pictures, folder: Path, asked: ExportScope, now_us: int, *, limit_pixels: int
 ) -> Export:
     """Write an export into a new folder below `folder`; raises DatabaseTrouble, and OSError.
 
@@ -132,7 +132,7 @@ def export(
 
 
 def _answered(
-    connection: Connection, asked: Asked, good_labels: Mapping[str, str]
+    connection: Connection, asked: ExportScope, good_labels: Mapping[str, str]
 ) -> tuple[list[Example], Counter[str]]:
     """Return the answered calls as examples, and why others are left out."""
     query = (
@@ -191,7 +191,7 @@ def _copy(source: Path, example: Example, folder: Path) -> Example:
     return named
 
 
-def _good(connection: Connection, asked: Asked) -> list[Example]:
+def _good(connection: Connection, asked: ExportScope) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
     query = select(board.c.id, board.c.findings, board.c.key).where(
         board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us, board.c.findings.is_not(None)

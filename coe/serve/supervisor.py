@@ -27,7 +27,7 @@ from coe.serve.database.opening import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.doors import expect_keys
 from coe.serve.moments import SECOND_US, now_us
-from coe.serve.notify import Notice, notify
+from coe.serve.notify import SystemdNotice, notify
 from coe.serve.words import FaultKind, Intake, Process, Subject
 
 PROCESSES = (Process.GATE, Process.LINE)
@@ -115,7 +115,7 @@ class Supervisor:
                     self._step(database, claim)
                     time.sleep(LOOK_S)
             finally:
-                notify(Notice.STOPPING)
+                notify(SystemdNotice.STOPPING)
                 self._end_all(database)
         finally:
             claim.release()
@@ -131,7 +131,7 @@ class Supervisor:
             self._notified_s = now_s
             self._keep_claim(claim, now_s)
             if _answers(database):
-                notify(Notice.ALIVE if self._was_ready else Notice.READY)
+                notify(SystemdNotice.ALIVE if self._was_ready else SystemdNotice.READY)
                 self._was_ready = True
 
     def _keep_claim(self, claim: Claim, now_s: float) -> None:

@@ -16,14 +16,14 @@ from test_serve_hostile import problem
 
 from coe.serve.crops import Pixels
 from coe.serve.database.opening import Database
-from coe.serve.gate import bodies, connections, images, models, server
+from coe.serve.gate import connections, images, models, request_data, server
 from coe.serve.gate.connections import Connection
 from coe.serve.gate.feed import Feed
 from coe.serve.pictures import Receiving
 
 
 def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MOST_HELD_BYTES", 50_000)
+    monkeypatch.setattr(request_data, "MOST_HELD_BYTES", 50_000)
     large = b'{"id": "' + b"x" * 60_000
     for path in ("/v2/models/tiny/infer", "/api/v1/boards/k"):
         problem(served.feeder.post(path, content=large), 503, "busy")

@@ -71,9 +71,9 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
         tell=events.put,
         crash=events.put,
     )
-    bodies = carrier.bodies()
-    assert sorted(bodies) == ["coe-disk", "coe-lane-gpu"]
-    threads = [threading.Thread(target=body) for body in bodies.values()]
+    functions = carrier.thread_functions()
+    assert sorted(functions) == ["coe-disk", "coe-lane-gpu"]
+    threads = [threading.Thread(target=function) for function in functions.values()]
     for thread in threads:
         thread.start()
     try:

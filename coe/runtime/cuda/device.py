@@ -27,8 +27,8 @@ from coe.runtime.cuda.garbage import give_back
 from coe.runtime.cuda.host import Copy, HostMemory, passing_bytes
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.probe import GpuTrial, gpu_trial
-from coe.runtime.cuda.recipe import Recipe
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
 from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
@@ -95,7 +95,7 @@ class CudaDevice:
         self._workers: dict[str, Worker] = {}
         self._capturing = threading.Lock()
         self._lost: str | None = None
-        self._captured: frozenset[tuple[Recipe, int]] = frozenset()
+        self._captured: frozenset[tuple[Unpacking, int]] = frozenset()
         self._largest_file = 0
         driver.limit(memory_bytes)
 
@@ -178,7 +178,7 @@ class CudaDevice:
         """Raise BoardsClash for experts without captured graphs, or whose files are larger than those that can pass."""
         with self._watched():
             for expert in experts:
-                network = self._networks.recipe_of(expert), expert.input_size
+                network = self._networks.unpacking_of(expert), expert.input_size
                 size = passing_bytes(weights(self.store, expert))
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
                     raise BoardsClash(
@@ -202,18 +202,18 @@ class CudaDevice:
         """Return workers that have captured all graphs that they will run; raises DeviceFull."""
         names = [f"executor {number + 1}" for number in range(executors)]
         workers = [Worker(name, self.driver, sizes.weights, sizes.images, self._capturing) for name in names]
-        distinct: dict[tuple[Recipe, int], Expert] = {}
+        distinct: dict[tuple[Unpacking, int], Expert] = {}
         for expert in experts:
             # The load of an expert reports that it cannot be read; the others go on.
             with contextlib.suppress(StoreError):
-                distinct.setdefault((self._networks.recipe_of(expert), expert.input_size), expert)
+                distinct.setdefault((self._networks.unpacking_of(expert), expert.input_size), expert)
         self._captured = frozenset(distinct)
         # The largest first: all later graphs then reuse the memory that its graphs work in.
         order = sorted(distinct.items(), key=lambda item: -self._sizing.held(item[1]).bytes)
-        for number, ((recipe, size), expert) in enumerate(order, start=1):
+        for number, ((unpacking, size), expert) in enumerate(order, start=1):
             self._say(f"capturing {expert.kind} for {len(expert.labels)} labels at {size} px, {number} of {len(order)}")
             for worker in workers:
-                worker.prepare(self._networks.template(expert), recipe, size, self._sizing.held(expert).most)
+                worker.prepare(self._networks.template(expert), unpacking, size, self._sizing.held(expert).most)
         return workers
 
     def enter(self, executor: str) -> None:
@@ -279,9 +279,9 @@ class CudaDevice:
 
     def _put(self, expert: Expert, copy: Copy, common: DeviceBody | None) -> Resident:
         assert self._blobs is not None, "load before prepare"
-        if copy.recipe is None:
-            copy.recipe = self._networks.recipe(copy.content, expert, common.content if common else None)
-        resident = self._blobs.put(expert.id, copy.data(), copy.recipe, common.resident if common else None)
+        if copy.unpacking is None:
+            copy.unpacking = self._networks.unpacking(copy.content, expert, common.content if common else None)
+        resident = self._blobs.put(expert.id, copy.data(), copy.unpacking, common.resident if common else None)
         copy.buffer.busy = resident.written
         return resident
 
@@ -343,7 +343,7 @@ class CudaDevice:
             worker = self._worker(executor)
             worker.activate(self._blobs, loaded.resident)
             pixels = [image.pixels for image in images]
-            parts = worker.launch(loaded.template, loaded.resident.recipe, pixels, loaded.most)
+            parts = worker.launch(loaded.template, loaded.resident.unpacking, pixels, loaded.most)
 
         def findings() -> list[Finding]:
             found: list[Finding] = []
@@ -363,7 +363,7 @@ class CudaDevice:
             except BaseException:
                 host.give(buffer)
                 raise
-            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.recipe, loaded.body))
+            host.keep(expert, Copy(buffer, loaded.content, loaded.resident.unpacking, loaded.body))
 
     def _worker(self, executor: str) -> Worker:
         if executor not in self._workers:

@@ -64,7 +64,7 @@ class _Durable(SenderOption):
         link.target.durability = Terminus.DELIVERIES
 
 
-class AmqpSink:
+class AmqpConnection:
     """A connection to an AMQP 1.0 broker, with one link."""
 
     def __init__(self, place: AmqpPlace) -> None:

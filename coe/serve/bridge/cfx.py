@@ -39,7 +39,7 @@ _STOPS = {
 _SERVICES = {FaultKind.DATABASE, FaultKind.DISK_FULL, FaultKind.SINK}
 
 
-class CfxWords:
+class CfxFormat:
     """Messages of IPC-CFX from the endpoint `handle`."""
 
     def __init__(self, handle: str, heartbeat_s: float) -> None:

@@ -42,7 +42,7 @@ class MqttPlace:
         return f"<MqttPlace {self.host}:{self.port} {self.topic}>"
 
 
-class MqttSink:
+class MqttConnection:
     """A connection to an MQTT broker."""
 
     def __init__(self, place: MqttPlace) -> None:

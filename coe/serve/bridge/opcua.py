@@ -86,7 +86,7 @@ class _Readers(UserManager):
         return User(role=UserRole.User)
 
 
-class OpcUaSink:
+class OpcUaConnection:
     """The server, on a thread with its own event loop."""
 
     def __init__(self, place: OpcUaPlace) -> None:

@@ -53,7 +53,7 @@ class Message:
         return json.dumps(self.body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
-class Words(Protocol):
+class Format(Protocol):
     """A format: how events and signs of life become messages."""
 
     def messages(self, happening: Happening) -> list[Message]:

@@ -36,7 +36,7 @@ def signature(secret: str, moment_s: int, body: bytes) -> str:
     return hmac.new(secret.encode(), f"{moment_s}.".encode() + body, hashlib.sha256).hexdigest()
 
 
-class WebhookSink:
+class WebhookConnection:
     """A URL to which messages are posted, one after the other, over one connection while it lasts."""
 
     def __init__(self, place: WebhookPlace, clock_us: Callable[[], int] = now_us) -> None:

@@ -81,7 +81,7 @@ def failed(connection: Connection, sink: str, event_id: int, *, error: str, next
 
 
 @dataclass(frozen=True, slots=True)
-class Queue:
+class SinkQueue:
     """How many events wait for a sink, and since when the oldest of them does; None if none waits."""
 
     sink: str
@@ -90,7 +90,7 @@ class Queue:
     error: str
 
 
-def queues(connection: Connection) -> list[Queue]:
+def queues(connection: Connection) -> list[SinkQueue]:
     """Return the queue of each sink, in the order of their names; `error` is that of the oldest event."""
     oldest = (
         select(
@@ -115,4 +115,4 @@ def queues(connection: Connection) -> list[Queue]:
         )
         .order_by(schema.sink.c.name)
     )
-    return [record(Queue, row) for row in connection.execute(query)]
+    return [record(SinkQueue, row) for row in connection.execute(query)]

@@ -17,7 +17,7 @@ from coe.serve.database.schema import board, call, verification
 from coe.serve.words import BoardState, CallKind, EventKind, Outcome
 
 
-class Changed(CoeError):
+class CallChanged(CoeError):
     """The call changed since the person saw it: another person answered it, or a later finding raised its verdict."""
 
 
@@ -51,7 +51,7 @@ def record_verification(connection: Connection, seen: Call, new: NewVerification
 
     Once the last open call of a board is answered, the board is verified. Blind audits hold no board up; a defect
     that an audit found on a verified board is told as a correction is. A call that was answered before may be
-    answered again: the new word supersedes the old. Raises Changed if the call's revision is another than that of
+    answered again: the new word supersedes the old. Raises CallChanged if the call's revision is another than that of
     `seen`.
     """
     if seen.board_id is None:
@@ -67,7 +67,7 @@ def _record(connection: Connection, seen: Call, new: NewVerification) -> Verific
         update(call).where(call.c.id == seen.id, call.c.revision == seen.revision).values(revision=seen.revision + 1)
     )
     if not moved.rowcount:
-        raise Changed(f"call {seen.id} has changed since you saw it; look at it again and then decide")
+        raise CallChanged(f"call {seen.id} has changed since you saw it; look at it again and then decide")
     added = record(Verification, connection.execute(insert(verification).values(row).returning(verification)).one())
     connection.execute(update(call).where(call.c.id == seen.id).values(verification_id=added.id))
     if seen.kind is CallKind.DEFECT:

@@ -19,9 +19,9 @@ from coe.serve.database.boards import Board, NewBoard
 from coe.serve.database.keys import Key
 from coe.serve.database.recipes import Recipe
 from coe.serve.gate import faces
-from coe.serve.gate.bodies import Body, expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of
 from coe.serve.gate.state import Gate
 from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso, microseconds
@@ -60,7 +60,7 @@ async def post_board(visit: Visit) -> Response:
     return JSONResponse(answer, int(HTTPStatus.ACCEPTED), {"Location": f"/api/v1/boards/{board.id}"})
 
 
-async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
+async def hand_in(visit: Visit, key: str, body: JsonBody[BoardRequest]) -> Handed:
     """Accept a board whose views are there, and wake the line; raises Problem, and ConfigError for wrong views."""
     accept = partial(_hand_in, visit.gate, key, body, visit.caller)
     try:
@@ -72,7 +72,7 @@ async def hand_in(visit: Visit, key: str, body: Body[BoardRequest]) -> Handed:
     return handed
 
 
-def _hand_in(gate: Gate, key: str, body: Body[BoardRequest], by: str) -> Handed:
+def _hand_in(gate: Gate, key: str, body: JsonBody[BoardRequest], by: str) -> Handed:
     digest = digest_of(body.data)
     with gate.database.reading() as connection:
         # Rules are checked here, where nobody waits for the lock.
@@ -139,7 +139,7 @@ def _recipe(connection: Connection, form: BoardRequest) -> Recipe:
     return recipe
 
 
-def _new_board(gate: Gate, key: str, digest: str, body: Body[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
+def _new_board(gate: Gate, key: str, digest: str, body: JsonBody[BoardRequest], recipe: Recipe, by: str) -> NewBoard:
     form, now_us = body.form, gate.now_us()
     content = RecipeContent.model_validate(recipe.content)
     within_s = form.within_s or content.within_s

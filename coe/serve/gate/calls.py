@@ -20,9 +20,9 @@ from coe.serve.database.calls import Call
 from coe.serve.database.verifications import NewVerification, Verification
 from coe.serve.form import Form
 from coe.serve.gate import goldens
-from coe.serve.gate.bodies import expect_query, id_of, json_body, number_of
 from coe.serve.gate.operations import VERIFY, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of, json_body, number_of
 from coe.serve.moments import SECOND_US, iso
 from coe.serve.texts import Note, Text
 from coe.serve.words import Outcome
@@ -148,7 +148,9 @@ async def verify(visit: Visit) -> Response:
 def _add(visit: Visit, revision: int, new: NewVerification, connection: Connection) -> dict[str, Any]:
     call = _call(visit, connection)
     if call.revision != revision:
-        raise verifications.Changed(f"call {call.id} has changed since you saw it; look at it again and then decide")
+        raise verifications.CallChanged(
+            f"call {call.id} has changed since you saw it; look at it again and then decide"
+        )
     if call.is_open and call.claimed_by != visit.caller and call.claimed_until_us > new.verified_us:
         raise _taken(call)
     added = verifications.record_verification(connection, call, new)

@@ -11,9 +11,9 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve.database import audit, faults
 from coe.serve.database.faults import Fault
-from coe.serve.gate.bodies import expect_query, id_of, number_of
 from coe.serve.gate.operations import ENGINEER, READ, Operation, Visit
 from coe.serve.gate.problems import not_found
+from coe.serve.gate.request_data import expect_query, id_of, number_of
 from coe.serve.moments import iso
 
 MOST = 500

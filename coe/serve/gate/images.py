@@ -22,9 +22,9 @@ from coe.serve.database.calls import Call
 from coe.serve.database.references import GoodPicture
 from coe.serve.database.views import View
 from coe.serve.gate import goldens
-from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of
 from coe.serve.gate.state import Gate
 
 LARGEST_SIDE = 1600

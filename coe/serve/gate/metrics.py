@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from starlette.responses import Response
 
 from coe.serve.database import boards, calls, events, faults, history, outbox, states
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ANY, Operation, Visit
+from coe.serve.gate.request_data import expect_query
 from coe.serve.moments import SECOND_US
 from coe.serve.words import Intake
 

@@ -26,9 +26,9 @@ from coe.serve.database.recipes import Recipe
 from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.form import of_json
 from coe.serve.gate.boards import hand_in, take_back, until_decided
-from coe.serve.gate.bodies import Body, expect_query, whole_body
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
+from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
 from coe.serve.gate.texts import name_from
 from coe.serve.gate.uploads import discard_views, keep_view
@@ -89,7 +89,7 @@ async def infer(visit: Visit) -> Response:
     within_s = asked.request.parameters.within_s
     data |= {} if within_s is None else {"within_s": within_s}
     try:
-        handed = await hand_in(visit, key, Body(data, of_json(data, BoardRequest)))
+        handed = await hand_in(visit, key, JsonBody(data, of_json(data, BoardRequest)))
     except (Problem, CoeError):
         with suppress(DatabaseTrouble, OSError):  # else it goes with the pictures that nobody hands in
             await gate.run(partial(discard_views, gate, key))

@@ -16,17 +16,17 @@ from starlette.responses import JSONResponse, Response
 from coe.serve.database import history, recipes, tallies
 from coe.serve.database.history import BoardCount, CallCount, Window
 from coe.serve.database.tallies import Tally
-from coe.serve.gate.bodies import expect_query, number_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
+from coe.serve.gate.request_data import expect_query, number_of
 from coe.serve.moments import HOUR_US, hour_of, iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.statistics import control_charts, trend, yields
 from coe.serve.statistics import pareto as paretos
-from coe.serve.statistics.control_charts import Chart, Sample
+from coe.serve.statistics.control_charts import Chart, Subgroup
 from coe.serve.statistics.figures import CONFIDENCE, Figure
 from coe.serve.statistics.pareto import Bar
-from coe.serve.words import CallKind, Part
+from coe.serve.words import CallKind, Dimension
 
 HOURS, MOST_HOURS = 24, 24 * 366
 """How far statistics look back, if the query does not say."""
@@ -48,16 +48,16 @@ class Counts:
         return yields.figures(self.boards, self.calls, self.escapes, self.of_recipe)
 
     @property
-    def trend(self) -> list[trend.Point]:
+    def trend(self) -> list[trend.TrendPoint]:
         """The figures over time."""
         return trend.trend(self.boards, self.calls, self.of_recipe, self.window.start_us, self.window.end_us)
 
     @property
     def calls_chart(self) -> Chart:
         """The control chart of calls."""
-        return control_charts.u_chart("calls", self._samples())
+        return control_charts.u_chart("calls", self._subgroups())
 
-    def _samples(self) -> list[Sample]:
+    def _subgroups(self) -> list[Subgroup]:
         hours = sorted({one.hour_us for one in self.boards})
         called = dict.fromkeys(hours, 0)
         sizes = dict.fromkeys(hours, 0)
@@ -66,7 +66,7 @@ class Counts:
         for call in self.calls:
             if call.kind is CallKind.DEFECT:
                 called[call.hour_us] += call.calls
-        return [Sample(hour, called[hour], sizes[hour]) for hour in hours]
+        return [Subgroup(hour, called[hour], sizes[hour]) for hour in hours]
 
 
 def counts(connection: Connection, window: Window) -> Counts:
@@ -75,7 +75,7 @@ def counts(connection: Connection, window: Window) -> Counts:
     return Counts(
         window,
         boards,
-        history.call_counts(connection, window, by=[Part.HOUR]),
+        history.call_counts(connection, window, by=[Dimension.HOUR]),
         history.escapes_of(connection, window),
         {id: _opportunities(connection, id) for id in sorted({one.recipe_id for one in boards})},
     )
@@ -83,10 +83,10 @@ def counts(connection: Connection, window: Window) -> Counts:
 
 def bars(connection: Connection, window: Window, by: paretos.By) -> list[Bar]:
     """Return the calls of a window by component, expert or label, the most frequent first."""
-    return paretos.pareto(history.call_counts(connection, window, by=[Part(by.value)]), by)
+    return paretos.pareto(history.call_counts(connection, window, by=[Dimension(by.value)]), by)
 
 
-def findings(connection: Connection, window: Window, *by: Part) -> list[Tally]:
+def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
     """Return how often experts said what within the hours of a window, of the recipes that were inspected in it."""
     ids = sorted({one.recipe_id for one in history.board_counts(connection, window)})
     return tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids, by=by) if ids else []
@@ -94,7 +94,7 @@ def findings(connection: Connection, window: Window, *by: Part) -> list[Tally]:
 
 def score_charts(connection: Connection, window: Window) -> list[Chart]:
     """Return the control charts of the experts' mean scores."""
-    return control_charts.score_charts(findings(connection, window, Part.HOUR, Part.EXPERT))
+    return control_charts.score_charts(findings(connection, window, Dimension.HOUR, Dimension.EXPERT))
 
 
 def _opportunities(connection: Connection, recipe_id: int) -> int:

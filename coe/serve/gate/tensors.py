@@ -45,7 +45,7 @@ class OutputParameters(Form):
     binary_data: bool = False
 
 
-class Wanted(Form):
+class WantedOutput(Form):
     """An output that the client asks for."""
 
     name: Annotated[str, Field(max_length=200)]
@@ -64,7 +64,7 @@ class InferRequest(Form):
 
     id: Annotated[str, Field(max_length=200)] = ""
     inputs: Annotated[tuple[Tensor, ...], Field(min_length=1, max_length=16)]
-    outputs: Annotated[tuple[Wanted, ...], Field(max_length=16)] = ()
+    outputs: Annotated[tuple[WantedOutput, ...], Field(max_length=16)] = ()
     parameters: InferParameters = InferParameters()
 
 
@@ -155,7 +155,7 @@ class Encoded:
 def encode(facts: Mapping[str, Any], outputs: Sequence[Output], request: InferRequest) -> Encoded:
     """Return the answer to a request with the outputs that it asks for, all if it names none; raises ConfigError."""
     by_name = {output.name: output for output in outputs}
-    wanted = request.outputs or tuple(Wanted(name=name) for name in by_name)
+    wanted = request.outputs or tuple(WantedOutput(name=name) for name in by_name)
     rows, raw = [], []
     for one in wanted:
         output = by_name.get(one.name)

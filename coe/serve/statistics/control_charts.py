@@ -34,7 +34,7 @@ _D2 = 1.128
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Subgroup:
     """What was counted in an hour: `amount` in `size` (calls in opportunities, or a sum of scores in findings)."""
 
     at_us: int
@@ -60,7 +60,7 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A control chart; with too few samples no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
+    """A control chart; with too few subgroups no points, and `missing`. `sigma_z` is 1 if pure chance acts."""
 
     name: str
     mean: float
@@ -69,9 +69,9 @@ class Chart:
     missing: str = ""
 
 
-def u_chart(name: str, samples: Sequence[Sample]) -> Chart:
-    """Return Laney's u' chart of counts; samples without size do not count."""
-    used = [one for one in samples if one.size > 0]
+def u_chart(name: str, subgroups: Sequence[Subgroup]) -> Chart:
+    """Return Laney's u' chart of counts; subgroups without size do not count."""
+    used = [one for one in subgroups if one.size > 0]
     if len(used) < LEAST_POINTS:
         return _none(name, len(used))
     mean = math.fsum(one.amount for one in used) / sum(one.size for one in used)
@@ -84,9 +84,9 @@ def u_chart(name: str, samples: Sequence[Sample]) -> Chart:
     return Chart(name, mean, sigma_z, tuple(points))
 
 
-def ewma(name: str, samples: Sequence[Sample], square_sum: float) -> Chart:
+def ewma(name: str, subgroups: Sequence[Subgroup], square_sum: float) -> Chart:
     """Return the EWMA of means; `square_sum` is the sum of the squares of all values."""
-    used = [one for one in samples if one.size > 0]
+    used = [one for one in subgroups if one.size > 0]
     if len(used) < LEAST_POINTS:
         return _none(name, len(used))
     size = sum(one.size for one in used)
@@ -114,13 +114,13 @@ def score_charts(tallies: Iterable[Tally]) -> list[Chart]:
     ]
 
 
-def _hours(rows: Iterable[Tally]) -> list[Sample]:
+def _hours(rows: Iterable[Tally]) -> list[Subgroup]:
     amounts: dict[int, float] = defaultdict(float)
     sizes: dict[int, int] = defaultdict(int)
     for one in rows:
         amounts[one.hour_us] += one.score_sum
         sizes[one.hour_us] += one.findings
-    return [Sample(hour, amounts[hour], sizes[hour]) for hour in sorted(amounts)]
+    return [Subgroup(hour, amounts[hour], sizes[hour]) for hour in sorted(amounts)]
 
 
 def _sigma_z(distances: Sequence[float], deviations: Sequence[float]) -> float:

@@ -13,11 +13,11 @@ from coe.serve.database import views as pictures
 from coe.serve.database.calls import Call
 from coe.serve.database.verifications import Verification
 from coe.serve.gate import faces
-from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.calls import picture_of
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.problems import not_found
+from coe.serve.gate.request_data import expect_query, id_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from starlette.responses import Response
 from coe.errors import ConfigError
 from coe.serve.database import confirmations, recipes
 from coe.serve.database.recipes import Recipe
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import page
 from coe.serve.gate.recipes import version_of
+from coe.serve.gate.request_data import expect_query
 from coe.serve.recipe import RecipeContent
 
 

@@ -17,7 +17,6 @@ from coe.serve.database.boards import Board
 from coe.serve.database.history import Window
 from coe.serve.gate import faces, sessions, stats
 from coe.serve.gate.access import admitted
-from coe.serve.gate.bodies import expect_query
 from coe.serve.gate.calls import CLAIM_S
 from coe.serve.gate.health import ALIVE_US
 from coe.serve.gate.operations import ADMIN, ENGINEER, READ, Operation, Visit
@@ -25,12 +24,13 @@ from coe.serve.gate.pages import board_page, drawing, experts, recipe_pages
 from coe.serve.gate.pages.drawing import Drawing, Spot
 from coe.serve.gate.pages.rendering import STATIC, page, plain, static
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query
 from coe.serve.gate.state import Gate
 from coe.serve.moments import HOUR_US
 from coe.serve.statistics import control_charts, pareto
 from coe.serve.statistics import trend as trends
 from coe.serve.statistics.control_charts import Chart
-from coe.serve.words import UNDECIDED, Outcome, Part, Process, Role
+from coe.serve.words import UNDECIDED, Dimension, Outcome, Process, Role
 from coe.visible import is_visible
 
 _NEWEST, _LISTED, _BARS = 24, 100, 12
@@ -167,9 +167,9 @@ async def experts_page(visit: Visit) -> Response:
     window = stats.window_of(visit)
 
     def read(connection: Connection) -> list[experts.ExpertRow]:
-        asked = history.call_counts(connection, window, by=[Part.EXPERT])
+        asked = history.call_counts(connection, window, by=[Dimension.EXPERT])
         line = states.heartbeats(connection).get(Process.LINE)
-        found = stats.findings(connection, window, Part.EXPERT)
+        found = stats.findings(connection, window, Dimension.EXPERT)
         return experts.rows(found, asked, stats.score_charts(connection, window), line.experts if line else None)
 
     rows = await visit.gate.read(read)

@@ -9,7 +9,7 @@ from coe.serve.bridge.sinks import Happening, Message, Standing
 from coe.serve.moments import iso
 
 
-class EventWords:
+class EventFormat:
     """Messages that say what an event says; recipes stand in them by name and version, not by the number of a row."""
 
     def __init__(self, station: str) -> None:
