@@ -164,7 +164,7 @@ class _Candidate:
         if self.is_comparable != other.is_comparable:
             return self.is_comparable
         both = cv2.bitwise_and(self.shown, other.shown)
-        mine, its = (cv2.countNonZero(cv2.bitwise_and(one.different, both)) for one in (self, other))
+        mine, its = (cv2.countNonZero(cv2.bitwise_and(picture.different, both)) for picture in (self, other))
         hidden = cv2.countNonZero(other.shown) - cv2.countNonZero(both)
         if its - mine > HIDING * hidden:
             return True
@@ -260,10 +260,10 @@ def _turned(sizes: _Sizes, start: Numbers) -> Numbers | None:
         everywhere = np.full(wanted.shape, 255, np.uint8)
         begin = _at_scale(motion, scale).astype(np.float32)
         try:
-            _, found = cv2.findTransformECC(wanted, small, begin, cv2.MOTION_AFFINE, criteria, everywhere, BLUR)
+            _, warp = cv2.findTransformECC(wanted, small, begin, cv2.MOTION_AFFINE, criteria, everywhere, BLUR)
         except cv2.error:  # it found no motion
             return None
-        motion = _at_scale(found.astype(np.float64), 1 / scale)
+        motion = _at_scale(warp.astype(np.float64), 1 / scale)
     stretches = np.linalg.svd(motion[:, :2])[1]
     plausible = np.abs(stretches - 1).max() <= STRETCH and stretches[0] <= (1 + SKEW) * stretches[1]
     return motion if plausible else None

@@ -150,12 +150,12 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _stated(board: Rules, id: str, said: Mapping[str, Any]) -> Stated:
+def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> Stated:
     """Return what a board file says of an expert, whose entry has these keys."""
     from coe.calibrate.result import Stated
 
     expert = board.experts[id]
-    min_scores = {label: float(score) for label, score in (said.get("min_scores") or {}).items()}
+    min_scores = {label: float(score) for label, score in (entry.get("min_scores") or {}).items()}
     return Stated(expert.temperature, min_scores, expert.ignore_under)
 
 
@@ -166,14 +166,14 @@ def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:
 
     raw = process_sheet.content(board.path)
     text, today = raw.decode(), date.today().isoformat()
-    before, said = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
+    before, entries = rules.of_bytes(board.path, raw), process_sheet.parse(board.path, raw).data["experts"]
     # An expert none of whose pictures could be judged stays as it is.
     by_expert = {outcome.answers.expert.id: outcome for outcome in outcomes if outcome.answers.answers}
     for id in by_expert:
-        if id not in said:
+        if id not in entries:
             raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
     entries = {
-        id: RulesEntry(outcome.entries(_stated(before, id, said[id])), outcome.comment(today))
+        id: RulesEntry(outcome.entries(_stated(before, id, entries[id])), outcome.comment(today))
         for id, outcome in by_expert.items()
     }
     changed = edited(board.path, text, entries)

@@ -142,7 +142,9 @@ def assemble(config: LineConfig) -> Assembly:
         with_images=config.inbox.limit_bytes is None,
         demotes=not config.strategy.cached,
     )
-    plan = replace(plan, executors=tuple(replace(one, depth=devices[one.device].depth) for one in plan.executors))
+    plan = replace(
+        plan, executors=tuple(replace(executor, depth=devices[executor.device].depth) for executor in plan.executors)
+    )
     return Assembly(
         boards,
         register,

@@ -233,13 +233,13 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     assert len(reads) == 3
 
 
-def test_a_copy_in_host_memory_keeps_its_recipe(store, monkeypatch):
+def test_a_copy_in_host_memory_keeps_its_unpacking(store, monkeypatch):
     device = device_of(store, gpu(), copies=3.2)
     device.load("pool", expert("a"), keep=True)
     device.evict("pool", expert("a"))
     device.load("pool", expert("b"))
     device.evict("pool", expert("b"), keep=True)
-    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.recipe", lambda *_: 1 / 0)
+    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.unpacking", lambda *_: 1 / 0)
     for name, value in (("a", 1), ("b", 2)):
         device.load("pool", expert(name))
         assert says(device, name, 7) == [7 * value]
@@ -269,7 +269,7 @@ def test_blobs_are_moved_together_where_gaps_are_too_small(store, tmp_path):
     # Half of the gap that `a` leaves is taken by something small, so that none is large enough.
     device.evict("pool", expert("a"))
     small = device._blobs.put(
-        "small", torch.zeros(PAGE, dtype=torch.uint8), device._loaded["pool", "b"].resident.recipe
+        "small", torch.zeros(PAGE, dtype=torch.uint8), device._loaded["pool", "b"].resident.unpacking
     )
     device.load("pool", expert("d"))
     assert [says(device, name, 5) for name in "bcd"] == [[10], [15], [20]]

@@ -346,12 +346,12 @@ class CudaDevice:
             parts = worker.launch(loaded.template, loaded.resident.unpacking, pixels, loaded.most)
 
         def findings() -> list[Finding]:
-            found: list[Finding] = []
+            findings: list[Finding] = []
             with self._watched():
                 for part in parts:
                     outputs = part.outputs()
-                    found += findings_of(kind, outputs, images[len(found) : len(found) + part.images], expert)
-            return found
+                    findings += findings_of(kind, outputs, images[len(findings) : len(findings) + part.images], expert)
+            return findings
 
         return findings
 

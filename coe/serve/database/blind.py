@@ -59,15 +59,15 @@ class KnownDefect:
     label: str
 
 
-def masked(found: Call) -> Call:
+def masked(open_call: Call) -> Call:
     """Return a call as a person may see it: nothing tells whether it is a blind audit."""
-    if found.kind is CallKind.DEFECT:
-        return found
-    face = Face(**(found.face or Face(Verdict.REVIEW, "", "", "", None, []).json))
+    if open_call.kind is CallKind.DEFECT:
+        return open_call
+    face = Face(**(open_call.face or Face(Verdict.REVIEW, "", "", "", None, []).json))
     return replace(
-        found,
+        open_call,
         kind=CallKind.DEFECT,
-        board_id=found.board_id if found.shown_board_id is None else found.shown_board_id,
+        board_id=open_call.board_id if open_call.shown_board_id is None else open_call.shown_board_id,
         shown_board_id=None,
         truth="",
         face=None,

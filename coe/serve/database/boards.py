@@ -176,27 +176,27 @@ def located(connection: Connection, id: int) -> bool:
 
 def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
     """Say that undecided boards will probably be late; of each board it is said once."""
-    for one in boards:
-        said = connection.execute(
+    for late_board in boards:
+        told = connection.execute(
             update(board)
-            .where(board.c.id == one.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
+            .where(board.c.id == late_board.id, board.c.endangered_us.is_(None), board.c.state.in_(UNDECIDED))
             .values(endangered_us=now_us)
         )
-        if said.rowcount:
-            body = {**one.facts, "due_us": one.due_us}
-            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, one.id))
+        if told.rowcount:
+            body = {**late_board.facts, "due_us": late_board.due_us}
+            events.append(connection, NewEvent(EventKind.BOARD_ENDANGERED, now_us, body, late_board.id))
 
 
-def abort(connection: Connection, one: Board, now_us: int, *, reason: str) -> bool:
+def abort(connection: Connection, aborted_board: Board, now_us: int, *, reason: str) -> bool:
     """Take back an undecided board, and append the event; False if it is decided or aborted already."""
     aborted = connection.execute(
         update(board)
-        .where(board.c.id == one.id, board.c.state.in_(UNDECIDED))
+        .where(board.c.id == aborted_board.id, board.c.state.in_(UNDECIDED))
         .values(state=BoardState.ABORTED, reason=reason)
     )
     if aborted.rowcount:
-        body = {**one.facts, "reason": reason}
-        events.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, one.id))
+        body = {**aborted_board.facts, "reason": reason}
+        events.append(connection, NewEvent(EventKind.BOARD_ABORTED, now_us, body, aborted_board.id))
     return aborted.rowcount == 1
 
 

@@ -63,12 +63,12 @@ def answered(connection: Connection, *, before_id: int | None = None, limit: int
     return [record(Call, row) for row in connection.execute(query)]
 
 
-def shown(connection: Connection, found: Call) -> Shown:
+def shown(connection: Connection, open_call: Call) -> Shown:
     """Return what a person sees of a call."""
-    face = masked(found)
+    face = masked(open_call)
     pixels = 0
-    if found.view_id is not None:
-        pixels = connection.scalar(select(view.c.pixels).where(view.c.id == found.view_id)) or 0
+    if open_call.view_id is not None:
+        pixels = connection.scalar(select(view.c.pixels).where(view.c.id == open_call.view_id)) or 0
     query = select(board.c.serial, board.c.key, recipe.c.name, board.c.recipe_id)
     query = query.join(recipe, recipe.c.id == board.c.recipe_id).where(board.c.id == face.board_id)
     return Shown(face, *connection.execute(query).one(), pixels)

@@ -35,19 +35,19 @@ class Tally:
 
 def add(connection: Connection, tallies: Sequence[Tally]) -> None:
     """Add to the counts; rows of the same hour, recipe, component, expert and label grow together."""
-    rows = [{name: getattr(one, name) for name in (*Dimension, *_SUMS)} for one in together(tallies)]
+    rows = [{name: getattr(added, name) for name in (*Dimension, *_SUMS)} for added in together(tallies)]
     add_up(connection, tally, rows)
 
 
 def together(tallies: Iterable[Tally]) -> list[Tally]:
     """Return tallies with those of one key added up."""
     sums: dict[tuple[Any, ...], Tally] = {}
-    for one in tallies:
-        key = tuple(getattr(one, name) for name in Dimension)
+    for added in tallies:
+        key = tuple(getattr(added, name) for name in Dimension)
         before = sums.get(key)
         if before is not None:
-            one = Tally(*key, *(getattr(before, name) + getattr(one, name) for name in _SUMS))  # noqa: PLW2901
-        sums[key] = one
+            added = Tally(*key, *(getattr(before, name) + getattr(added, name) for name in _SUMS))  # noqa: PLW2901
+        sums[key] = added
     return list(sums.values())
 
 

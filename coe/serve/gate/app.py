@@ -85,8 +85,11 @@ def application(gate: Gate) -> ASGIApp:
         await gate.feed.close()
         await feed
 
-    routes = [Route(one.path, guarded(gate, one), methods=[one.method]) for one in [*operations, *views.PARTS]]
-    routes += [Route(one.path, views.paged(gate, one), methods=[one.method]) for one in views.PAGES]
+    routes = [
+        Route(operation.path, guarded(gate, operation), methods=[operation.method])
+        for operation in [*operations, *views.PARTS]
+    ]
+    routes += [Route(shown.path, views.paged(gate, shown), methods=[shown.method]) for shown in views.PAGES]
     errors = (Problem, CoeError, HTTPException, ClientDisconnect, Exception)
     app = Starlette(
         routes=routes,

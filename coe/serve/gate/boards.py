@@ -223,22 +223,24 @@ def _shown(connection: Connection, *, id: int, with_good: bool, key: Key | None)
                 ("verified", board.verified_us),
             )
         },
-        "calls": [_call(one) for one in called],
+        "calls": [_call(call) for call in called],
     }
     if with_good:
-        names = {one.refdes for one in called}
-        good = [one for one in findings.unpack(boards.findings_of(connection, id)) if one.refdes not in names]
-        body["good"] = [{"refdes": one.refdes, "component": one.component, "findings": one.findings} for one in good]
+        names = {call.refdes for call in called}
+        good = [part for part in findings.unpack(boards.findings_of(connection, id)) if part.refdes not in names]
+        body["good"] = [
+            {"refdes": part.refdes, "component": part.component, "findings": part.findings} for part in good
+        ]
     return body
 
 
-def _call(one: calls.Call) -> dict[str, Any]:
+def _call(call: calls.Call) -> dict[str, Any]:
     names = ("id", "refdes", "component", "detail", "expert", "label", "score", "late", "place", "revision")
     return {
-        **{name: getattr(one, name) for name in names},
-        "verdict": one.verdict.value,
-        "reason": one.reason.value,
-        "open": one.is_open,
+        **{name: getattr(call, name) for name in names},
+        "verdict": call.verdict.value,
+        "reason": call.reason.value,
+        "open": call.is_open,
     }
 
 

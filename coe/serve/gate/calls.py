@@ -63,7 +63,7 @@ async def get_calls(visit: Visit) -> Response:
             rows = calls.open_calls(connection, after_id=after, limit=limit, component=component)
         else:
             rows = queue.answered(connection, before_id=before, limit=limit)
-        return [facts(connection, one) for one in rows]
+        return [facts(connection, row) for row in rows]
 
     return JSONResponse({"calls": await visit.gate.read(listed)})
 
@@ -74,7 +74,7 @@ async def get_call(visit: Visit) -> Response:
 
     def shown(connection: Connection) -> dict[str, Any]:
         call = _call(visit, connection)
-        words = [said(one) for one in verifications.of_call(connection, call.id)]
+        words = [said(word) for word in verifications.of_call(connection, call.id)]
         return {**full_facts(connection, call), "verifications": words}
 
     return _tagged(await visit.gate.read(shown))
@@ -205,17 +205,17 @@ def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
     return {"pixels": place.shown_pixels, "around": place.around, "in_view": True}
 
 
-def said(one: Verification) -> dict[str, Any]:
+def said(word: Verification) -> dict[str, Any]:
     """Return a person's word as JSON."""
     return {
-        "verification": one.id,
-        "call": one.call_id,
-        "supersedes": one.supersedes,
-        "outcome": one.outcome.value,
-        "label": one.label,
-        "note": one.note,
-        "by": one.verified_by,
-        "at": iso(one.verified_us),
+        "verification": word.id,
+        "call": word.call_id,
+        "supersedes": word.supersedes,
+        "outcome": word.outcome.value,
+        "label": word.label,
+        "note": word.note,
+        "by": word.verified_by,
+        "at": iso(word.verified_us),
     }
 
 

@@ -35,5 +35,5 @@ class EndedSessions:
     def add(self, name: str, ends_us: int, now_us: int) -> None:
         """End a session that would last until `ends_us`; raises NotWritten if this process alone knows that."""
         with self._lock:
-            self._ends_us = {one: end for one, end in self._ends_us.items() if end > now_us} | {name: ends_us}
-            write_atomically(self._path, [f"{one} {end}\n" for one, end in self._ends_us.items()])
+            self._ends_us = {session: end for session, end in self._ends_us.items() if end > now_us} | {name: ends_us}
+            write_atomically(self._path, [f"{session} {end}\n" for session, end in self._ends_us.items()])

@@ -26,8 +26,8 @@ async def get_faults(visit: Visit) -> Response:
     with_cleared = number_of(visit, "all", default=0, least=0, most=1) > 0
 
     def read(connection: Connection) -> list[dict[str, Any]]:
-        found = faults.newest(connection, limit=MOST) if with_cleared else faults.open_faults(connection)[:MOST]
-        return [_row(fault) for fault in found]
+        shown = faults.newest(connection, limit=MOST) if with_cleared else faults.open_faults(connection)[:MOST]
+        return [_row(fault) for fault in shown]
 
     return JSONResponse({"faults": await visit.gate.read(read)})
 

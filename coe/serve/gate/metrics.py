@@ -24,9 +24,9 @@ async def get_metrics(visit: Visit) -> Response:
     """Return all figures as text."""
     expect_query(visit)
     now_us = visit.gate.now_us()
-    found = await visit.gate.read(lambda connection: list(_metrics(connection, now_us)))
+    families = await visit.gate.read(lambda connection: list(_metrics(connection, now_us)))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(found))
+    registry.register(_Collected(families))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
 

@@ -124,7 +124,7 @@ async def _take_in(visit: Visit, key: str) -> _Asked:
     async with whole_body(visit, gate.config.limits.body) as content:
         parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
         # Unknown outputs are refused first.
-        encode({}, [Output(str(one["name"]), "") for one in _OUTPUTS], parsed.request)
+        encode({}, [Output(str(output["name"]), "") for output in _OUTPUTS], parsed.request)
         picture = await gate.draw(partial(_picture, parsed, gate.config.limits.pixels))
         component = _component(parsed)
         await keep_view(gate, key, _VIEW, picture)
@@ -174,7 +174,7 @@ def _component(parsed: Parsed) -> str:
     values = [] if tensor is None else parsed.values(tensor)
     if not isinstance(values, list) or len(values) != 1:
         raise ConfigError("input 'component' must be one text (BYTES): the component's type in the recipe")
-    unknown = [one.name for one in parsed.request.inputs if one.name not in ("image", "component")]
+    unknown = [tensor.name for tensor in parsed.request.inputs if tensor.name not in ("image", "component")]
     if unknown:
         raise ConfigError(f"there is no input '{unknown[0]}'; known: image, component")
     return values[0].decode("utf-8", "replace")

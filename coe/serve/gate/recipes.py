@@ -105,11 +105,16 @@ async def get_activation(visit: Visit) -> Response:
     """Tell what became of an activation."""
     expect_query(visit)
     id = id_of(visit)
-    found = await visit.gate.read(lambda connection: recipes.get_activation(connection, id))
-    if found is None:
+    activation = await visit.gate.read(lambda connection: recipes.get_activation(connection, id))
+    if activation is None:
         raise not_found(f"activation {id}", "use the number of `activation` in the answer to the POST")
-    answered = found.answered_us and iso(found.answered_us)
-    body = {"activation": found.id, "state": found.state.value, "reason": found.reason, "answered": answered}
+    answered = activation.answered_us and iso(activation.answered_us)
+    body = {
+        "activation": activation.id,
+        "state": activation.state.value,
+        "reason": activation.reason,
+        "answered": answered,
+    }
     return JSONResponse(body)
 
 

@@ -58,11 +58,11 @@ class Counts:
         return control_charts.u_chart("calls", self._subgroups())
 
     def _subgroups(self) -> list[Subgroup]:
-        hours = sorted({one.hour_us for one in self.boards})
+        hours = sorted({count.hour_us for count in self.boards})
         called = dict.fromkeys(hours, 0)
         sizes = dict.fromkeys(hours, 0)
-        for one in self.boards:
-            sizes[one.hour_us] += yields.opportunities([one], self.of_recipe)
+        for count in self.boards:
+            sizes[count.hour_us] += yields.opportunities([count], self.of_recipe)
         for call in self.calls:
             if call.kind is CallKind.DEFECT:
                 called[call.hour_us] += call.calls
@@ -77,7 +77,7 @@ def counts(connection: Connection, window: Window) -> Counts:
         boards,
         history.call_counts(connection, window, by=[Dimension.HOUR]),
         history.escapes_of(connection, window),
-        {id: _opportunities(connection, id) for id in sorted({one.recipe_id for one in boards})},
+        {id: _opportunities(connection, id) for id in sorted({count.recipe_id for count in boards})},
     )
 
 
@@ -88,7 +88,7 @@ def bars(connection: Connection, window: Window, by: paretos.By) -> list[Bar]:
 
 def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
     """Return how often experts said what within the hours of a window, of the recipes that were inspected in it."""
-    ids = sorted({one.recipe_id for one in history.board_counts(connection, window)})
+    ids = sorted({count.recipe_id for count in history.board_counts(connection, window)})
     return tallies.between(connection, hour_of(window.start_us), window.end_us, recipe_ids=ids, by=by) if ids else []
 
 
@@ -137,24 +137,24 @@ def _until(visit: Visit) -> int:
 async def get_fpy(visit: Visit) -> Response:
     """Return yields, false calls, defects and escapes."""
     window = window_of(visit)
-    found = await visit.gate.read(lambda connection: counts(connection, window))
-    figures = [asdict(one) for one in found.figures]
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    figures = [asdict(figure) for figure in counted.figures]
     return JSONResponse({**_window(window), "confidence": CONFIDENCE, "figures": figures})
 
 
 async def get_pareto(visit: Visit) -> Response:
     """Return calls by component, expert or label."""
     window, by = window_of(visit, "by"), by_of(visit)
-    found = await visit.gate.read(lambda connection: bars(connection, window, by))
-    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(one) for one in found]}
+    shown = await visit.gate.read(lambda connection: bars(connection, window, by))
+    body = {"definition": paretos.DEFINITION.format(by=by), "bars": [asdict(bar) for bar in shown]}
     return JSONResponse({**_window(window), **body})
 
 
 async def get_trend(visit: Visit) -> Response:
     """Return the figures over time."""
     window = window_of(visit)
-    found = await visit.gate.read(lambda connection: counts(connection, window))
-    points = [{"start": iso(one.start_us), **asdict(one)} for one in found.trend]
+    counted = await visit.gate.read(lambda connection: counts(connection, window))
+    points = [{"start": iso(point.start_us), **asdict(point)} for point in counted.trend]
     return JSONResponse({**_window(window), "definition": trend.DEFINITION, "points": points})
 
 
@@ -170,7 +170,7 @@ async def get_spc(visit: Visit) -> Response:
             },
             "scores": {
                 "definition": control_charts.EWMA_DEFINITION,
-                "experts": [_chart(one) for one in score_charts(connection, window)],
+                "experts": [_chart(chart) for chart in score_charts(connection, window)],
             },
         }
 
@@ -192,7 +192,7 @@ def by_of(visit: Visit) -> paretos.By:
 
 
 def _chart(chart: Chart) -> dict[str, Any]:
-    points = [{"at": iso(one.at_us), "signals": one.signals, **asdict(one)} for one in chart.points]
+    points = [{"at": iso(point.at_us), "signals": point.signals, **asdict(point)} for point in chart.points]
     return {**asdict(chart), "points": points}
 
 

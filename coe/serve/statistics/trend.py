@@ -57,18 +57,18 @@ def _point(
     calls: Sequence[CallCount],
     of_recipe: Mapping[int, int],
 ) -> TrendPoint:
-    decided, verified = sum(one.boards for one in boards), sum(one.verified for one in boards)
+    decided, verified = sum(count.boards for count in boards), sum(count.verified for count in boards)
     total = yields.opportunities(boards, of_recipe)
     confirmed = yields.number(calls, Outcome.CONFIRMED, kinds=(CallKind.DEFECT, CallKind.AUDIT))
     return TrendPoint(
         start_us=start_us,
         length_us=length_us,
         boards=decided,
-        late=sum(one.late for one in boards),
+        late=sum(count.late for count in boards),
         calls=yields.number(calls),
         opportunities=total,
-        raw_fpy=sum(one.clean for one in boards) / decided if decided else None,
-        final_fpy=sum(one.good for one in boards) / verified if verified else None,
+        raw_fpy=sum(count.clean for count in boards) / decided if decided else None,
+        final_fpy=sum(count.good for count in boards) / verified if verified else None,
         false_call_ppm=1e6 * yields.number(calls, Outcome.FALSE_CALL) / total if total else None,
         dpmo=1e6 * confirmed / total if total else None,
     )
