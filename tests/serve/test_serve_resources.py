@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -168,9 +169,9 @@ class Counted:
         return self._id
 
 
-def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database, tmp_path: Path) -> None:
     async def wait() -> None:
-        feed = Feed(sqlite_database)
+        feed = Feed(sqlite_database, tmp_path / "gate.bell")
         feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
         feed.last_id = 1000
         Counted.asked = 0

@@ -54,7 +54,7 @@ def open_gate(config: ServeConfig) -> Gate:
     expect_keys(config, database)
     pictures = Pictures(config.pictures)
     pictures.prepare()
-    return Gate(config, database, pictures, Feed(database))
+    return Gate(config, database, pictures, Feed(database, config.gate_bell))
 
 
 def most_connections() -> int:
