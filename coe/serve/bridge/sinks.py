@@ -1,4 +1,4 @@
-"""What every sink can do, and what it is given. Law: a sink says that it was told only after an acknowledgement."""
+"""What each sink can do, and what it is given. Law: `send` returns only after the other machine has acknowledged."""
 
 from __future__ import annotations
 
