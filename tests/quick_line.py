@@ -66,10 +66,10 @@ class QuickDevice:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         self._meet("read")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._meet("load")
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._meet("evict")
 
     def fill(self, expert: Expert) -> None:

@@ -68,7 +68,7 @@ def turn_over(
         descriptors = reserved = 0
         for number in range(cycles):
             expert = line[number % len(line)]
-            device.load("pool", expert, keep=number % 2 == 0)
+            device.load("pool", expert, keep_copy=number % 2 == 0)
             device.run("one", "pool", expert, images)
             device.evict("pool", expert)
             resident.append(process.memory_info().rss)

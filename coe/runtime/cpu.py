@@ -90,7 +90,7 @@ class CpuDevice:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         """Do nothing: `load` reads into the memory that runs."""
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Read an expert's weights, or open its session; raises StoreError. A CPU keeps no copies.
 
         An expert whose body nobody has brought into the pool has a copy of its own.
@@ -111,7 +111,7 @@ class CpuDevice:
                 raise
         self._resident[pool, expert.id] = blob
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
         if resident is None and body:

@@ -117,7 +117,7 @@ class Engine:
         }
         self._inputs = Inputs(controller.router, self.experts, kinds, decoding)
         self._failure = STOPPED
-        self._filled = self._stopped = False
+        self._has_initial = self._stopped = False
         self._settled = threading.Event()
         self._began = time.monotonic()
         functions: dict[str, Callable[[], None]] = {
@@ -187,7 +187,7 @@ class Engine:
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the pools hold their initial experts; return False on a timeout, or if the line ended first."""
         self._settled.wait(timeout_s)
-        return self._filled
+        return self._has_initial
 
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
@@ -297,8 +297,8 @@ class Engine:
             self.trace.append((now, event, commands))
         for command in commands:
             self._carry_out(command)
-        if not self._filled and not self.controller.is_filling():
-            self._filled = True
+        if not self._has_initial and not self.controller.lacks_initial():
+            self._has_initial = True
             self._settled.set()
 
     def _carry_out(self, command: Command) -> None:

@@ -244,8 +244,8 @@ class CudaDevice:
         assert self._host is not None, "read before prepare"
         return Copy(*file.content(self._host), body=file.body.digest if file.body is not None else "")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
-        """Copy an expert to the device from host memory; with `keep` a copy stays there.
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+        """Copy an expert to the device from host memory; with `keep_copy` a copy stays there.
 
         Returns before the copy is done: batches wait for it on the device. If the expert was not read, and its copy is
         gone, it is read first. An expert whose body nobody has brought into the pool has a copy of its own. Raises
@@ -263,13 +263,13 @@ class CudaDevice:
                 with self._bodies.under(place, self.store, self._host, self._blobs, bring=body) as common:
                     resident = self._put(expert, copy, common)
             except BaseException:
-                keep = False
+                keep_copy = False
                 # The next load reads the disk, as the books say.
                 self._host.forget(expert.id)
                 raise
             finally:
                 was_read = self._host.pull(read)
-                if was_read is not None and keep:
+                if was_read is not None and keep_copy:
                     self._host.keep(expert.id, was_read)
                 elif was_read is not None:
                     self._host.give(was_read.buffer)
@@ -290,7 +290,7 @@ class CudaDevice:
         if self._host is not None:
             self._host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
         loaded = self._loaded.pop((pool, expert.id), None)
         digest = self._body_of(expert) if loaded is None else loaded.body
@@ -301,7 +301,7 @@ class CudaDevice:
             return
         with contextlib.suppress(DeviceLost), self._watched():
             if loaded is not None:
-                if keep and self._host.copy_of(expert.id) is None:
+                if keep_copy and self._host.copy_of(expert.id) is None:
                     # It is only a copy: if there is no room for it, the next load reads the disk.
                     with contextlib.suppress(DeviceFull):
                         self._bring_down(expert.id, loaded, self._host, self._blobs)
