@@ -10,7 +10,7 @@ from coe.errors import ConfigError
 
 
 def check(items: Iterable[FoundImage], components: Iterable[Component]) -> None:
-    """Raise ConfigError if an image lacks the reference that it must bring, or has one that nothing compares with."""
+    """Raise ConfigError if an image lacks the reference that it must bring, or has one that no expert uses."""
     given = {component.name: component.reference == GIVEN for component in components}
     for item in items:
         if item.failure is not None:

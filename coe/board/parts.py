@@ -14,9 +14,9 @@ from coe.board.text_table import SEPARATORS, TextLine
 from coe.errors import ConfigError, did_you_mean
 
 REFDES = ("refdes", "designator", "ref", "reference")
-"""The names of the column of reference designators, in any case; the first that the header has counts."""
+"""Names of the column of reference designators, in upper or lower case; the first that the header has counts."""
 COMPONENT = ("component", "type", "part", "part number", "comment", "value", "val")
-"""The names of the column of components, likewise."""
+"""Names of the column of components, by the same rule."""
 
 
 @dataclass(frozen=True, slots=True)

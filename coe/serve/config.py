@@ -23,7 +23,7 @@ DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", 
 """What lies in the folder of a service: the embedded database, the pictures, and the bells that wake its processes."""
 
 MOST_PIXELS = 89_000_000
-"""The line decodes a picture of so many pixels in every format, so the gate accepts no larger picture."""
+"""The line decodes a picture of this many pixels in every format, so the gate accepts no larger picture."""
 
 
 def _bytes(value: Any) -> int:

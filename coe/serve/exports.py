@@ -248,7 +248,7 @@ def _good_labels(good: Sequence[Example]) -> dict[str, str]:
 
 
 def _limited(good: Sequence[Example], most: int) -> list[Example]:
-    """Return so many examples of each expert and label."""
+    """Return at most a number of examples of each expert and label."""
     taken: Counter[tuple[str, str]] = Counter()
     limited = []
     for example in good:

@@ -35,7 +35,7 @@ PROCESSES = (Process.GATE, Process.LINE)
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.5, 60.0
 """A process that dies is started again after a pause that doubles with each death, within these bounds."""
 HEALTHY_S = 60.0
-"""A process that has lived for so long begins again with the least pause."""
+"""A process that has lived for this time begins again with the least pause."""
 ALIVE_US = 10 * SECOND_US
 """The line answers if its last sign of life is not older."""
 LOOK_S = 0.1

@@ -1,4 +1,4 @@
-"""The sinks of a config. Law: what a sink lacks, a package or a secret, is said at the start in one sentence."""
+"""The sinks of a config. Law: if a package or a secret is missing, the start fails with one sentence that names it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = {
     SinkKind.AMQP: ("proton", "python-qpid-proton", "amqp"),
     SinkKind.OPCUA: ("asyncua", "asyncua", "opcua"),
 }
-"""What a kind of sink imports, the package that has it, and our extra that brings it."""
+"""The module that a kind of sink imports, its package, and the extra of CoE that installs the package."""
 
 
 def expect_packages(config: ServeConfig) -> None:

@@ -67,7 +67,7 @@ class Courier:
             self._close()
 
     def _safe_turn(self) -> float:
-        """Take a turn that nothing ends: without this thread nobody would be told, and nobody would know."""
+        """Take a turn that no error ends: without this thread the sink would never be told, and nobody would notice."""
         try:
             return self._turn()
         except Exception:
@@ -81,7 +81,7 @@ class Courier:
             _log.exception("sink '%s' did not close in order", self._post.name)
 
     def _turn(self) -> float:
-        """Tell what waits; return how long to pause."""
+        """Send the events that wait; return how many seconds to pause."""
         try:
             self._note_told()
             told = self._tell(self._waiting())
@@ -121,7 +121,7 @@ class Courier:
         return told
 
     def _note_told(self) -> None:
-        """Take out of the outbox what was told; as long as the database refuses that, nothing is told again."""
+        """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
             with self._database.writing() as connection:
                 outbox.delivered(connection, self._post.name, [event.id for event in self._told])

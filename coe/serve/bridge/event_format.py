@@ -10,7 +10,7 @@ from coe.serve.moments import iso
 
 
 class EventFormat:
-    """Messages that say what an event says; recipes stand in them by name and version, not by the number of a row."""
+    """Messages with the content of an event; they name a recipe by name and version, not by the id of its row."""
 
     def __init__(self, station: str) -> None:
         self._station = station

@@ -30,7 +30,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the station does now."""
+    """What the station does now: its line, its intake and its open faults."""
 
     line: LineState
     intake: Intake
@@ -57,7 +57,7 @@ class Format(Protocol):
     """A format: how events and signs of life become messages."""
 
     def messages(self, happening: Happening) -> list[Message]:
-        """Return what is sent of an event, in order; nothing if the format has no message for it."""
+        """Return the messages of an event, in order; none if the format has no message for it."""
 
     def heartbeat(self, standing: Standing) -> Message | None:
         """Return a sign of life; None if the format has none."""

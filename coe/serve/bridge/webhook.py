@@ -44,7 +44,7 @@ class WebhookConnection:
         self._connection: HTTPConnection | None = None
 
     def connect(self) -> None:
-        """Do nothing: each message connects if need be."""
+        """Do nothing: each message connects if necessary."""
 
     def send(self, message: Message) -> None:
         """Post a message; raises SinkFailed if it is not acknowledged."""
@@ -75,7 +75,7 @@ class WebhookConnection:
         """Do nothing: a webhook has no place for a state."""
 
     def look(self) -> None:
-        """Do nothing: a connection that is lost is found out by the next message."""
+        """Do nothing: the next message finds out whether the connection is lost."""
 
     def close(self) -> None:
         """Close the connection."""

@@ -1,4 +1,4 @@
-"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so a removed or changed entry shows.
+"""Who did what: a chain of hashes. Law: each entry's hash covers the entry before, so every later change is noticed.
 
 Deeds of people and of administrators belong here: recipes, activations, drain, keys, verifications, exports.
 """
@@ -65,7 +65,7 @@ def newest(connection: Connection, *, limit: int = 100, before_id: int | None = 
 class Proof:
     """The result of a walk along the chain: how many entries are sound, the last hash, and the first broken entry's id.
 
-    Entries that were removed from the end leave a sound chain with another last hash: write that down elsewhere.
+    A chain whose last entries were removed is sound but has another last hash: keep the last hash in another place.
     """
 
     sound: int
@@ -74,7 +74,7 @@ class Proof:
 
 
 def prove(connection: Connection, *, newest: int | None = None) -> Proof:
-    """Walk along the whole chain, or along so many of its newest entries, on from the entry before them."""
+    """Check the whole chain, or only its newest entries, which begin with the hash of the entry before them."""
     sound, last, last_id = 0, BEGINNING, 0
     if newest is not None:
         before = select(audit.c.hash, audit.c.id).order_by(audit.c.id.desc()).offset(newest).limit(1)

@@ -1,4 +1,4 @@
-"""Blind audits: their faces, and known defects that can be shown again. Law: a face is that of a call that was real.
+"""Blind audits: their faces, and known defects that can be shown again. Law: each face comes from a real call.
 
 The face is stored when the audit is opened, so that it looks the same whenever it is seen. The rows themselves say the
 truth: a part that was OK, or a defect that a person confirmed earlier.
@@ -20,9 +20,9 @@ from coe.serve.database.schema import board, call, recipe, verification, view
 from coe.serve.words import CallKind, CallReason, Outcome
 
 _LENDERS = 50
-"""From so many of the newest calls of a component type one lends its face."""
+"""The face of an audit comes from one of this many newest calls of its component type."""
 _LOOKED_THROUGH = 20_000
-"""So many of the newest calls are looked through for a known defect, so that the search stays short."""
+"""Known defects are searched in this many of the newest calls, so that the search stays short."""
 _KNOWN = 500
 
 

@@ -150,7 +150,7 @@ def newest(connection: Connection, *, limit: int = 50, before_id: int | None = N
 
 
 def take_up(connection: Connection, id: int) -> bool:
-    """Count an attempt before a board is located, which may end the line, too; False if it is not undecided."""
+    """Count an attempt before a board is located, because locating may end the line; False if it is not undecided."""
     taken = connection.execute(
         update(board).where(board.c.id == id, board.c.state.in_(UNDECIDED)).values(attempts=board.c.attempts + 1)
     )
@@ -158,7 +158,7 @@ def take_up(connection: Connection, id: int) -> bool:
 
 
 def begin(connection: Connection, id: int, now_us: int, *, is_counted: bool = False) -> bool:
-    """Note that the line begins a board; False if it is not undecided any more, as when it was aborted.
+    """Note that the line begins a board; False if it is no longer undecided, for example aborted.
 
     `is_counted` says that `take_up` has counted this attempt.
     """
@@ -175,7 +175,7 @@ def located(connection: Connection, id: int) -> bool:
 
 
 def endanger(connection: Connection, boards: Sequence[Board], now_us: int) -> None:
-    """Say that undecided boards will probably be late; of each board it is said once."""
+    """Say that undecided boards will probably be late; each board is named once."""
     for late_board in boards:
         told = connection.execute(
             update(board)

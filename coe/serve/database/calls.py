@@ -85,7 +85,7 @@ def add(connection: Connection, board_id: int, opened: Sequence[NewCall], now_us
         {name: getattr(new, name) for name in NewCall.__dataclass_fields__}
         | {"findings": [dict(finding) for finding in new.findings], "opened_us": now_us}
         | _whose(new, board_id)
-        # What an expert's code says may hold anything, and not every database takes every character.
+        # The text comes from an expert's code: it may hold any character, and not every database takes all of them.
         | {"detail": visible(new.detail, lines=True)}
         for new in opened
     ]

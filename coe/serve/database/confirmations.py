@@ -28,7 +28,7 @@ class Confirmation:
 
 
 def add(connection: Connection, of: Recipe, *, by: str, now_us: int, picture_sha256: str) -> Confirmation:
-    """Note that a person confirmed the placements of a version; if somebody had, the first word stays."""
+    """Note that a person confirmed the placements of a version; an earlier confirmation stays as it is."""
     if (before := find(connection, of)) is not None:
         return before
     row = {"recipe_id": of.id, "confirmed_us": now_us, "confirmed_by": by, "picture_sha256": picture_sha256}

@@ -137,5 +137,5 @@ def _in_parts_of_hours(window: Window) -> Iterator[ColumnElement[bool]]:
 
 
 def _of_recipe(window: Window, recipe_id: ColumnElement[int]) -> ColumnElement[bool]:
-    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time says more.
+    # The sum with 0 keeps SQLite from reading all boards of the recipe by its index: the time narrows the search more.
     return (recipe_id + 0).in_(select(recipe.c.id).where(recipe.c.name == window.recipe)) if window.recipe else true()

@@ -1,6 +1,6 @@
 """Keys of the API. Law: a key itself is shown once, when it is made; the database holds its hash.
 
-A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key looks as `coe_...`.
+A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key has the form `coe_...`.
 """
 
 from __future__ import annotations

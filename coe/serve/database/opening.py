@@ -17,7 +17,7 @@ from coe.serve.database.trouble import translated
 BUSY_S = 5.0
 """How long a transaction waits for another writer before it raises DatabaseTrouble."""
 WAL_PAGES = 1000
-"""After so many pages in the log, a commit copies them into the database."""
+"""After this many pages in the log, a commit copies them into the database."""
 MAX_WAL_BYTES = 64 << 20
 """The log's file is cut to this size whenever it starts again."""
 _CONNECTIONS = 16

@@ -13,7 +13,7 @@ from coe.serve.database.rows import record
 from coe.serve.database.schema import board, call, recipe, view
 
 _ATTEMPTS = 5
-"""How often another person may take the call that was just found, before there counts as none."""
+"""How many times another person may be faster before the search for a call gives up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def claim_next(connection: Connection, *, by: str, now_us: int, until_us: int, a
 
 
 def release(connection: Connection, id: int, *, by: str, now_us: int) -> bool:
-    """Give a call back that a person had reserved; False if it is another's, or was answered."""
+    """Give a call back that a person had reserved; False if another person reserved it, or if it was answered."""
     return calls.claim(connection, id, by=by, until_us=now_us, now_us=now_us)
 
 

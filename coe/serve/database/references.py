@@ -1,4 +1,4 @@
-"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK serves."""
+"""A good picture of the same part, to be shown beside a call. Law: only a part that was OK is shown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coe.serve.database.views import View
 from coe.serve.words import BoardState
 
 _BOARDS = 12
-"""How many boards are looked through: a part that was never good in so many boards has no good picture."""
+"""How many boards are looked through: a part that was never good in this many boards has no good picture."""
 
 
 @dataclass(frozen=True, slots=True)

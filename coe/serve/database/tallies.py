@@ -61,7 +61,8 @@ def between(
 ) -> list[Tally]:
     """Return the tallies of the hours that begin from `start_us` on and before `end_us`, in the order of their keys.
 
-    `recipe_ids` are the versions that count; none means all. What `by` does not name is 0 or empty, and is added up.
+    `recipe_ids` are the versions that count; none means all. Rows that differ only in columns that `by` does not name
+    are added up; these columns are then 0 or empty.
     """
     unknown = {Dimension.HOUR: 0, Dimension.RECIPE: 0}
     told = [tally.c[name] if name in by else literal(unknown.get(name, "")).label(name) for name in Dimension]

@@ -44,8 +44,8 @@ class View:
 def hold(connection: Connection) -> None:
     """Let nobody else put a picture in, accept a board or remove pictures before this transaction ends.
 
-    Whoever does one of the three asks first about the others. Without this, a picture could be replaced or removed
-    between the moment when a board was found in order and that in which it is accepted.
+    Each of the three first checks whether the others have happened. Without this, a picture could be replaced or
+    removed between the moment when a board was found in order and that in which it is accepted.
     """
     in_turn(connection, view)
 
@@ -114,7 +114,7 @@ def expired(
     """Return views of boards with a verdict that were decided before a time and whose calls are all answered.
 
     None stands for boards that were aborted, and were accepted before that time. The oldest after `after_id` come
-    first; those that are still needed for something else are among them.
+    first; views that are still needed for other reasons are among them.
     """
     query = select(view).join(board, board.c.key == view.c.board_key)
     query = query.where(view.c.removed_us.is_(None), _over(verdict, before_us), _after(after_id))
@@ -142,7 +142,8 @@ def _over(verdict: Verdict | None, before_us: int) -> ColumnElement[bool]:
 
 
 def _after(id: int) -> ColumnElement[bool]:
-    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions say more.
+    # The sum with 0 keeps SQLite from reading all views in the order of their ids: the other conditions narrow the
+    # search more.
     return view.c.id + 0 > id
 
 

@@ -42,7 +42,7 @@ class Handed:
 
 
 async def post_board(visit: Visit) -> Response:
-    """Hand a board in, whose views are there already."""
+    """Hand in a board whose views have come."""
     expect_query(visit)
     key = name_from(visit, "key")
     body = await json_body(visit, BoardRequest)

@@ -106,7 +106,7 @@ class _Taken:
 
 
 async def claim(visit: Visit) -> Response:
-    """Reserve a call for the caller, or have it for longer."""
+    """Reserve a call for the caller, or extend the caller's reservation."""
     expect_query(visit)
     now_us = visit.gate.now_us()
     until_us = now_us + CLAIM_S * SECOND_US

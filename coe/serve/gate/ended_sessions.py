@@ -1,7 +1,7 @@
-"""Sessions that people have ended before their time. Law: what was ended stays ended, after a crash too.
+"""Sessions that people have ended early. Law: what was ended stays ended, after a crash too.
 
 The list is short: a session leaves it when it would have ended by itself. It lies beside the secret that signs
-sessions, because one is worth nothing without the other.
+sessions, because each is useless without the other.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from coe.serve.gate.request_data import expect_query
 from coe.serve.moments import iso
 
 ALIVE_S = 15.0
-"""After so long without an event the client gets a comment, so that nobody takes the connection for dead.
+"""After this time without an event the client gets a comment, so that nobody considers the connection dead.
 
-So often it is asked, too, whether the client's key is still valid.
+After each such time the gate also checks whether the client's key is still valid.
 """
 
 

@@ -1,8 +1,8 @@
-"""What an operator sees of boards and events. Law: it does not tell a blind audit from a call.
+"""What an operator sees of boards and events. Law: an operator cannot tell a blind audit from a call.
 
-Whoever answers calls must not find out elsewhere which of them are audits. So for the key of an operator an audit is a
-call of its board everywhere, until the end of time; all other keys see the truth, and the verify page alone keeps it
-from everybody. Figures of the whole line are not masked.
+A person who answers calls must not find out in another place which of them are audits. So for the key of an operator an
+audit is a call of its board everywhere, for ever; all other keys see the truth, and the verify page alone keeps it from
+everybody. Figures of the whole line are not masked.
 """
 
 from __future__ import annotations

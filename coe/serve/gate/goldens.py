@@ -1,4 +1,4 @@
-"""Golden references of the store, for people. Law: which part has one is said by the recipe of the call's board."""
+"""Golden references of the store, for people. Law: the recipe of the call's board says which part has a reference."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ async def get_metrics(visit: Visit) -> Response:
 
 
 class _Collected:
-    """Metrics that are there already, in the form that the library collects."""
+    """Metrics that are already computed, in the form in which the library collects them."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics

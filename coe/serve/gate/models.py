@@ -119,7 +119,7 @@ class _Asked:
 
 
 async def _take_in(visit: Visit, key: str) -> _Asked:
-    """Keep the picture of a request as a view of the board `key`; what waits for the decision holds no picture."""
+    """Keep the picture of a request as a view of the board `key`: no picture is in memory while the request waits."""
     gate = visit.gate
     async with whole_body(visit, gate.config.limits.body) as content:
         parsed = await gate.run(partial(parse, content, visit.request.headers.get(LENGTH_HEADER)))
@@ -181,7 +181,7 @@ def _component(parsed: Parsed) -> str:
 
 
 def _outputs(connection: Connection, *, board: Board) -> list[Output]:
-    """Return what was decided: of the component's call if there is one, else of its last finding."""
+    """Return what was decided: the component's call if there is one, else its last finding."""
     called = calls.of_board(connection, board.id)
     good = findings.unpack(boards.findings_of(connection, board.id))
     rows: list[Any] = list(called[0].findings if called else good[0].findings if good else ())

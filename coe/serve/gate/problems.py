@@ -16,7 +16,7 @@ from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_S = 5
-"""After how many seconds a client that was sent away may come again."""
+"""After how many seconds a client that was refused may come again."""
 
 
 class ProblemKind(StrEnum):

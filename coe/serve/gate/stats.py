@@ -1,4 +1,4 @@
-"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts, formulas are in one place."""
+"""`GET /api/v1/stats/...`: figures with their definitions. Law: the database counts; the formulas are in one place."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _opportunities(connection: Connection, recipe_id: int) -> int:
 
 @lru_cache(maxsize=256)
 def _opportunities_of(name: str, content: str) -> int:
-    """Reading the rules of a large board takes longer than all counting."""
+    """Return the opportunities of a board; remembered, because to read the rules takes longer than all counting."""
     return RecipeContent.model_validate_json(content).opportunities(name)
 
 

@@ -24,7 +24,7 @@ Size = Annotated[int, Field(ge=0, le=1 << 40)]
 
 
 class Parameters(Form):
-    """How a tensor travels."""
+    """How a tensor is sent."""
 
     binary_data_size: Size | None = None
 
@@ -53,7 +53,7 @@ class WantedOutput(Form):
 
 
 class InferParameters(Form):
-    """Of a whole request: whether all outputs are wanted as bytes, and how many seconds the answer may take."""
+    """How a request is answered: whether all outputs are sent as bytes, and how many seconds the answer may take."""
 
     binary_data_output: bool = False
     within_s: Annotated[float, Field(gt=0, le=60, allow_inf_nan=False)] | None = None

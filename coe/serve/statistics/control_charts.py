@@ -1,9 +1,9 @@
 """Control charts: Laney's u' of calls, and the EWMA of an expert's mean score. Law: too few points give no limits.
 
 Counts of a large sample vary more than Poisson says, since lots and shifts differ. Laney (Improved control charts for
-attributes, Quality Engineering 14, 2002) widens the limits by what consecutive points show of that. The EWMA is that of
-Roberts (Control chart tests based on geometric moving averages, Technometrics 1, 1959), for samples of unequal size;
-its limits are widened alike.
+attributes, Quality Engineering 14, 2002) widens the limits by the additional variation that consecutive points show.
+The EWMA is that of Roberts (Control chart tests based on geometric moving averages, Technometrics 1, 1959), for samples
+of unequal size; its limits are widened in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EWMA_DEFINITION = (
 WEIGHT, WIDTH = 0.2, 3.0
 """The weight of the newest mean in the EWMA, and how many deviations the limits of both charts are away."""
 LEAST_POINTS = 8
-"""With fewer points the deviation is a guess."""
+"""With fewer points than this, the deviation is a guess."""
 _D2 = 1.128
 """The mean range of two normal values, in deviations."""
 

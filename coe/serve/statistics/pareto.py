@@ -14,7 +14,7 @@ DEFINITION = "calls of first passes by {by}, the most frequent first; cumulative
 
 
 class By(StrEnum):
-    """What calls are counted by."""
+    """The property by which calls are counted."""
 
     COMPONENT = "component"
     EXPERT = "expert"
@@ -35,7 +35,7 @@ class Bar:
 
 
 def pareto(calls: Sequence[CallCount], by: By) -> list[Bar]:
-    """Return the bars, the most calls first; equal ones in the order of their names.
+    """Return the bars, the most calls first; bars of one size in the order of their names.
 
     Blind audits count while they are open: without them the figure would tell an operator which they are. No label of
     theirs is shown, because that is not what the operator sees.

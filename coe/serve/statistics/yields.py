@@ -125,7 +125,7 @@ def seeded(calls: Sequence[CallCount]) -> Figure:
 
 
 def _unanswered(calls: Sequence[CallCount]) -> bool:
-    """Return whether there are calls, and people have answered none: their number would be a zero that nobody found."""
+    """Return whether there are calls, and people have answered none: a count of 0 would then mean nothing."""
     kinds = (CallKind.DEFECT, CallKind.AUDIT)
     return number(calls, None, kinds=kinds) > 0 and not number(calls, *Outcome, kinds=kinds)
 

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
 _TICKS_X, _TICKS_Y = 6, 4
 _MOST_DOTS = 100
-"""Dots of more points would hide the line; then points outside their limits alone have one."""
+"""With more points than this, dots would hide the line, so only points outside their limits have a dot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A point of a chart, with what it says when somebody points at it."""
+    """A point of a chart, with the text that is shown when somebody points at it."""
 
     x: float
     y: float

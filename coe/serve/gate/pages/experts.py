@@ -79,7 +79,7 @@ def _row(
         score=chart.points[-1] if chart is not None and chart.points else None,
         confirmed=real,
         false_calls=false,
-        # Blind audits wait for a person, too; without them this figure would tell an operator which they are.
+        # Blind audits wait for a person, too; without them this figure would tell an operator which calls are audits.
         open=yields.number(asked, None, kinds=tuple(CallKind)),
         agreement=real / (real + false) if real + false else None,
     )

@@ -37,12 +37,12 @@ _NEWEST, _LISTED, _BARS = 24, 100, 12
 _HOURS_OF_OVERVIEW = 8
 """The figures of the overview are those of a shift."""
 _PROVEN = 1000
-"""So many entries of the audit are verified whenever they are shown; each answered call adds one to the chain."""
+"""This many entries of the audit chain are verified whenever the page is shown; each answered call adds an entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A board under inspection: so many of its parts are done."""
+    """A board under inspection, with how many of its parts are done."""
 
     board: Board
     done: int
@@ -213,7 +213,7 @@ async def static_file(visit: Visit) -> Response:
 
 
 def paged(gate: Gate, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
-    """Return a page as a handler: who is not signed in is asked for a key, and a refusal is a page, too."""
+    """Return a page as a handler. A person who is not signed in is asked for a key, and a refusal is a page, too."""
 
     async def handle(request: Request) -> Response:
         key = None
@@ -239,7 +239,7 @@ PARTS = [
     _page("/static/{name}", "Files that pages load.", static_file, None),
     _page("/line/part", "The part of the line's page that changes.", overview_part),
 ]
-"""What pages fetch; refusals are problems, as those of the API."""
+"""Parts that pages fetch; their refusals are problem JSON, like those of the API."""
 PAGES = [
     _page("/login", "Sign in.", login, None),
     _page("/", "The line.", overview),
