@@ -3,6 +3,8 @@
 A shift is found by phase correlation (Kuglin and Hines, 1975). What is left, a small turn or another scale, is found by
 maximising the correlation coefficient (ECC: Evangelidis and Psarakis, 2008). The number of steps is bounded, and so is
 the time.
+
+The file is long because each limit has its reason beside it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files."""
+"""The CPU as a device: blobs read into buffers and bound to slots, and sessions of kinds that open their own files.
+
+The file is long because one class answers the whole protocol `Device`, for weights of both forms.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer."""
+"""Boards: hand in, read, take back. Law: 202 is said after the commit; the same key and body get the same answer.
+
+The file is long because each reason to refuse a board has a sentence of its own that says the way out.
+"""
 
 from __future__ import annotations
 
