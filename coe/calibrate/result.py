@@ -17,7 +17,7 @@ Value = float | Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedScores:
     """What an expert's entry in the rules states before a calibration."""
 
     temperature: float = 1.0
@@ -25,7 +25,7 @@ class Stated:
     ignore_under: Mapping[str, float] = field(default_factory=dict)
 
 
-NOTHING_STATED = Stated()
+NOTHING_STATED = StatedScores()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Calibrated:
         """The temperature of its scores."""
         return self.honesty.temperature if self.honesty else 1.0
 
-    def entries(self, stated: Stated = NOTHING_STATED) -> dict[str, Value]:
+    def entries(self, stated: StatedScores = NOTHING_STATED) -> dict[str, Value]:
         """Return the keys of the expert's entry in the rules with their values.
 
         What the rules state for a label for which no threshold was chosen stays, on the scale of the new scores: else a
@@ -63,7 +63,9 @@ class Calibrated:
         values: dict[str, Value] = {"temperature": self.temperature, "min_scores": review, "ignore_under": ignore}
         return {key: value for key, value in values.items() if value not in (1.0, {})}
 
-    def _kept(self, stated: Stated, scores: Mapping[str, float], rounded: Callable[[float], float]) -> dict[str, float]:
+    def _kept(
+        self, stated: StatedScores, scores: Mapping[str, float], rounded: Callable[[float], float]
+    ) -> dict[str, float]:
         """Return scores of the rules on the scale of this temperature. A temperature of 1 / T undoes one of T."""
         if stated.temperature == self.temperature:
             return dict(scores)

@@ -22,7 +22,7 @@ from coe.store.store import Store
 
 if TYPE_CHECKING:
     from coe.calibrate.edit import RulesEntry
-    from coe.calibrate.result import Calibrated, Stated
+    from coe.calibrate.result import Calibrated, StatedScores
     from coe.calibrate.thresholds import WantedRate
     from coe.calibrate.verified import VerifiedPicture
 
@@ -150,13 +150,13 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> Stated:
+def _stated(board: Rules, id: str, entry: Mapping[str, Any]) -> StatedScores:
     """Return what a board file says of an expert, whose entry has these keys."""
-    from coe.calibrate.result import Stated
+    from coe.calibrate.result import StatedScores
 
     expert = board.experts[id]
     min_scores = {label: float(score) for label, score in (entry.get("min_scores") or {}).items()}
-    return Stated(expert.temperature, min_scores, expert.ignore_under)
+    return StatedScores(expert.temperature, min_scores, expert.ignore_under)
 
 
 def _put(board: Rules, outcomes: Sequence[Calibrated], *, write: bool) -> None:

@@ -17,7 +17,7 @@ from coe.calibrate.answers import Answer, Answers
 from coe.calibrate.draw import draw
 from coe.calibrate.edit import RulesEntry
 from coe.calibrate.honest import Said, calibrated, error, temperature
-from coe.calibrate.result import Stated, calibrate, unreached
+from coe.calibrate.result import StatedScores, calibrate, unreached
 from coe.calibrate.thresholds import Goal, Use, WantedRate, choose, curves
 from coe.cli.experts_calibrate import _put
 from coe.core import Box, Expert, Finding, Verdict
@@ -148,7 +148,7 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, floa
 
 def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale_of_the_new_scores() -> None:
     """Otherwise a picture that went to REVIEW would pass once a label's pictures are too few."""
-    stated = Stated(2.0, {"ok": 0.8, "none": 0.3}, {"hole": 0.6})
+    stated = StatedScores(2.0, {"ok": 0.8, "none": 0.3}, {"hole": 0.6})
     few = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
     assert (few.choices, few.temperature) == ((), 1.0)
     entries = few.entries(stated)
@@ -161,12 +161,12 @@ def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale
     }
     assert honest(0.3, 0.5) <= entries["min_scores"]["none"]  # type: ignore[index]
     assert entries["ignore_under"]["hole"] <= honest(0.6, 0.5)  # type: ignore[index]
-    same = Stated(1.0, {"ok": 0.93}, {})
+    same = StatedScores(1.0, {"ok": 0.93}, {})
     assert few.entries(same) == {"min_scores": {"ok": 0.93}}
 
     found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), WantedRate(Goal.FALSE_CALLS, 0.1))
     threshold = found.choices[0].point.threshold
-    assert found.entries(Stated(1.0, {"none": 0.9}, {"hole": 0.2})) == {
+    assert found.entries(StatedScores(1.0, {"none": 0.9}, {"hole": 0.2})) == {
         "min_scores": {"none": round(1 - threshold, 7)},
         "ignore_under": {"hole": threshold},
     }
