@@ -37,7 +37,7 @@ def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> Non
 
 def test_filling_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
-    assert [cache.add("a", 6), cache.add("b", 6), cache.add("c", 4), cache.add("a", 6)] == [
+    assert [cache.hold("a", 6), cache.hold("b", 6), cache.hold("c", 4), cache.hold("a", 6)] == [
         True,
         False,
         True,
