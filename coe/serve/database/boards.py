@@ -80,7 +80,8 @@ class Board:
 
 
 _COLUMNS = columns(board, "findings", "swept_us")
-# Statements of the line are built once: to build them takes longer than to run them.
+# Statements of the line and of the intake are built once: to build them takes longer than to run them.
+_OF_KEY = select(*_COLUMNS).where(board.c.key == bindparam("of_key"))
 _UNDECIDED_AFTER = (
     select(*_COLUMNS)
     .where(board.c.state.in_(UNDECIDED), board.c.id > bindparam("after_id"))
@@ -120,7 +121,7 @@ def get(connection: Connection, id: int) -> Board | None:
 
 def of_key(connection: Connection, key: str) -> Board | None:
     """Return the board that was handed in under a key, or None."""
-    row = connection.execute(select(*_COLUMNS).where(board.c.key == key)).one_or_none()
+    row = connection.execute(_OF_KEY, {"of_key": key}).one_or_none()
     return None if row is None else record(Board, row)
 
 
