@@ -16,7 +16,7 @@ from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.inspector import Picture
 from coe.prepare.prepare import Preparer
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.store import kinds
 from coe.store.blob_format import Variant
 from coe.store.kinds import ModuleKind, Prepared
@@ -61,7 +61,7 @@ def synthetic_board(
             store.link(weights, original, labels=labels)
             continue
         expert = Expert(f"e{index}", kind, labels, input_size, weights)
-        state = aside(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
+        state = on_fresh_thread(lambda expert=expert, s=seed + index: kinds.random_weights(resolved, expert, s))  # type: ignore[misc]
         store.put(weights, kind=kind, labels=labels, input_size=input_size, state=state, source=f"seed {seed}")
     return board_of_equals(folder / f"{name}.yaml", kind=kind, experts=experts, input_size=input_size), store
 
@@ -94,7 +94,7 @@ def prepare(
     for expert in rules.load(board).experts.values():
         if preparer.lacks(expert.weights):
             say(f"preparing {expert.weights} in {', '.join(variants)}")
-            for variant, reason in aside(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
+            for variant, reason in on_fresh_thread(lambda e=expert: preparer.prepare(e.weights)).failed.items():  # type: ignore[misc]
                 raise ConfigError(f"{expert.weights} cannot be prepared in {variant}: {reason}")
 
 

@@ -19,9 +19,9 @@ from coe.board import scores
 from coe.core import NOTHING, Expert, Finding
 from coe.errors import CoeError, KindFailed, StoreError
 from coe.runtime.arena import Arena
-from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Blob
 from coe.runtime.buffers import Buffers
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.measured import HERE, MeasuredOnce, identity
 from coe.runtime.pool_bodies import PoolBodies
 from coe.runtime.processor import bound_threads
@@ -76,7 +76,7 @@ class CpuDevice:
                 with contextlib.suppress(KindFailed):
                     self._slots.spare(expert, needs.structure)
 
-        aside(build)
+        on_fresh_thread(build)
 
     def admit(self, experts: Iterable[Expert], executors: int) -> None:
         """Build the skeletons that further experts need."""
@@ -189,7 +189,7 @@ class CpuDevice:
 
         key = self._measured_as(expert)
         # The load reports a file that cannot be read; its cost is not remembered.
-        return self._measured.once(key, lambda: aside(work))
+        return self._measured.once(key, lambda: on_fresh_thread(work))
 
     def _guessed(self, expert: Expert) -> Cost:
         """Return an assumed cost for an expert that fails: its images get the error, the other experts go on.

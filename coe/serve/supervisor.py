@@ -25,7 +25,7 @@ from coe.serve.database.faults import NewFault
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.doors import expect_keys
+from coe.serve.exposure import expect_keys
 from coe.serve.moments import SECOND_US, now_us
 from coe.serve.notify import SystemdNotice, notify
 from coe.serve.words import FaultKind, Intake, Process, Subject

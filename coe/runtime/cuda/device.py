@@ -17,7 +17,6 @@ from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
 from coe.errors import BoardsClash, CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.runtime.aside import aside
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
@@ -30,6 +29,7 @@ from coe.runtime.cuda.probe import GpuTrial, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.cuda.worker import DEPTH, Template, Worker
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.measured import HERE, identity
 from coe.runtime.processor import bound_threads
 from coe.runtime.reading import Weights, weights
@@ -116,7 +116,7 @@ class CudaDevice:
         file = identity(weights(self.store, expert).path)
         network = *self._sizing.measured_as(expert), len(expert.labels), expert.variant
         # The load reports a file that cannot be read; its cost is not remembered.
-        return HERE.once(None if file is None else (*network, file), lambda: aside(work))
+        return HERE.once(None if file is None else (*network, file), lambda: on_fresh_thread(work))
 
     @contextlib.contextmanager
     def trial(self, expert: Expert) -> Iterator[GpuTrial]:
@@ -164,7 +164,7 @@ class CudaDevice:
                 staged = STAGED * (padded(sizes.file, PAGE) + 2 * PAGE) + PAGE * len(experts)
                 self._host = HostMemory(self.driver, self.host_bytes + staged)
                 self._largest_file = sizes.file
-                self._spare = aside(lambda: self._capture(experts, executors, sizes))
+                self._spare = on_fresh_thread(lambda: self._capture(experts, executors, sizes))
                 give_back(self.driver)
                 taken = self.driver.usage().reserved - before + SCRATCH_BYTES + PIECES_BYTES
                 self._blobs = BlobMemory(self.driver, self._lane, self._check_left(taken, sizes))

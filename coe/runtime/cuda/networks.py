@@ -9,10 +9,10 @@ import torch
 
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
-from coe.runtime.aside import aside
 from coe.runtime.blob import PLAIN, Content, Structure, expect
 from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
 from coe.runtime.cuda.worker import Template
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.reading import Weights, weights
 from coe.store.kinds import Kind, ModuleKind
 from coe.store.store import Store
@@ -80,7 +80,7 @@ class Networks:
         if key not in self._templates:
             kind = self.kind(expert)
             # Aside: building runs operators, which would leave this thread a team of OpenMP threads.
-            self._templates[key] = aside(lambda: Template(kind, expert, network.structure, self._device))
+            self._templates[key] = on_fresh_thread(lambda: Template(kind, expert, network.structure, self._device))
         return self._templates[key]
 
     def unpacking(self, content: Content, expert: Expert, body: Content | None = None) -> Unpacking:

@@ -23,10 +23,10 @@ from coe.serve.database.keys import Key
 from coe.serve.database.recipes import Recipe
 from coe.serve.gate import faces
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
 from coe.serve.gate.request_data import JsonBody, expect_query, id_of, json_body, number_of
 from coe.serve.gate.state import Gate
-from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso, microseconds
 from coe.serve.recipe import RecipeContent
 from coe.serve.request import BoardRequest, digest_of
@@ -295,7 +295,10 @@ OPERATIONS = [
         "A board with its verdict and its calls.",
         get_board,
         ANY,
-        query={"wait": "seconds to wait for the decision, at most 60", "good": "1: with what is OK, too"},
+        query={
+            "wait": "seconds to wait for the decision, at most 60",
+            "good": "1: with the components that are OK, too",
+        },
         answers={200: "the board", 404: "no such board"},
     ),
     Operation(

@@ -27,10 +27,10 @@ from coe.serve.database.trouble import DatabaseTrouble
 from coe.serve.form import of_json
 from coe.serve.gate.boards import hand_in, take_back, until_decided
 from coe.serve.gate.operations import ANY, FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, unavailable
 from coe.serve.gate.request_data import JsonBody, expect_query, whole_body
 from coe.serve.gate.tensors import LENGTH_HEADER, InferRequest, Output, Parsed, encode, parse
-from coe.serve.gate.texts import name_from
 from coe.serve.gate.uploads import discard_views, keep_view
 from coe.serve.request import BoardRequest
 from coe.serve.words import BoardState

@@ -14,9 +14,9 @@ from coe.serve.database import audit, confirmations, events, recipes
 from coe.serve.database.events import NewEvent
 from coe.serve.database.recipes import Recipe
 from coe.serve.gate.operations import ANY, ENGINEER, READ, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 from coe.serve.gate.request_data import expect_query, id_of, json_body
-from coe.serve.gate.texts import name_from
 from coe.serve.moments import iso
 from coe.serve.recipe import RecipeContent
 from coe.serve.words import EventKind
@@ -171,7 +171,7 @@ OPERATIONS = [
     Operation(
         "GET",
         "/api/v1/activations/{id:int}",
-        "What became of an activation.",
+        "The result of an activation.",
         get_activation,
         ANY,
         answers={200: "asked, active or failed"},

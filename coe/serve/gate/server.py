@@ -17,7 +17,7 @@ from coe.serve.database import states
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.opening import open_database
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.doors import expect_keys
+from coe.serve.exposure import expect_keys
 from coe.serve.gate.app import application
 from coe.serve.gate.connections import SURPLUS, Connection
 from coe.serve.gate.feed import Feed

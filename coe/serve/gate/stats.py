@@ -203,7 +203,7 @@ def _window(window: Window) -> dict[str, Any]:
 _QUERY = {
     "hours": f"how far to look back, {HOURS} if not given",
     "until": "the end, a time in UTC; now if not given",
-    "recipe": "one recipe's boards alone",
+    "recipe": "only boards of this recipe",
 }
 OPERATIONS = [
     Operation(

@@ -17,10 +17,10 @@ from coe.serve.database import boards, views
 from coe.serve.database.trouble import DatabaseTrouble, TroubleKind
 from coe.serve.database.views import NewView, View
 from coe.serve.gate.operations import FEED, Operation, Visit
+from coe.serve.gate.path_names import name_from
 from coe.serve.gate.problems import Problem, ProblemKind, disk_full
 from coe.serve.gate.request_data import expect_query, parts_of
 from coe.serve.gate.state import Gate
-from coe.serve.gate.texts import name_from
 from coe.serve.pictures import Receiving
 from coe.serve.words import FaultKind
 
