@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler.draft import Draft
-from coe.profiler.measure import Subject, measure, with_weights
+from coe.profiler.measure import MeasuredExpert, measure, with_weights
 from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
@@ -24,7 +24,7 @@ def measure_kind(
     if draft.knows(kind, target):
         return
     measured = measure(
-        Subject(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
+        MeasuredExpert(site.samples[kind], site.kinds[kind], site.store, target, site.device_bytes),
         images=[Path(picture.image) for picture in site.pictures if isinstance(picture.image, str | Path)],
         limit_s=limit_s,
         say=steps.say,
