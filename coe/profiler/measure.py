@@ -23,7 +23,7 @@ from coe.profiler.batches import TimeLimit, climb, rounds
 from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
-from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
+from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages

@@ -12,7 +12,7 @@ from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
 from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.runtime.fit import LatencyLine
+from coe.runtime.cost_fit import LatencyLine
 from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from

@@ -10,11 +10,11 @@ from coe.core import Expert
 from coe.errors import ConfigError, DeviceFull
 from coe.profiler import survey
 from coe.profiler.draft import Draft
+from coe.profiler.several_executors import _batch_s
 from coe.profiler.site import ProfiledSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.survey import measure_together
 from coe.profiler.target import Target
-from coe.profiler.together import _batch_s
 from coe.store.store import Store
 from coe.testing import rules_from
 
