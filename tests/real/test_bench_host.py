@@ -12,7 +12,7 @@ from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.bench import host
-from coe.bench.forms import PictureForm, handed_in
+from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board.decoding import decode
 from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
