@@ -26,6 +26,7 @@ TORCH = {
     "runtime",
     "prepare",
     "store.kinds",
+    "store.skeletons",
     "store.store",
     "store.torch_file",
     "store.weights_file",
