@@ -18,7 +18,7 @@ from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
 
-SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 def results(tiny, pictures, **options):
