@@ -81,8 +81,8 @@ class Carriers:
         self._turn = threading.Condition()
         self._closed = threading.Event()
 
-    def bodies(self) -> dict[str, Callable[[], None]]:
-        """Return the body of each thread, by the name of the thread."""
+    def thread_functions(self) -> dict[str, Callable[[], None]]:
+        """Return the function of each thread, by the name of the thread."""
         names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
         return {name: partial(self._work, place) for place, name in names.items()}
 
@@ -134,7 +134,7 @@ class Carriers:
             for copy in command.drops:
                 self._devices[name].forget(copy)
             expert = self._experts[command.expert]
-            self._devices[name].evict(command.pool, expert, keep=command.keep, body=command.with_body)
+            self._devices[name].evict(command.pool, expert, keep_copy=command.keep_copy, body=command.with_body)
         self._tell(Evicted(command.pool, command.expert))
 
     def _carry(self, load: Load, place: str | None) -> None:
@@ -193,7 +193,7 @@ class Carriers:
         if place is READER and device.has_lane:
             device.read(load.pool, expert, body=load.with_body)
         else:
-            device.load(load.pool, expert, keep=load.keep, body=load.with_body)
+            device.load(load.pool, expert, keep_copy=load.keep_copy, body=load.with_body)
 
     def _waits(self, device: str) -> bool:
         with self._turn:
