@@ -1,0 +1,156 @@
+"""Experts that share a body in a store where other things go wrong, or go on, at the same time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from built_once import linked_copy
+from common_trunk import AGREEMENT, IDS, weights
+from fake_gpu import FakeDriver
+
+from coe.core import Expert
+from coe.errors import StoreError
+from coe.prepare.fold import fold
+from coe.prepare.layout import chunks, lay_out
+from coe.prepare.sharing import Sharing
+from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda.device import CudaDevice
+from coe.store import bodies, kinds, variants
+from coe.store.blob_format import Variant
+from coe.store.kinds import Prepared
+from coe.store.manifest import Manifest
+from coe.store.store import Store
+from coe.store.weights_file import identity
+
+
+@pytest.fixture
+def whole(prepared_trunk: Path, tmp_path: Path) -> Store:
+    return Store(linked_copy(prepared_trunk, tmp_path / "store"))
+
+
+@pytest.fixture
+def shared(shared_trunk: Path, tmp_path: Path) -> Store:
+    return Store(shutil.copytree(shared_trunk, tmp_path / "shared"))
+
+
+def put(store: Store, id: str, state: dict[str, torch.Tensor]) -> None:
+    store.put(id, kind="narrow", labels=("ok", "bad"), input_size=32, state=state)
+
+
+# Other experts of the store
+
+
+def test_a_damaged_expert_elsewhere_in_the_store_does_not_keep_a_board_from_sharing(whole: Store) -> None:
+    put(whole, "other/x", weights("d"))
+    (whole.folder("other/x") / "manifest.json").write_text("{", encoding="utf-8")
+    (whole.bodies).mkdir()
+    (whole.bodies / "old.safetensors").write_bytes(b"nobody knows")
+    outcome = Sharing(whole).share(IDS)
+    assert (outcome.divided, outcome.failed) == (tuple(IDS[:3]), {})
+    # It may be the body of the expert whose manifest cannot be read.
+    assert (whole.bodies / "old.safetensors").exists()
+
+
+def test_no_expert_may_lie_in_the_folder_of_the_bodies(whole: Store) -> None:
+    for id in ("bodies", "bodies/x", "Bodies/x"):
+        with pytest.raises(StoreError, match=f"'{id}' is not an expert id"):
+            put(whole, id, weights("d"))
+    put(whole, "line/bodies", weights("d"))
+
+
+# A body that is smaller than a layer
+
+
+def prepare(store: Store, id: str, *wanted: Variant) -> None:
+    kind, manifest = kinds.resolve("narrow"), store.manifest(id)
+    assert isinstance(kind, kinds.ModuleKind)
+    folded = fold(kind, Expert(id, "narrow", manifest.labels, 32, id), store.load(id))
+    for variant in wanted:
+        made = lay_out(folded, variant, kind="narrow", labels=len(manifest.labels), identity=identity(store.path(id)))
+        with store.changing(id) as manifest:
+            variants.put(store, manifest, made.header, chunks(made.data), agreement=AGREEMENT, escalate_below=0.0)
+
+
+@pytest.mark.parametrize("is_prepared_before", [True, False])
+def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path, is_prepared_before: bool) -> None:
+    """Folded, the layer is the expert's own: its blobs have no body, and the trained weights have."""
+    store, id = Store(tmp_path / "store"), "t/a"
+    put(store, id, weights("a"))
+    if is_prepared_before:
+        prepare(store, id, "fp32", "q8")
+    with store.changing(id) as manifest:
+        bodies.divide(store, manifest, {"conv1.weight", "bn1.weight", "bn1.bias"})
+    if not is_prepared_before:
+        prepare(store, id, "fp32", "q8")
+    manifest = store.manifest(id)
+    assert manifest.body is not None
+    assert [blob.body for blob in manifest.variants.values()] == [None, None]
+    store.check(id)
+    expert, images = Expert("a", "narrow", ("ok", "bad"), 32, id), [Prepared(np.full((3, 32, 32), 9, np.uint8), 32, 32)]
+    cpu = CpuDevice(store, {"narrow": kinds.resolve("narrow")}, 1)
+    gpu = CudaDevice(store, {"narrow": kinds.resolve("narrow")}, FakeDriver(), executors=1, memory_bytes=100 << 20)
+    found = []
+    for device in (cpu, gpu):
+        device.prepare([expert])
+        device.read("pool", expert, body=True)
+        device.load("pool", expert, body=True)
+        found.append(device.run("one", "pool", expert, images)[0].label)
+    assert found[0] == found[1]
+
+
+# What goes on at the same time
+
+
+def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> None:
+    """Just before the manifest of an expert is written, train `trunk/a` again, and sweep as `share` does."""
+    rewrite = Store.rewrite
+    threads: list[threading.Thread] = []
+
+    def rewritten(self: Store, manifest: Manifest) -> None:
+        if manifest.id == id and not threads:
+            put(store, "trunk/a", weights("d"))
+            threads.append(threading.Thread(target=bodies.sweep, args=[store]))
+            threads[0].start()
+            threads[0].join(0.3)
+        rewrite(self, manifest)
+
+    monkeypatch.setattr(Store, "rewrite", rewritten)
+
+
+def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(
+    shared: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for id in IDS[1:3]:  # so that a alone holds the body
+        put(shared, id, weights("d"))
+    swept_by_another(shared, monkeypatch, "trunk/e")
+    shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
+    shared.check("trunk/e")
+
+
+def test_an_expert_whose_body_is_missing_is_not_linked(shared: Store) -> None:
+    body = shared.manifest("trunk/a").body
+    assert body is not None
+    (shared.bodies / body.file).unlink()
+    with pytest.raises(StoreError, match=rf"trunk/a: {body.file} cannot be read: No such file"):
+        shared.link("trunk/e", "trunk/a", labels=("ok", "bad"))
+    assert "trunk/e" not in shared.ids()
+
+
+def test_an_expert_that_is_removed_meanwhile_is_named_and_the_others_are_shared(
+    whole: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = bodies.sweep
+
+    def removed(store: Store) -> None:
+        shutil.rmtree(store.folder("trunk/d"))
+        sweep(store)
+
+    monkeypatch.setattr(bodies, "sweep", removed)
+    outcome = Sharing(whole).share(IDS)
+    assert outcome.divided == tuple(IDS[:3])
+    assert "no expert 'trunk/d'" in outcome.failed["trunk/d"]
