@@ -122,7 +122,7 @@ class UsualDevice:
         if keep and self._driver:
             self._copies[expert.id] = state
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: str | None = None) -> None:
         """Drop the module; with `keep` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
         if keep and self._driver and expert.id not in self._copies:

@@ -131,7 +131,7 @@ def _from_disk(cost: Cost, size: int, bytes_per_s: int | None) -> Cost:
 def _divided(cost: Cost, own_bytes: int, body: BodyFile) -> Cost:
     """Return the cost of an expert whose body is loaded apart, by the cost of the whole: by their bytes."""
     own = own_bytes / max(1, own_bytes + body.bytes)
-    common = Body(body.file, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
+    common = Body(body.digest, whole_pages(body.bytes), (1 - own) * cost.load_s, (1 - own) * cost.copy_s)
     return replace(
         cost,
         weights_bytes=whole_pages(own_bytes),

@@ -93,11 +93,11 @@ def test_a_pool_brings_a_body_with_the_first_of_its_experts_and_drops_it_with_th
     held: set[str] = set()
     for command in moves:
         if isinstance(command, Load):
-            assert command.with_body or held
+            assert command.body or held
             held.add(command.expert)
         else:
             held.discard(command.expert)
-            assert command.with_body == (not held)
+            assert (command.body is not None) == (not held)
 
 
 def _digest(store: Path) -> str:
