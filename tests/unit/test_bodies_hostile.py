@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +15,12 @@ import torch
 from built_once import linked_copy
 from common_trunk import AGREEMENT, IDS, weights
 from fake_gpu import FakeDriver
+from tiny_line import Call
 
+from coe.cli import experts
 from coe.core import Expert
 from coe.errors import StoreError
+from coe.files import DiskFull
 from coe.prepare.fold import fold
 from coe.prepare.layout import chunks, lay_out
 from coe.prepare.sharing import Sharing
@@ -154,3 +160,36 @@ def test_an_expert_that_is_removed_meanwhile_is_named_and_the_others_are_shared(
     outcome = Sharing(whole).share(IDS)
     assert outcome.divided == tuple(IDS[:3])
     assert "no expert 'trunk/d'" in outcome.failed["trunk/d"]
+
+
+# A full disk
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size, as on a disk that is full by then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("size", [1 << 12, 5 << 20])
+def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole: Store, size: int) -> None:
+    """The body has 4 MB, and the rest has 9."""
+    before = whole.manifest("trunk/a")
+    with largest_file(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
+        Sharing(whole).share(IDS)
+    assert whole.check("trunk/a") == before
+    assert Sharing(whole).share(IDS).divided == tuple(IDS[:3])
+    assert not list(whole.root.rglob(".*.tmp"))
+
+
+def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
+    with largest_file(1 << 20):
+        said = call("export", "trunk/a", tmp_path / "a.safetensors", "--store", shared.root, command=experts)
+    assert said.status == 2
+    assert "a.safetensors cannot be written: File too large" in said.words
+    assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []
