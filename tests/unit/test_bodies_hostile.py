@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -193,3 +193,50 @@ def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, ca
     assert said.status == 2
     assert "a.safetensors cannot be written: File too large" in said.words
     assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []
+
+
+# All at once
+
+
+def test_experts_are_shared_trained_prepared_linked_and_removed_at_once(whole: Store) -> None:
+    """Each writer succeeds, or says what another did. In the end every expert is sound, and no body lies idle."""
+    states = {id: whole.load(id) for id in IDS}
+    said: list[str] = []
+
+    def tell(work: Callable[[], object]) -> None:
+        for _ in range(3):
+            try:
+                work()
+            except StoreError as error:
+                said.append(str(error))
+
+    def share() -> None:
+        said.extend(Sharing(whole).share(IDS).failed.values())
+
+    def remove() -> None:
+        shutil.rmtree(whole.folder("trunk/d"), ignore_errors=True)
+        put(whole, "trunk/d", states["trunk/d"])
+
+    works = [
+        share,
+        share,
+        remove,
+        lambda: put(whole, "trunk/b", states["trunk/b"]),
+        lambda: prepare(whole, "trunk/a", "q8"),
+        lambda: whole.link("trunk/e", "trunk/a", labels=("ok", "bad")),
+    ]
+    threads = [threading.Thread(target=tell, args=[work]) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    known = ("changed while it was compared", "no expert 'trunk/d'", "cannot be written", "trunk/d: weights")
+    assert [reason for reason in said if not any(words in reason for words in known)] == []
+    put(whole, "trunk/d", states["trunk/d"])
+    assert Sharing(whole).share(IDS).failed == {}
+    for id in [*IDS, "trunk/e"]:
+        whole.check(id)
+    assert len({whole.manifest(id).body for id in IDS[:3]}) == 1
+    named = {body.file for id in whole.ids() for body in whole.manifest(id).bodies}
+    assert {path.name for path in whole.bodies.glob("*.safetensors")} == named
