@@ -116,7 +116,7 @@ class Prescheduled:
         """The number of requests that have arrived and have no reply yet."""
         return len(self._cases)
 
-    def is_filling(self) -> bool:
+    def lacks_initial(self) -> bool:
         """Return whether the pools do not hold yet the experts that they began with."""
         return any(pool.is_moving_for(Why.INITIAL) for pool in self.pools.values())
 

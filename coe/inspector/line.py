@@ -134,7 +134,7 @@ class Line:
         if self._demand is None:
             raise ConfigError("this line decides by `make_decider`, and keeps to the boards that it was opened with")
         asked = () if keep and not board else asked_boards(board, parts)
-        check_parts(self._config.strategy, {str(one.source): one.parts for one in asked})
+        check_parts(self._config.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         config = self._config
         with self._changing:
             if self._admission.closed:

@@ -19,7 +19,7 @@ from coe.inspector.profile import BatchTime, KindProfile
 from coe.prepare.agreement import compare, findings
 from coe.profiler import backends
 from coe.profiler.backends import CannotMeasure
-from coe.profiler.batches import Pace, climb, rounds
+from coe.profiler.batches import TimeLimit, climb, rounds
 from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
@@ -70,7 +70,7 @@ def measure(
     Raises CannotMeasure for a target that this machine does not allow, StoreError for damaged weights, ConfigError for
     an unknown device. An interrupt, also an exception from `tick`, passes through between two batches.
     """
-    pace = Pace(limit_s, tick)
+    limit = TimeLimit(limit_s, tick)
 
     def work() -> KindProfile:
         with ExitStack() as stack:
@@ -79,15 +79,15 @@ def measure(
             stack.callback(_tidy)
             ready = replace(subject, store=store)
             trial = stack.enter_context(_trial(ready, folder))
-            return _measured(ready, trial, sizes, images, pace, say)
+            return _measured(ready, trial, sizes, images, limit, say)
 
-    # On a new thread, as in coe.runtime.aside: the OpenMP team of the measurement must not slow the engine down later.
+    # As in coe.runtime.fresh_thread: the OpenMP team of the measurement must not slow the engine down later.
     with ThreadPoolExecutor(1, thread_name_prefix="coe-measure") as worker:
         future = worker.submit(work)
         try:
             return future.result()
         except BaseException:
-            pace.stop.set()
+            limit.stop.set()
             raise
 
 
@@ -96,19 +96,19 @@ def _measured(
     trial: Trial,
     sizes: Sequence[int],
     images: Sequence[Path],
-    pace: Pace,
+    limit: TimeLimit,
     say: Callable[[str], None],
 ) -> KindProfile:
     kind, target = subject.kind, subject.target
-    pace.restart()
-    held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), pace)
-    rounds(trial, repeats, pace)
+    limit.restart()
+    held, repeats = climb(trial, sorted({n for n in sizes if n <= kind.max_batch} or {1}), limit)
+    rounds(trial, repeats, limit)
     times = {n: typical(each) for n, each in repeats.items()}
     bound = batch_memory(held, trial.least_image_bytes())
     load_s, cold = _load_s(trial, kind, say)
     ready = timed_samples(kind, subject.expert, images, say)
     agreement = None if target.is_the_engines else _agreement(subject, trial, ready)
-    pace.tick(1.0)
+    limit.tick(1.0)
     return KindProfile(
         kind=kind.name,
         input_size=subject.expert.input_size,

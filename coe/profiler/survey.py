@@ -13,7 +13,7 @@ from coe.profiler.site import CalibrationSite
 from coe.profiler.steps import ProgressSteps
 from coe.profiler.target import Target
 from coe.profiler.together import together
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 
 
 def measure_kind(
@@ -50,7 +50,7 @@ def _faster(site: CalibrationSite, draft: Draft, kind: str, target: Target, numb
     images = {} if target.device == "cpu" or measured is None else {"images": measured.max_batch}
     expert, resolved = site.samples[kind], site.kinds[kind]
     with TemporaryDirectory(prefix="coe-profile-") as folder:
-        store = aside(lambda: with_weights(expert, resolved, site.store, Path(folder), lambda sentence: None))
+        store = on_fresh_thread(lambda: with_weights(expert, resolved, site.store, Path(folder), lambda sentence: None))
         for number in numbers:
             try:
                 yield together(expert, resolved, store, number, target, device_bytes=site.device_bytes, **images)

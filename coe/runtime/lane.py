@@ -81,8 +81,8 @@ class Carriers:
         self._turn = threading.Condition()
         self._closed = threading.Event()
 
-    def bodies(self) -> dict[str, Callable[[], None]]:
-        """Return the body of each thread, by the name of the thread."""
+    def thread_functions(self) -> dict[str, Callable[[], None]]:
+        """Return the function of each thread, by the name of the thread."""
         names = {place: "coe-disk" if place is READER else f"coe-lane-{place}" for place in self._lanes.places}
         return {name: partial(self._work, place) for place, name in names.items()}
 
@@ -134,7 +134,7 @@ class Carriers:
             for copy in command.drops:
                 self._devices[name].forget(copy)
             expert = self._experts[command.expert]
-            self._devices[name].evict(command.pool, expert, keep=command.keep, body=command.body)
+            self._devices[name].evict(command.pool, expert, keep_copy=command.keep_copy, body=command.body)
         self._tell(Evicted(command.pool, command.expert))
 
     def _carry(self, load: Load, place: str | None) -> None:
@@ -196,7 +196,7 @@ class Carriers:
                 needs_body = self._lanes.needs_body(load)
             device.read(load.pool, expert, body=needs_body)
         else:
-            device.load(load.pool, expert, keep=load.keep, body=load.body is not None)
+            device.load(load.pool, expert, keep_copy=load.keep_copy, body=load.body is not None)
 
     def _waits(self, device: str) -> bool:
         with self._turn:

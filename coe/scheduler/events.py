@@ -44,7 +44,7 @@ class Why(StrEnum):
 class Load:
     """Bring an expert in a variant into a pool from the tier `source`. Its bytes are already reserved.
 
-    With `keep` a copy stays in host memory. The copies of `drops` leave host memory first.
+    With `keep_copy` a copy stays in host memory. The copies of `drops` leave host memory first.
 
     If `body` names the expert's body, that is not known to be in the pool: it comes too, unless another load has
     brought it by then. Such a load comes from the disk.
@@ -54,7 +54,7 @@ class Load:
     expert: str
     why: Why
     source: Tier = Tier.DISK
-    keep: bool = False
+    keep_copy: bool = False
     drops: tuple[str, ...] = ()
     variant: str = FULL
     body: str | None = None
@@ -64,13 +64,13 @@ class Load:
 class Evict:
     """Drop an expert from a pool. Its bytes count until `Evicted`.
 
-    With `keep` it goes down into host memory. The copies of `drops` leave host memory first. The body of the
+    With `keep_copy` it goes down into host memory. The copies of `drops` leave host memory first. The body of the
     id `body` leaves too, because no other expert of the pool holds it; then the expert itself may never have come.
     """
 
     pool: str
     expert: str
-    keep: bool = False
+    keep_copy: bool = False
     drops: tuple[str, ...] = ()
     body: str | None = None
 

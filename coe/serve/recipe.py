@@ -67,4 +67,4 @@ class RecipeContent(Form):
         if by_refdes := self.components:
             return sum(1 + self.terminations.get(component, 0) for component in by_refdes.values())
         components = self.board(name).components.values()
-        return round(sum(one.count * (1 + self.terminations.get(one.name, 0)) for one in components))
+        return round(sum(component.count * (1 + self.terminations.get(component.name, 0)) for component in components))

@@ -1,4 +1,4 @@
-"""Files of weights as they were trained: written whole or not at all, and checked from end to end."""
+"""Files of trained weights: written whole or not at all, and checked from end to end."""
 
 from __future__ import annotations
 

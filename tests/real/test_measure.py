@@ -25,7 +25,7 @@ from coe.prepare.prepare import Preparer
 from coe.profiler.backends import CannotMeasure
 from coe.profiler.measure import Subject, measure
 from coe.profiler.target import Target
-from coe.runtime.aside import aside
+from coe.runtime.fresh_thread import on_fresh_thread
 from coe.runtime.processor import has_bf16
 from coe.store import kinds
 from coe.store.kinds import ModuleKind, Prepared
@@ -136,7 +136,7 @@ def test_bf16_agrees(expert: Expert, store: Store):
 @pytest.mark.slow
 def test_an_expert_that_is_prepared_is_compared_with_its_blob(store: Store, tmp_path: Path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
-    aside(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
+    on_fresh_thread(lambda: Preparer(own, ("fp32",)).prepare(DETECTOR.weights))
     found = measured(DETECTOR, own, EXPORTED, limit_s=0.5)
     assert found.agreement is not None
     assert found.agreement.labels_equal == 1.0

@@ -40,7 +40,7 @@ from coe.serve.database.migration import expect_newest, migrate, newest, revisio
 from coe.serve.database.opening import Database, open_database
 from coe.serve.database.tallies import Tally
 from coe.serve.database.trouble import DatabaseTrouble
-from coe.serve.database.verifications import Changed, NewVerification
+from coe.serve.database.verifications import CallChanged, NewVerification
 from coe.serve.database.views import NewView
 from coe.serve.words import (
     ActivationState,
@@ -174,7 +174,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
         board = decided(connection, "k1", ng("R1"), ng("R2"))
         first, second = calls.open_calls(connection)
         verifications.record_verification(connection, first, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
-        with pytest.raises(Changed):
+        with pytest.raises(CallChanged):
             verifications.record_verification(connection, first, NewVerification(Outcome.CONFIRMED, NOON + 3, "two"))
         verifications.record_verification(connection, second, NewVerification(Outcome.CONFIRMED, NOON + 4, "op"))
         found = boards.get(connection, board.id)

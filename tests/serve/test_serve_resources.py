@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -16,14 +17,14 @@ from test_serve_hostile import problem
 
 from coe.serve.crops import Pixels
 from coe.serve.database.opening import Database
-from coe.serve.gate import bodies, connections, images, models, server
+from coe.serve.gate import connections, images, models, request_data, server
 from coe.serve.gate.connections import Connection
 from coe.serve.gate.feed import Feed
 from coe.serve.pictures import Receiving
 
 
 def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MOST_HELD_BYTES", 50_000)
+    monkeypatch.setattr(request_data, "MOST_HELD_BYTES", 50_000)
     large = b'{"id": "' + b"x" * 60_000
     for path in ("/v2/models/tiny/infer", "/api/v1/boards/k"):
         problem(served.feeder.post(path, content=large), 503, "busy")
@@ -168,9 +169,9 @@ class Counted:
         return self._id
 
 
-def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database, tmp_path: Path) -> None:
     async def wait() -> None:
-        feed = Feed(sqlite_database)
+        feed = Feed(sqlite_database, tmp_path / "gate.bell")
         feed._newest.extend(Counted(id) for id in range(1, 1001))  # type: ignore[misc]
         feed.last_id = 1000
         Counted.asked = 0

@@ -32,8 +32,8 @@ from tiny_line import TINY
 from coe.core import Verdict
 from coe.serve.bridge import courier
 from coe.serve.bridge.courier import Courier, Post
-from coe.serve.bridge.event_words import EventWords
-from coe.serve.bridge.mqtt import MqttPlace, MqttSink
+from coe.serve.bridge.event_format import EventFormat
+from coe.serve.bridge.mqtt import MqttConnection, MqttPlace
 from coe.serve.bridge.sinks import SinkFailed
 from coe.serve.bridge.tls import context_of
 from coe.serve.config import Retention, ServeConfig
@@ -387,7 +387,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
             waited.append(outbox.queues(connection)[0].waiting)
 
     hour = Hour(happen, sink)
-    Courier(Post("plant", sink, EventWords("a")), sqlite_database, hour).run()
+    Courier(Post("plant", sink, EventFormat("a")), sqlite_database, hour).run()
     # An event at each pause, and that of the fault.
     assert waited == list(range(2, hour.happened + 2))
     failing = [pause for pause in hour.pauses if pause > courier.LOOK_S]
@@ -488,7 +488,7 @@ def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate
     stranger = Authority(tmp_path, "stranger")
 
     def refusal(host: str, tls: Tls) -> str:
-        sink = MqttSink(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
+        sink = MqttConnection(MqttPlace(host, broker.port, "c1", "coe/a", tls=context_of(tls, "sinks.mqtt.plant")))
         with pytest.raises(SinkFailed) as caught:
             sink.connect()
         sink.close()

@@ -76,9 +76,9 @@ def device_of(store: Store, driver: FakeDriver, room: float = 4.2) -> CudaDevice
     return device
 
 
-def bring(device: CudaDevice, name: str, *, body: bool, keep: bool = False) -> None:
+def bring(device: CudaDevice, name: str, *, body: bool, keep_copy: bool = False) -> None:
     device.read("pool", EXPERTS[name], body=body)
-    device.load("pool", EXPERTS[name], body=body, keep=keep)
+    device.load("pool", EXPERTS[name], body=body, keep_copy=keep_copy)
 
 
 def body_of(store: Store, name: str) -> str:
@@ -158,9 +158,9 @@ def test_a_copy_in_host_memory_comes_up_without_the_disk_while_its_body_is_there
 ) -> None:
     device = device_of(store, FakeDriver(image_bytes=100))
     bring(device, "a", body=True)
-    bring(device, "b", body=False, keep=True)
+    bring(device, "b", body=False, keep_copy=True)
     device.evict("pool", EXPERTS["b"])
-    device.evict("pool", EXPERTS["a"], keep=True, body=body_of(store, "a"))
+    device.evict("pool", EXPERTS["a"], keep_copy=True, body=body_of(store, "a"))
     bring(device, "b", body=True)
     monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
     device.load("pool", EXPERTS["a"])

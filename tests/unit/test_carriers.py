@@ -44,10 +44,10 @@ class Held:
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
         self._do(f"read {expert.id}{' and its body' * body}")
 
-    def load(self, pool: str, expert: Expert, *, keep: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._do(f"load {expert.id}{' and its body' * body}")
 
-    def evict(self, pool: str, expert: Expert, *, keep: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         self._do(f"evict {expert.id}{' and its body' * (body is not None)}")
 
     def fill(self, expert: Expert) -> None:
@@ -71,9 +71,9 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
         tell=events.put,
         crash=events.put,
     )
-    bodies = carrier.bodies()
-    assert sorted(bodies) == ["coe-disk", "coe-lane-gpu"]
-    threads = [threading.Thread(target=body) for body in bodies.values()]
+    functions = carrier.thread_functions()
+    assert sorted(functions) == ["coe-disk", "coe-lane-gpu"]
+    threads = [threading.Thread(target=function) for function in functions.values()]
     for thread in threads:
         thread.start()
     try:
@@ -151,7 +151,7 @@ def test_without_a_lane_the_reader_does_all() -> None:
 
 def test_copies_leave_host_memory_before_a_file_is_read_into_it() -> None:
     with carriers() as line:
-        line.put(from_disk("a", keep=True, drops=("b",)))
+        line.put(from_disk("a", keep_copy=True, drops=("b",)))
         assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
         assert line.gpu.done[:2] == ["forget b", "read a"]
 

@@ -150,10 +150,10 @@ def test_clocks_and_threads_stay_at_the_rim() -> None:
 
 def test_nothing_calls_out() -> None:
     assert not forbidden(NETWORK, {"serve", "bench.service"}), "no connection is opened, at import or at run time"
-    # The gate has HTTP's words and answers; a datagram on this machine tells systemd that the service is alive; the
+    # The gate has HTTP's words and answers; datagrams on this machine tell systemd and the other processes; the
     # bridge tells those whom the config names. A benchmark asks the service that it has started on this machine.
     assert not forbidden({"http"}, {"serve.gate", "serve.bridge", "bench.service"})
-    assert not forbidden({"socket"}, {"serve.notify", "bench.service"})
+    assert not forbidden({"socket"}, {"serve.notify", "serve.wake", "bench.service"})
     assert not forbidden({"ssl"}, {"serve.bridge"})
     assert not forbidden(NETWORK - {"http", "socket", "ssl"}, set())
 

@@ -23,7 +23,7 @@ POOL_WRITERS = {
     *("tell", "plan", "to_reserve", "reserve", "cancel", "commit", "abandon", "leave", "release"),
     *("pin", "unpin", "lies_in"),
 }
-CACHE_WRITERS = {"fill", "fetch", "leave", "forget", "begin_fill", "end_fill"}
+CACHE_WRITERS = {"hold", "fetch", "leave", "forget", "begin_fill", "end_fill"}
 HISTORY_WRITERS = {"arrived", "ran", "found", "answered"}
 OWNERS = {"scheduler/pool.py", "scheduler/host_cache.py", "scheduler/residency.py"}
 

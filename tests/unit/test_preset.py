@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from coe.errors import ConfigError
 from coe.sim import preset
-from coe.sim.preset import FOLDER, Figure, Preset
+from coe.sim.preset import FOLDER, Preset, SourcedFigure
 
 GOOD = """\
 about: "a box"
@@ -50,9 +50,9 @@ def box(tmp_path: Path) -> Write:
     return write
 
 
-def figures(part: object) -> list[Figure]:
+def figures(part: object) -> list[SourcedFigure]:
     """Every figure in a part of a preset, however deep."""
-    if isinstance(part, Figure):
+    if isinstance(part, SourcedFigure):
         return [part]
     if isinstance(part, BaseModel):
         part = {name: getattr(part, name) for name in type(part).model_fields}

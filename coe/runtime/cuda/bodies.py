@@ -11,7 +11,7 @@ from coe.errors import StoreError
 from coe.runtime.blob import Content, Structure
 from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.host import Copy, HostMemory
-from coe.runtime.cuda.recipe import Recipe
+from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.reading import Weights, weights
 from coe.store.store import Store
 
@@ -111,7 +111,7 @@ def _copied(place: BodyPlace, store: Store, host: HostMemory, memory: BlobMemory
     was_read = host.copy_of(staged)
     copy = was_read or _read(place, store, host)
     try:
-        resident = memory.put(f"body of {place.expert.id}", copy.data(), Recipe(copy.content, place.structure))
+        resident = memory.put(f"body of {place.expert.id}", copy.data(), Unpacking(copy.content, place.structure))
         copy.buffer.busy = resident.written
         return DeviceBody(resident, replace(copy.content, start=0), is_private)
     finally:

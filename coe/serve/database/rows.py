@@ -36,11 +36,15 @@ def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any
         connection.execute(_adding_up(table, connection.dialect.name), ordered)
 
 
+def upserting(dialect: str) -> Any:
+    """Return the `insert` of a dialect, which knows what to do with a row that is there already."""
+    return (postgresql if dialect == "postgresql" else sqlite).insert
+
+
 @cache
 def _adding_up(table: Table, dialect: str) -> Any:
     key = [column.name for column in table.primary_key]
-    insert: Any = (postgresql if dialect == "postgresql" else sqlite).insert
-    statement = insert(table)
+    statement = upserting(dialect)(table)
     grown = {column.name: column + statement.excluded[column.name] for column in table.c if column.name not in key}
     return statement.on_conflict_do_update(index_elements=key, set_=grown)
 

@@ -113,4 +113,4 @@ def beat(
 
 def heartbeats(connection: Connection) -> dict[Process, Heartbeat]:
     """Return the last sign of life of each process that ever gave one."""
-    return {one.process: one for one in records(Heartbeat, connection.execute(select(heartbeat)))}
+    return {beat.process: beat for beat in records(Heartbeat, connection.execute(select(heartbeat)))}

@@ -1,4 +1,4 @@
-"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client had sent."""
+"""Pictures for people. Law: a browser gets PNG or JPEG made here, never the bytes that a client sent."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from coe.serve.database.calls import Call
 from coe.serve.database.references import GoodPicture
 from coe.serve.database.views import View
 from coe.serve.gate import goldens
-from coe.serve.gate.bodies import expect_query, id_of
 from coe.serve.gate.operations import READ, Operation, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.request_data import expect_query, id_of
 from coe.serve.gate.state import Gate
 
 LARGEST_SIDE = 1600
@@ -89,10 +89,10 @@ async def call_difference(visit: Visit) -> Response:
 
     def pixels() -> Pixels:
         part = _pixels(gate, beside.shot, is_framed=False)
-        found = difference(part, goldens.pixels_of(gate.config, beside.golden))
-        if found is None:
+        pixels_apart = difference(part, goldens.pixels_of(gate.config, beside.golden))
+        if pixels_apart is None:
             raise not_found("difference", "the picture does not fit the golden reference")
-        return in_frame(found, beside.shot.place)
+        return in_frame(pixels_apart, beside.shot.place)
 
     return await _answer(visit, pixels)
 
@@ -104,10 +104,10 @@ async def view_picture(visit: Visit) -> Response:
 
 
 def _call(visit: Visit, connection: Connection) -> Call:
-    found = calls.get(connection, id_of(visit))
-    if found is None:
+    call = calls.get(connection, id_of(visit))
+    if call is None:
         raise not_found(f"call {id_of(visit)}", "see GET /api/v1/calls?status=open")
-    return found
+    return call
 
 
 def _shot(connection: Connection, call: Call) -> _Shot:

@@ -1,4 +1,4 @@
-"""`/openapi.json`, made from the list of operations. Law: what is not listed is not served."""
+"""`/openapi.json`, made from the list of operations. Law: an operation that is not listed is not served."""
 
 from __future__ import annotations
 

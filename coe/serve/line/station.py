@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from coe.core import Failure, FailureKind
 from coe.serve import points
@@ -37,7 +38,7 @@ from coe.serve.line.run import UNSEEN_BY_LINE, BoardRun
 from coe.serve.line.verdicts import amendment_of, decision_of, is_lost_image
 from coe.serve.moments import now_us
 from coe.serve.pictures import Pictures
-from coe.serve.wake import Bell
+from coe.serve.wake import Bell, ring
 from coe.serve.words import EventKind, FaultKind, Intake, LineState, Process
 
 LOOK_S = 0.25
@@ -72,7 +73,8 @@ class Station:
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
         self._pictures = Pictures(config.pictures)
-        self._bell = Bell(config.bell)
+        self._bell = Bell(config.line_bell)
+        database.on_written = partial(ring, config.gate_bell)
         self._late_boards, residents = LateBoards(), Residents()
         batches = Batches(clocks.now_s, config.line.hangs_after_s)
         opener = open_line or line_opener(config, residents, self._late_boards, batches, adjust=adjust)
