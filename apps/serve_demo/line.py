@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import itertools
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -100,6 +101,9 @@ def main() -> None:
     config = configs.load(options.folder / CONFIG)
     keys = json.loads((options.folder / KEYS).read_text(encoding="utf-8"))
     address = f"http://127.0.0.1:{config.listen.port}"
+    # A shell that starts this in the background lets it ignore Ctrl-C; the service must end with it in any case.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
     try:
         if not wait_until_ready(address, service):

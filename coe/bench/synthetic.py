@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coe.bench.forms import PictureForm, handed_in
+from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board import rules
 from coe.core import Expert
 from coe.errors import ConfigError

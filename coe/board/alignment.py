@@ -4,7 +4,7 @@ A shift is found by phase correlation (Kuglin and Hines, 1975). What is left, a 
 maximising the correlation coefficient (ECC: Evangelidis and Psarakis, 2008). The number of steps is bounded, and so is
 the time.
 
-The file is long because each limit has its reason beside it.
+The file is long because it states the reason for each limit.
 """
 
 from __future__ import annotations

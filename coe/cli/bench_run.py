@@ -11,7 +11,7 @@ import typer
 
 from coe import config
 from coe.bench.configurations import in_turn
-from coe.bench.forms import PictureForm
+from coe.bench.picture_forms import PictureForm
 from coe.board import rules
 from coe.cli import bench_out
 from coe.cli.bench_runs import Comparison
@@ -183,7 +183,7 @@ def run(  # noqa: PLR0913
     Example: coe-bench run --strategy samba,coserve,line --experts 40 --kind resnet18
     """
     from coe.bench import engine, prediction, synthetic
-    from coe.bench.beside import busy_processes
+    from coe.bench.busy import busy_processes
     from coe.bench.host import RememberedOutputs
     from coe.inspector.cores import free_cores
     from coe.inspector.line_config import AskedSettings, Inbox, LineConfig

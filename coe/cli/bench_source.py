@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import typer
 
-    from coe.bench.forms import PictureForm
+    from coe.bench.picture_forms import PictureForm
     from coe.inspector.inspector import Picture
     from coe.store.store import Store
 
@@ -70,7 +70,7 @@ def given(
     board: str, images_at: Path | None, store: Path | None, requests: int, seed: int, form: PictureForm | None
 ) -> tuple[Path, Store, list[Picture]]:
     """Return a board's file and store, and `requests` pictures: those given, repeated as needed, or noise."""
-    from coe.bench.forms import PictureForm, handed_in
+    from coe.bench.picture_forms import PictureForm, handed_in
     from coe.bench.synthetic import synthetic_pictures
     from coe.store.store import Store
 

@@ -33,7 +33,7 @@ from coe.inspector.line_config import LineConfig
 from coe.inspector.line_costs import LineCosts
 from coe.inspector.line_devices import decode_workers
 from coe.inspector.opening import assemble
-from coe.inspector.taken import TakenPicture
+from coe.inspector.taken_picture import TakenPicture
 from coe.results.metrics import Metrics
 from coe.runtime.admission import CLOSED, Admission, Ticket
 from coe.runtime.engine import Engine, Trace

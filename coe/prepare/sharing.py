@@ -18,6 +18,7 @@ from coe.store import bodies, kinds
 from coe.store.blob_format import PAGE
 from coe.store.kinds import ModuleKind
 from coe.store.manifest import Manifest
+from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 
 _FILE_BYTES = 2 * PAGE
@@ -205,7 +206,7 @@ class Sharing:
         key = manifest.kind, len(manifest.labels)
         if key not in self._orders:
             expert = Expert(manifest.id, manifest.kind, manifest.labels, manifest.input_size, manifest.id)
-            self._orders[key] = tuple(kind.skeleton(expert).state_dict())
+            self._orders[key] = tuple(bare_skeleton(kind, expert).state_dict())
         return self._orders[key]
 
 

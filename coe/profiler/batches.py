@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 
-from coe.runtime.fit import plateau, spread
+from coe.runtime.cost_fit import plateau, spread
 from coe.runtime.trial import Trial
 
 _LOOK = 8

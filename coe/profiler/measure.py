@@ -23,7 +23,7 @@ from coe.profiler.batches import TimeLimit, climb, rounds
 from coe.profiler.samples import TimedSamples, timed_samples
 from coe.profiler.target import Target
 from coe.runtime.buffers import Buffers
-from coe.runtime.fit import batch_memory, fit, plateau, spread, typical
+from coe.runtime.cost_fit import batch_memory, fit, plateau, spread, typical
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot
 from coe.runtime.trial import Trial, whole_pages
@@ -38,7 +38,7 @@ _LOADS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MeasuredExpert:
     """An expert with its weights, and where and how it runs.
 
     A GPU is used within `device_bytes`; None means a part of the memory that is free.
@@ -52,7 +52,7 @@ class Subject:
 
 
 def measure(
-    subject: Subject,
+    subject: MeasuredExpert,
     *,
     sizes: Sequence[int] = SIZES,
     images: Sequence[Path] = (),
@@ -92,7 +92,7 @@ def measure(
 
 
 def _measured(
-    subject: Subject,
+    subject: MeasuredExpert,
     trial: Trial,
     sizes: Sequence[int],
     images: Sequence[Path],
@@ -164,7 +164,7 @@ def with_weights(expert: Expert, kind: Kind, store: Store, folder: Path, say: Ca
 
 
 @contextmanager
-def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
+def _trial(subject: MeasuredExpert, folder: Path) -> Iterator[Trial]:
     """Give a trial of an expert, as the engine runs it or in another way; an export goes into `folder`."""
     expert, kind, target = subject.expert, subject.kind, subject.target
     device = line_devices.make(
@@ -188,7 +188,7 @@ def _trial(subject: Subject, folder: Path) -> Iterator[Trial]:
         yield backends.bf16(kind, expert, file)
 
 
-def _agreement(subject: Subject, trial: Trial, ready: TimedSamples) -> Agreement:
+def _agreement(subject: MeasuredExpert, trial: Trial, ready: TimedSamples) -> Agreement:
     """Compare the verdicts of a trial with those of torch in fp32, of the same weights and images."""
     kind, expert = subject.kind, subject.expert
     assert isinstance(kind, ModuleKind), "other kinds run in one way"

@@ -1,4 +1,4 @@
-"""A board on this machine, to be calibrated: looks at the memory of devices once, and runs lines."""
+"""A board on this machine, to be profiled: looks at the memory of devices once, and runs lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KnownMemory:
 
 
 @dataclass(frozen=True)
-class CalibrationSite:
+class ProfiledSite:
     """A board, its experts, sample images (some are generated if there are none), and the memory that a line may take.
 
     `device_bytes` and `host_bytes` are for a GPU; None means a part of the free memory. `gpu` is the GPU's memory as
@@ -108,7 +108,7 @@ class CalibrationSite:
             gc.collect()
         return self.looked_at[device, executors]
 
-    def without_gpu(self) -> CalibrationSite:
+    def without_gpu(self) -> ProfiledSite:
         """Return the same site without its GPU."""
         return replace(self, gpu=None)
 

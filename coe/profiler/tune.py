@@ -17,7 +17,7 @@ from coe.inspector.memory import planned
 from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, Profile
 from coe.inspector.settings import Settings
 from coe.profiler.search import search_executors, search_memory
-from coe.profiler.site import CalibrationSite
+from coe.profiler.site import ProfiledSite
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan, workspace_bytes
 from coe.sim.workload import Workload
@@ -38,7 +38,7 @@ class Search:
     `faithful` draws the number of experts from the last window, as the paper does.
     """
 
-    site: CalibrationSite
+    site: ProfiledSite
     profile: Profile
     cores: int
     threads: Sequence[int]

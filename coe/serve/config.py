@@ -16,7 +16,7 @@ from coe.board import process_sheet
 from coe.board.rules_form import Name
 from coe.errors import ConfigError
 from coe.inspector.line_config import AUTO, AskedSettings
-from coe.serve.form import Form, beside, of_sheet
+from coe.serve.form import Form, of_sheet, paths_from
 from coe.serve.sink_config import Sinks
 
 DATABASE, PICTURES, LINE_BELL, GATE_BELL = "serve.db", "pictures", "line.bell", "gate.bell"
@@ -179,4 +179,4 @@ def load(path: Path) -> ServeConfig:
         read.line.asked()
     except ConfigError as error:
         raise sheet.error(("line",), str(error)) from None
-    return beside(read, home)
+    return paths_from(read, home)

@@ -1,4 +1,4 @@
-"""What a version of a recipe says: the rules of a board, and what the service needs beside them."""
+"""The content of a version of a recipe: the rules of a board, and further data that the service needs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RecipeContent(Form):
     without end. `terminations` are the solder joints of a component of each type; components that are not named have
     none. `parts` are the component types by reference designator; with it, a component without a picture is REVIEW, and
     without it the service cannot know that a picture is missing. `whole` says how pictures of whole boards are cut; it
-    names all components, so there are no `parts` beside it.
+    names all components, so `parts` must not be given with it.
     """
 
     rules: Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]

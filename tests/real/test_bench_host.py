@@ -12,13 +12,13 @@ from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.bench import host
-from coe.bench.forms import PictureForm, handed_in
+from coe.bench.picture_forms import PictureForm, handed_in
 from coe.board.decoding import decode
 from coe.errors import ConfigError
 from coe.runtime.cpu import CpuDevice
 from coe.store.store import Store
 
-SMALL = ("--experts", "4", "--kind", "resnet18", "--input", "32", "--requests", "24")
+SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
 
 def results(tiny, pictures, **options):

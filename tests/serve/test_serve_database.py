@@ -333,6 +333,8 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         for beat_us in (NOON, NOON + 1):
             states.beat(connection, Process.LINE, pid=7, now_us=beat_us, facts={"board": None})
         assert states.heartbeats(connection)[Process.LINE].beat_us == NOON + 1
+        states.beat(connection, Process.LINE, pid=7, now_us=NOON + 2)
+        assert states.heartbeats(connection)[Process.LINE].facts == {"board": None}  # what it does not say stays
 
 
 def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:

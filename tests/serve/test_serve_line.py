@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -187,6 +187,38 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(
     monkeypatch.setattr(process.signal, "signal", lambda *_: None)
     with pytest.raises(SystemExit, match=str(process.HUNG)):
         process.run(config)
+
+
+def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(
+    config: ServeConfig, database: Database, tiny: tuple[Path, Path], device: QuickDevice
+) -> None:
+    def told() -> Mapping[str, object]:
+        with database.reading() as connection:
+            return states.heartbeats(connection)[Process.LINE].facts
+
+    recipe = activated(database, TINY)
+    with database.writing() as connection:
+        states.beat(connection, Process.LINE, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
+    ahead_s = 0.0
+    opener = quick_opener(tiny, device)
+    station = Station(config, database, open_line=opener, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    station.step()
+    assert not told()
+    while told().get("recipes") != ["tiny 1"]:
+        ahead_s += 0.5
+        station.step()
+    seen = []
+    for key in ("k1", "k2"):
+        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=key)
+        while not is_decided(database, board):
+            station.step()
+            seen.append(told().get("recipes"))
+        for _ in range(8):  # it is quiet long enough to wait, and says so
+            ahead_s += 0.5
+            station.step()
+            seen.append(told().get("recipes"))
+    assert set(map(str, seen)) == {"['tiny 1']"}
+    station.close()
 
 
 def test_a_batch_that_waits_behind_another_has_not_begun() -> None:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 from brokers import Mosquitto, answers, free_port, hearing, wait_until
 from cryptography import x509
@@ -22,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
-from serving import Served, activated, embedded, hand_in, png, put
+from serving import Served, activated, client_of, embedded, hand_in, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, eventually, quick_opener, state_of
 from test_serve_bridge import Remembered, append, told, waiting
@@ -322,8 +321,8 @@ def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was
     def status(**headers: str) -> int:
         return served.nobody.get("/api/v1/calls", headers=headers).status_code
 
-    with httpx.Client(base_url=served.address, headers={CSRF_HEADER: "x"}) as person:
-        person.post("/api/v1/session", json={"key": held["short"]})
+    with client_of(served.address) as person:
+        person.post("/api/v1/session", json={"key": held["short"]}, headers={CSRF_HEADER: "x"})
         cookie = f"{COOKIE}={person.cookies[COOKIE]}"
     by_key = []
     by_session = []

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from coe.profiler.batches import TimeLimit, climb, rounds
-from coe.runtime.fit import fit, typical
+from coe.runtime.cost_fit import fit, typical
 
 
 class Disturbed:

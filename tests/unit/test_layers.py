@@ -26,6 +26,7 @@ TORCH = {
     "runtime",
     "prepare",
     "store.kinds",
+    "store.skeletons",
     "store.store",
     "store.torch_file",
     "store.weights_file",
@@ -65,7 +66,19 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _nodes(path: Path) -> list[ast.AST]:
-    return [node for node in ast.walk(_tree(path)) if isinstance(node, (ast.Import, ast.ImportFrom, ast.Call))]
+    return [
+        node
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or (isinstance(node, ast.Call) and _imports(node.func))
+    ]
+
+
+def _imports(function: ast.expr) -> bool:
+    """Tell whether a call of this name is an import: `__import__` or `importlib.import_module`."""
+    match function:
+        case ast.Name("__import__") | ast.Attribute(ast.Name("importlib"), "import_module"):
+            return True
+    return False
 
 
 def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
@@ -79,7 +92,7 @@ def imports(path: Path, *, lazy: bool = True) -> Iterator[tuple[int, str]]:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
                 yield node.lineno, full if full.removeprefix("coe.") in MODULES else str(node.module)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("__import__", "importlib.import_module"):
+        elif isinstance(node, ast.Call) and _imports(node.func):
             yield from ((node.lineno, str(one.value)) for one in node.args[:1] if isinstance(one, ast.Constant))
 
 

@@ -172,7 +172,7 @@ def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: st
         ("a box", "a device preset begins with keys: "),
         ("about: [1, 2\ndisk: 5", "cannot be read as a device preset: line 2: "),
         ("about: !!python/object/apply:os.getcwd []", "could not determine a constructor"),
-        ("[" * 5000, "cannot be read as a device preset: "),
+        ("[" * 1500, "cannot be read as a device preset: "),
         ("about: x\x00", "cannot be read as a device preset: "),
         (GOOD[: GOOD.index("devices:")] + "devices: {}\nconfigurations: {}", "devices: "),
     ],

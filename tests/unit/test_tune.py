@@ -10,9 +10,9 @@ from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector import fingerprint
 from coe.inspector.profile import BoardProfile, KindProfile, Profile
-from coe.profiler.site import CalibrationSite, KnownMemory
+from coe.profiler.site import KnownMemory, ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.runtime.fit import LatencyLine
+from coe.runtime.cost_fit import LatencyLine
 from coe.sim.workload import synthetic
 from coe.store.store import Store
 from coe.testing import rules_from
@@ -73,7 +73,7 @@ def search(
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
-    site = CalibrationSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
+    site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
     return Search(site, known, cores, [cores, 1], synthetic(board, task="sample", requests=200, every_s=0.0))
 
 

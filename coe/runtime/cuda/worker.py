@@ -27,6 +27,7 @@ from coe.runtime.cuda.garbage import give_back, uncollected
 from coe.runtime.cuda.unpacking import Unpacking
 from coe.runtime.folding import folded_skeleton
 from coe.store.kinds import Image, ModuleKind
+from coe.store.skeletons import bare_skeleton
 
 SIZES = (1, 4, 8, 16, 32)
 """The batch sizes that graphs are captured for. A smaller batch runs as the next size, with leftover images.
@@ -51,7 +52,7 @@ class Template:
     def __init__(self, kind: ModuleKind, expert: Expert, structure: Structure, device: torch.device) -> None:
         """Build the skeleton; raises StoreError if the kind lacks a layer that the structure folds."""
         self.kind = kind
-        module = folded_skeleton(kind.skeleton(expert), structure.folded).eval().requires_grad_(False)
+        module = folded_skeleton(bare_skeleton(kind, expert), structure.folded).eval().requires_grad_(False)
         state = module.state_dict(keep_vars=True)
         self.spec: Spec = {name: (tuple(t.shape), t.dtype) for name, t in state.items()}
         for target in state.values():

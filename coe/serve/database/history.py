@@ -50,10 +50,10 @@ class BoardCount:
 
 @dataclass(frozen=True, slots=True)
 class CallCount:
-    """Calls that are alike; `outcome` is None while they are open, `recipe_id` of seeded defects.
+    """How many calls have these values. `outcome` is None while they are open; `recipe_id` is None for seeded defects.
 
-    `label` is that of the person if the person gave one, else that of the expert. What a query did not tell apart is 0,
-    None or empty.
+    `label` is that of the person if the person gave one, else that of the expert. A value that a query did not tell
+    apart is 0, None or empty.
     """
 
     hour_us: int
@@ -95,11 +95,11 @@ def call_counts(
         Dimension.RECIPE: cast(null(), BigInteger),
     }
     told = [rows.c[name] if name in by else unknown.get(name, literal("")).label(name) for name in Dimension]
-    alike = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
+    key = [rows.c[name] for name in Dimension if name in by] + [rows.c.kind, rows.c.outcome]
     query = (
         select(*told, rows.c.kind, rows.c.outcome, total(rows.c.calls))
         .where(_of_recipe(window, rows.c.recipe_id) | (rows.c.kind == CallKind.SEEDED))
-        .group_by(*alike)
+        .group_by(*key)
     )
     return [
         CallCount(**{**row._mapping, "outcome": Outcome(row.outcome) if row.outcome else None})

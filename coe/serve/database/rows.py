@@ -29,7 +29,7 @@ def records(kind: type[_R], result: Result[Any]) -> list[_R]:
 
 
 def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a table of sums: the columns beside the primary key grow where a row of the same key is there."""
+    """Add rows to a table of sums: where a row of the same key is there, its other columns grow."""
     if rows:
         # In one order, so that two writers never wait for each other's rows.
         ordered = sorted(rows, key=lambda row: [row[column.name] for column in table.primary_key])

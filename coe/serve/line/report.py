@@ -128,11 +128,16 @@ class Report:
             raise LineHangs(self._hangs)
 
     def say(self, state: LineState) -> None:
-        """Write the state of the line, and a sign of life. Raises DatabaseTrouble."""
+        """Write the state of the line, and a sign of life. Raises DatabaseTrouble.
+
+        The facts stay as they were told last: a page that is read now must not show a line without a recipe. Those of
+        an earlier process go.
+        """
         now_us = self._now_us()
         with self._database.writing() as connection:
             states.change(connection, Subject.LINE, state, by=Process.LINE, now_us=now_us)
-            states.beat(connection, Process.LINE, pid=self._pid, now_us=now_us, facts={})
+            facts: dict[str, Any] | None = {} if self._state is None else None
+            states.beat(connection, Process.LINE, pid=self._pid, now_us=now_us, facts=facts)
         self._state = state
 
     def _measure(self, now_s: float, is_busy: bool) -> None:
