@@ -69,7 +69,7 @@ class QuickDevice:
     def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
         self._meet("load")
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         self._meet("evict")
 
     def fill(self, expert: Expert) -> None:

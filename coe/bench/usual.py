@@ -122,7 +122,7 @@ class UsualDevice:
         if keep_copy and self._driver:
             self._copies[expert.id] = state
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the module; with `keep_copy` its tensors are copied into host memory first, unless a copy is there."""
         module = self._resident.pop((pool, expert.id))
         if keep_copy and self._driver and expert.id not in self._copies:

@@ -127,7 +127,7 @@ def choose(
         variants = {expert: allowed(mode, offers.get(expert, {}), devices, floor) for expert in experts}
         options = {expert: prices.options(expert, usable) for expert, usable in variants.items()}
         fixed = fixed_bytes([(expert, variant) for expert, usable in variants.items() for variant in usable])
-        largest = max(option.bytes for choices in options.values() for option in choices)
+        largest = max(prices.whole_bytes(expert, variant) for expert, usable in variants.items() for variant in usable)
         fillings = [_fill(options, budget_bytes - fixed, run / pools, 1 - run) for run in _WEIGHTS]
         return not fixed or fixed + pools * largest <= budget_bytes, min(fillings, key=expected_s)
 
@@ -205,6 +205,10 @@ class _Prices:
             absent.append(_Option(variant, 0, needed * run_s, needed * load_s))
             resident.append(_Option(variant, size, needed * run_s, needed * again_s))
         return absent + resident
+
+    def whole_bytes(self, expert: str, variant: str) -> int:
+        """Return the bytes of an expert that is alone in a pool, with its body."""
+        return max(self.costs[device, expert, variant].whole_bytes for device in self.devices)
 
     def _bytes(self, device: str, cost: Cost) -> int:
         """Return the bytes of a resident expert: its own, and an equal part of those of its body."""

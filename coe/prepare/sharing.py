@@ -137,7 +137,12 @@ class Sharing:
                 except StoreError as error:
                     failed[id] = str(error)
         bodies.sweep(self._store)
-        present = [self._store.manifest(id) for id in ids if id not in failed]
+        present = []
+        for id in seen.keys() - failed.keys():
+            try:
+                present.append(self._store.manifest(id))
+            except StoreError as error:  # it was removed meanwhile
+                failed[id] = str(error)
         whole_bytes = sum(manifest.whole_bytes for manifest in present)
         return SharingOutcome(tuple(shared), tuple(divided), failed, whole_bytes, stored(present))
 
@@ -184,7 +189,8 @@ class Sharing:
         if not isinstance(kind, ModuleKind) or manifest.original:
             return manifest, ()
         try:
-            manifest = self._store.check_weights(id)
+            if self._store.check_weights(id) != manifest:
+                raise _changed(id)
             state = self._store.tensors(manifest)
         except StoreError as error:
             # A writer that has just replaced the expert also removes its old files.

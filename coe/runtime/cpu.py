@@ -114,27 +114,17 @@ class CpuDevice:
                 raise
         self._resident[pool, expert.id] = blob
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop the blob, after unbinding it from all slots. A CPU keeps no copies."""
         resident = self._resident.pop((pool, expert.id), None)
-        if resident is None and body:
-            self._drop_body(pool, expert)
-        if not isinstance(resident, Blob):
-            return
-        self._slots.unbind(resident)
-        if resident.body is not None and (body or resident.owns_body):
-            self._slots.unbind(resident.body)
-        resident.release()
-        if resident.body is not None and body:
-            self._bodies.drop(pool, resident.body)
-
-    def _drop_body(self, pool: str, expert: Expert) -> None:
-        """Drop the body of an expert that could not be loaded, and that alone still held it."""
-        with contextlib.suppress(CoeError):
-            body = self._bodies.of(pool, weights(self.store, expert))
-            if body is not None:
-                self._slots.unbind(body)
-                self._bodies.drop(pool, body)
+        leaving = [resident] if isinstance(resident, Blob) else []
+        if leaving and leaving[0].body is not None and leaving[0].owns_body:
+            self._slots.unbind(leaving[0].body)
+        if body is not None and (common := self._bodies.pop(pool, body)) is not None:
+            leaving.append(common)
+        for blob in leaving:
+            self._slots.unbind(blob)
+            blob.release()
 
     def fill(self, expert: Expert) -> None:
         """Do nothing: a CPU keeps no copies."""

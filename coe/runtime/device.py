@@ -57,8 +57,9 @@ class Device(Protocol):
         ...
 
     def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
-        """Read an expert from disk into host memory, for the `load` that follows; with `body`, that of its body too.
+        """Read an expert from disk into host memory, for the `load` that follows.
 
+        With `body`, its body is read too, unless it was read for another load that is still under way.
         Raises StoreError, DeviceFull, DeviceLost. Called by the disk reader alone, if the device has a lane.
         """
         ...
@@ -73,11 +74,11 @@ class Device(Protocol):
         """
         ...
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Drop an expert and free its memory; with `keep_copy`, a device that has memory first copies it to the host.
 
-        With `body`, the expert's body is dropped, too: no other expert of the pool needs it. Then the expert itself may
-        not be there, because it could not be loaded, and was to take over the body from the expert before it.
+        `body` is the digest of the body that is dropped, too, because no other expert of the pool needs it. Then the
+        expert itself may not be there: it could not be loaded, and was to take over the body from the expert before it.
         Called as `load` is, never while a batch runs on the expert.
         """
         ...

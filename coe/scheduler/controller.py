@@ -52,8 +52,8 @@ from coe.scheduler.history import History
 from coe.scheduler.line_foresight import LineForesight
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Arrange, Assign, Prefetch, Select, Split, World
-from coe.scheduler.pool import State
 from coe.scheduler.residency import Residency
+from coe.scheduler.state import State
 from coe.scheduler.strategies import Strategy, check_hurry, check_parts
 
 

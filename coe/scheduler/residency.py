@@ -99,9 +99,9 @@ class Residency:
     def _dismiss(self, pool: ModelPool) -> None:
         """Let the experts leave that no rule names any more and that do not run; no stage can wait for them."""
         for expert in pool.unnamed() if pool.id not in self._lost else ():
-            with_body = pool.leave(expert)
+            body = pool.leave(expert)
             self._upgrades.left(pool.id, expert)
-            self._emit(Evict(pool.id, expert, with_body=with_body))
+            self._emit(Evict(pool.id, expert, body=body))
 
     def shrink(self, now: float) -> None:
         """Let experts leave until each pool leaves its workspace to activations, if other rules need more of it.
@@ -224,11 +224,12 @@ class Residency:
         passage = Passage(Tier.DISK)
         if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
             passage = cache.fetch(expert, pool.size(expert), variant)
-        if with_body := pool.lacks_body(expert):
+        body = pool.missing_body(expert)
+        if body is not None:
             # Host memory has no bodies, so both are read.
             passage = replace(passage, source=Tier.DISK)
         pool.lies_in(expert, passage.source)
-        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, with_body))
+        self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops, variant, body))
 
     def idle_pools(self) -> set[str]:
         """Return the pools that can load from a tier from which nothing comes into them."""
@@ -274,8 +275,7 @@ class Residency:
         """Note that a load failed; the copy in host memory that it used is dropped, because it may be damaged."""
         book = self.pools[pool]
         self._landed(book, expert)
-        if book.abandon(expert):
-            self._drop_body(book, expert)
+        self._drop_body(book, expert, book.abandon(expert))
         if (cache := self._cache_of(book)) is not None:
             cache.forget(expert)
 
@@ -355,21 +355,20 @@ class Residency:
         passage = Passage(Tier.DISK)
         if cache is not None and self._upgrades.coming(pool.id) != victim:
             passage = cache.leave(victim, pool.size(victim), wanted, pool.variant(victim))
-        with_body = pool.leave(victim, staying_body)
+        body = pool.leave(victim, staying_body)
         self._upgrades.left(pool.id, victim)
-        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, with_body))
+        self._emit(Evict(pool.id, victim, passage.keep_copy, passage.drops, body))
 
     def _cancel(self, pool: ModelPool, expert: str) -> None:
         """Give up a planned expert; a body that is in place, and that it alone still holds, leaves."""
-        if pool.cancel(expert):
-            self._drop_body(pool, expert)
+        self._drop_body(pool, expert, pool.cancel(expert))
 
-    def _drop_body(self, pool: ModelPool, expert: str) -> None:
-        """Let the body of an expert leave that did not come, or, if the device is lost, note that it is gone."""
-        if pool.id in self._lost:
+    def _drop_body(self, pool: ModelPool, expert: str, body: str | None) -> None:
+        """Let a body leave, if there is one, whose expert did not come; if the device is lost, note that it is gone."""
+        if body is not None and pool.id in self._lost:
             pool.release(expert)
-        else:
-            self._emit(Evict(pool.id, expert, with_body=True))
+        elif body is not None:
+            self._emit(Evict(pool.id, expert, body=body))
 
     def begin(self, executor: Executor, batch: Batch, held_bytes: int, until_s: float) -> None:
         """Begin a batch on an executor, and pin its expert. Raises ValueError if `held_bytes` are not free."""

@@ -86,6 +86,28 @@ def test_memory_that_a_precision_takes_for_itself_is_not_there_for_experts():
     assert variants(23, pools=2) == {"fp32"}
 
 
+def test_memory_that_a_precision_takes_for_itself_leaves_room_for_an_expert_with_all_of_its_body():
+    """Four experts share a body; one alone takes 8 bytes with it in fp32."""
+    fine = replace(BIG, load_s=40.0, weights_bytes=4, body=Body("P", 4, 1.0))
+    coarse = replace(SMALL, weights_bytes=1, body=Body("Q", 1, 1.0))
+    costs = table(**{id: {"fp32": fine, "q8": coarse} for id in "abcd"})
+    offers = {id: {"q8": offer()} for id in "abcd"}
+
+    def variants(budget):
+        found = choose(
+            "mixed",
+            offers,
+            graph(**dict.fromkeys("abcd", 1.0)),
+            costs,
+            budget,
+            fixed_bytes=lambda pairs: 8 if any(variant == "q8" for _, variant in pairs) else 0,
+        )
+        return set(found.variants.values())
+
+    assert variants(16) == {"q8"}
+    assert variants(15) == {"fp32"}
+
+
 def test_executors_run_while_the_disk_reads_so_the_busier_of_the_two_counts():
     costs = table(**{id: {"fp32": BIG, "bf16": HALF, "q8": SMALL} for id in "ab"})
     offers = {id: {"bf16": offer(), "q8": offer()} for id in "ab"}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from coe import config
 from coe.config import format_bytes
 from coe.core import Expert, Finding
-from coe.errors import BoardsClash, CoeError, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
 from coe.runtime.blob import Content
 from coe.runtime.cpu import findings_of
 from coe.runtime.cuda.blob_memory import SCRATCH_BYTES, BlobMemory, Resident
@@ -230,9 +230,13 @@ class CudaDevice:
         assert self._host is not None, "read before prepare"
         with self._watched():
             file = weights(self.store, expert)
-            if body and file.body is not None:
-                self._bodies.read(pool, file.body, self._host)
-            self._host.keep((pool, expert.id), self._read(file))
+            try:
+                if body and file.body is not None:
+                    self._bodies.read(pool, expert.id, file.body, self._host)
+                self._host.keep((pool, expert.id), self._read(file))
+            except BaseException:
+                self._bodies.let_go(pool, expert.id, self._host)
+                raise
 
     def fill(self, expert: Expert) -> None:
         """Read an expert into pinned memory, where its copy stays; raises StoreError, DeviceFull, DeviceLost."""
@@ -254,7 +258,8 @@ class CudaDevice:
         assert self._host is not None, "load before prepare"
         assert self._blobs is not None, "load before prepare"
         read = pool, expert.id
-        with self._watched(), self._host.lock:
+        with self._watched(), self._host.lock, contextlib.ExitStack() as ended:
+            ended.callback(self._bodies.let_go, pool, expert.id, self._host)
             if (copy := self._host.copy_of(expert.id) or self._host.copy_of(read)) is None:
                 copy = self._read(weights(self.store, expert))
                 self._host.keep(read, copy)
@@ -290,11 +295,10 @@ class CudaDevice:
         if self._host is not None:
             self._host.forget(expert)
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
         """Free an expert's device memory without waiting: on the device, later writes there wait for its last reads."""
         loaded = self._loaded.pop((pool, expert.id), None)
-        digest = self._body_of(expert) if loaded is None else loaded.body
-        common = self._bodies.pop(pool, digest) if body else None
+        common = self._bodies.pop(pool, body) if body is not None else None
         assert self._host is not None, "evict before prepare"
         assert self._blobs is not None, "evict before prepare"
         if self._lost is not None:
@@ -310,13 +314,6 @@ class CudaDevice:
                     self._blobs.drop(loaded.resident.body)
             if common is not None:
                 self._blobs.drop(common.resident)
-
-    def _body_of(self, expert: Expert) -> str:
-        """Return the digest of the body of an expert that could not be loaded; "" if its manifest does not tell."""
-        with contextlib.suppress(CoeError):
-            file = weights(self.store, expert)
-            return file.body.digest if file.body is not None else ""
-        return ""
 
     def trim(self) -> None:
         """Do nothing: the memory for blobs has a fixed size."""
